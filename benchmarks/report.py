@@ -1,0 +1,153 @@
+"""Stored results → tables on the terminal and one Markdown page."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.peers import PEERS
+from benchmarks.requirements import Requirement, grid
+
+Results = dict[str, Any]
+
+INTRODUCTION = """\
+Every number on this page comes from one run of the command below, on one BLAS thread, with all contestants
+taking turns in one process on the same rows. The floors are ratios; milliseconds stand beside them for
+orientation and belong to this machine. A ratio is the median over rounds of the times of two contestants that
+ran next to each other. Learning includes the solve; deciding includes exact propensities, which no peer
+computes. The fastest peer is the best of the LinUCB of contextualbandits (either method) and of MABWiser in
+double precision; that each of them computes mean + α·width for every action is asserted before the race."""
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """One table: a title, a sentence, the column heads and the rows."""
+
+    title: str
+    caption: str
+    columns: tuple[str, ...]
+    rows: list[tuple[str, ...]]
+
+
+def number(value: float) -> str:
+    """Show a value with about three figures."""
+    if value == 0 or not np.isfinite(value):
+        return f"{value:g}"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def requirement_rows(measured: dict[str, float], seeds: int) -> list[tuple[Requirement, float | None]]:
+    """Return every requirement with its value, None where it was not measured."""
+    return [(item, measured.get(item.key)) for item in grid(seeds)]
+
+
+def requirements_sheet(results: Results) -> Sheet:
+    """Return the table of floors, values and verdicts."""
+    rows = []
+    for item, value in requirement_rows(results["measured"], results["seeds"]):
+        floor = "–" if item.floor is None else f"{'≤' if item.sense == 'at most' else '≥'} {number(item.floor)}"
+        rows.append((item.text, floor, "–" if value is None else number(value), item.verdict(value)))
+    return Sheet(
+        "What must be reached", "Floors and what was measured.", ("what", "floor", "measured", "verdict"), rows
+    )
+
+
+def clock_sheets(results: Results) -> list[Sheet]:
+    """Return one table of milliseconds a race, fastest first."""
+    columns = ("contestant", "median ms", "best ms", "runs")
+    sheets = []
+    for title, clocks in results["speed"].items():
+        ranked = sorted(clocks.items(), key=lambda item: item[1]["median_ms"])
+        rows = [
+            (
+                name + (" (scaled)" if row["scale"] != 1 else ""),
+                number(row["median_ms"]),
+                number(row["best_ms"]),
+                str(row["runs"]),
+            )
+            for name, row in ranked
+        ]
+        sheets.append(Sheet(title[0].upper() + title[1:], "", columns, rows))
+    return sheets
+
+
+def curve_sheet(results: Results) -> Sheet:
+    """Return the times along each axis, with the fitted exponents."""
+    rows = []
+    for name, curve in results["scaling"].items():
+        what, _, axis = name.partition(", ")
+        points = ", ".join(f"{number(s)}: {number(t)}" for s, t in zip(curve["size"], curve["median_ms"], strict=True))
+        rows.append((what, axis, points, f"{results['measured'][f'scaling/{what}/{axis}']:.2f}"))
+    return Sheet(
+        "Growth around large",
+        "Size: median milliseconds, one axis varied at a time.",
+        ("task", "axis", "points", "exponent"),
+        rows,
+    )
+
+
+def memory_sheet(results: Results) -> Sheet:
+    """Return the working memory at a million rows."""
+    columns = ("task", "working memory, MiB", "contexts, MiB")
+    rows = [
+        (task, *(number(row[key] / 2**20) for key in ("working_bytes", "context_bytes")))
+        for task, row in results["memory"].items()
+    ]
+    return Sheet("Memory", "Peak resident memory beyond what was resident before the call.", columns, rows)
+
+
+def quality_sheet(results: Results) -> Sheet:
+    """Return mean regret ± standard error by world and policy."""
+    names = list(next(iter(results["quality"].values())))
+    rows = []
+    for world, regrets in results["quality"].items():
+        cells = [
+            f"{number(np.mean(values))} ± {number(np.std(values, ddof=1) / np.sqrt(len(values)))}"
+            for values in regrets.values()
+        ]
+        rows.append((world, *cells, f"{results['measured'][f'quality/loss/{world}']:.1f}"))
+    caption = (
+        f"Cumulative regret against the best action for each context after {results['episodes']} episodes of 1,400 "
+        f"rows, c = 150, {results['seeds']} seeds, mean ± standard error; t is the paired statistic of the first "
+        "column minus the second."
+    )
+    return Sheet("Quality of the sketch", caption, ("environment", *names, "t"), rows)
+
+
+def sheets(results: Results) -> list[Sheet]:
+    """Return every table for which there are results."""
+    made = [requirements_sheet(results)]
+    if results.get("speed"):
+        made += clock_sheets(results)
+    for part, make in (("scaling", curve_sheet), ("memory", memory_sheet), ("quality", quality_sheet)):
+        if results.get(part):
+            made.append(make(results))
+    return made
+
+
+def show(results: Results, console: Console) -> None:
+    """Print the tables."""
+    colours = {"pass": "green", "fail": "bold red"}
+    for sheet in sheets(results):
+        table = Table(*sheet.columns, title=sheet.title, caption=sheet.caption or None, title_justify="left")
+        for row in sheet.rows:
+            table.add_row(*row, style=colours.get(row[-1]))
+        console.print(table)
+
+
+def markdown(results: Results) -> str:
+    """Return the page."""
+    about = [f"- {name}: {value}" for name, value in results["about"].items()]
+    notes = [f"- {peer.name}: {peer.note}." for peer in PEERS]
+    parts = ["# Benchmarks", INTRODUCTION, f"```\n{results['command']}\n```", "\n".join(about)]
+    if results["quick"]:
+        parts.append("**A quick run: fewer rows, rounds and seeds than the requirements ask for.**")
+    for sheet in sheets(results):
+        parts.append(f"## {sheet.title}")
+        parts += [sheet.caption] if sheet.caption else []
+        lines = [sheet.columns, tuple("---" for _ in sheet.columns), *sheet.rows]
+        parts.append("\n".join("| " + " | ".join(cells) + " |" for cells in lines))
+    parts += ["## How the peers were run", "\n".join(notes)]
+    return "\n\n".join(parts) + "\n"

@@ -1,0 +1,135 @@
+"""What must be reached, one row a requirement; the measurements fill in the numbers."""
+
+from dataclasses import dataclass
+
+from scipy import stats
+
+NOISES = (0.01, 0.1, 1.0, 10.0)
+WORLDS: dict[str, tuple[str, dict[str, float]]] = {
+    "synthetic": ("synthetic", {}),
+    "heterogeneous": ("heterogeneous", {}),
+    **{f"linear, noise {noise:g}": ("linear", {"noise": noise}) for noise in NOISES},
+}
+"""Where quality is measured: a label, and the environment with its parameters."""
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """One line of the contract: what is measured, and the floor it must not miss (None: reported only)."""
+
+    key: str
+    text: str
+    sense: str
+    floor: float | None
+
+    @property
+    def section(self) -> str:
+        """The part of the suite that measures it."""
+        return self.key.partition("/")[0]
+
+    def verdict(self, value: float | None) -> str:
+        """Return pass, fail, reported or not measured."""
+        if value is None:
+            return "not measured"
+        if self.floor is None:
+            return "reported"
+        return "pass" if (value <= self.floor if self.sense == "at most" else value >= self.floor) else "fail"
+
+
+def _rows(key: str, text: str, sense: str, floors: dict[str, float | None]) -> list[Requirement]:
+    return [Requirement(f"{key}/{name}", f"{text}, {name}", sense, floor) for name, floor in floors.items()]
+
+
+def noise_limit(seeds: int) -> float:
+    """Return the paired t statistic above which a loss counts as beyond noise.
+
+    One-sided at 5 % over all worlds together (Bonferroni), with ``seeds`` − 1 degrees of freedom.
+    """
+    return float(stats.t.ppf(1 - 0.05 / len(WORLDS), seeds - 1))
+
+
+def grid(seeds: int = 20) -> list[Requirement]:
+    """Return every requirement in the order of the report."""
+    everywhere: dict[str, float | None] = {"paper": None, "wide": None, "large": None, "deep": None}
+    rivals = "faster than the fastest peer"
+    return [
+        *_rows(
+            "speed/learn-overhead",
+            "learning with exact imputation, time over our own SBUCB update",
+            "at most",
+            {"paper": 1.25, "wide": 1.5, "large": 1.25, "deep": 1.25},
+        ),
+        *_rows("speed/learn-naive", "the paper's own form, time over ours", "at least", everywhere),
+        *_rows(
+            "speed/learn-peer",
+            f"learning with exact imputation, times {rivals}",
+            "at least",
+            everywhere | {"paper": 2.5, "wide": 2.0},
+        ),
+        *_rows(
+            "speed/dense-peer",
+            f"deciding with all widths, times {rivals}",
+            "at least",
+            everywhere | {"paper": 1.2, "wide": 1.5},
+        ),
+        *_rows(
+            "speed/dense-gemm", "deciding with all widths, time over one product B×d by d×Md", "at most", everywhere
+        ),
+        *_rows(
+            "speed/bound-peer",
+            f"deciding with the shared bound, times {rivals}",
+            "at least",
+            {"paper": 2.0, "wide": 4.0},
+        ),
+        *_rows(
+            "speed/bound-equal", "share of decisions equal to the dense path's", "at least", {"paper": 1.0, "wide": 1.0}
+        ),
+        *_rows(
+            "speed/episode-peer",
+            f"learning and then deciding one batch, times {rivals}",
+            "at least",
+            {"paper": None, "wide": None},
+        ),
+        *_rows(
+            "speed/sketch-deep",
+            "sketched learning at deep, c = 1,000, times faster than our exact one, moments",
+            "at least",
+            {"sketched": 2.0, "default": 1.4, "exact": None, "corrected": None},
+        ),
+        *_rows(
+            "speed/sketch-large",
+            "sketched learning at large, c = 1,000, times faster than our exact one, moments",
+            "at least",
+            {"sketched": None, "default": None, "exact": None, "corrected": None},
+        ),
+        *_rows(
+            "speed/sketch-naive",
+            "sketched learning at large, times faster than sketching per action, moments",
+            "at least",
+            {"sketched": 10.0, "default": 10.0},
+        ),
+        *_rows(
+            "scaling/learn", "exponent of exact learning around large in", "at most", {"B": 1.1, "M": 1.1, "d": 2.2}
+        ),
+        *_rows(
+            "scaling/decide", "exponent of dense deciding around large in", "at most", {"B": 1.1, "M": 1.1, "d": 2.2}
+        ),
+        *_rows(
+            "memory/peak",
+            "B = 1,000,000: working memory over the size of the contexts,",
+            "at most",
+            {"learn": 1.0, "learn sketched": 1.0, "decide": 1.0},
+        ),
+        *_rows(
+            "quality/loss",
+            "default moments − the paper's sketch, regret, paired t over seeds,",
+            "at most",
+            dict.fromkeys(WORLDS, noise_limit(seeds)),
+        ),
+        Requirement(
+            "quality/half/synthetic",
+            "regret of the default moments over that of the paper's sketch, synthetic",
+            "at most",
+            0.5,
+        ),
+    ]

@@ -1,0 +1,254 @@
+"""Learning and deciding one batch: against our own SBUCB, the paper's form, one matrix product, and peers."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from benchmarks import peers
+from benchmarks.naive import NaivePuir, NaiveSpuir
+from benchmarks.peers import ALPHA, RIVALS, Entry, Peer
+from benchmarks.shapes import DEEP, LARGE, PAPER, SHAPES, WIDE, Floats, Rows, Shape, draw_rows
+from benchmarks.timing import Clock, Task, race, ratio
+from spuir import Bandit, make_environment, make_policy
+from spuir.core.scoring import TIE
+from spuir.streams import generator
+
+SETTING = {"alpha": ALPHA, "imputation_rate": 0.1, "discount": 0.9}
+SKETCH = 1_000
+MOMENTS = ("sketched", "exact", "corrected")
+GEMM_ROWS = 2_000
+EPISODES = 10
+WORLDS = ("heterogeneous", "synthetic", "linear")
+
+Clocks = dict[str, Clock]
+Found = dict[str, float]
+
+
+@dataclass
+class Effort:
+    """How long to measure: seconds and rounds of a race, cases of the agreement check, cap on rows."""
+
+    seconds: float = 8.0
+    rounds: int = 5
+    cases: int = 5
+    rows: int = 10**6
+
+    def shape(self, shape: Shape) -> Shape:
+        """Return ``shape`` with at most ``rows`` rows."""
+        return Shape(shape.name, min(shape.rows, self.rows), shape.dim, shape.actions)
+
+    def race(self, tasks: Mapping[str, Task], others: Mapping[str, Entry] | None = None) -> Clocks:
+        """Time our tasks and the peers' entries with this effort."""
+        entered = {name: (task, 1.0) for name, task in tasks.items()} | dict(others or {})
+        return race(
+            {name: task for name, (task, _) in entered.items()},
+            rounds=self.rounds,
+            seconds=self.seconds,
+            scales={name: scale for name, (_, scale) in entered.items()},
+        )
+
+
+@dataclass
+class Speed:
+    """What the races found: the clocks of each table, and the ratio of each requirement."""
+
+    tables: dict[str, Clocks] = field(default_factory=dict)
+    found: Found = field(default_factory=dict)
+
+    def keep(self, table: str, shape: Shape, clocks: Clocks) -> Clocks:
+        """File the clocks of one race under a table and a shape."""
+        self.tables[f"{table}, {shape}"] = clocks
+        return clocks
+
+    def against_peers(self, key: str, shape: Shape, clocks: Clocks, ours: str) -> None:
+        """File how much faster ``ours`` is than the fastest rival that ran, if any did."""
+        present = [name for name in RIVALS if name in clocks]
+        if present:
+            fastest = min(present, key=lambda name: clocks[name].median)
+            self.found[f"speed/{key}/{shape.name}"] = ratio(clocks[fastest], clocks[ours])
+
+
+def bandit(name: str, shape: Shape, *warm: Rows, **parameters: Any) -> Bandit:
+    """Return a bandit that has learnt the given episodes."""
+    setting = {"alpha": ALPHA} if name == "sbucb" else SETTING
+    made = Bandit(make_policy(name, **setting, **parameters), shape.actions, random_state=0)
+    for rows in warm:
+        made.partial_fit(rows.contexts, rows.actions, rows.rewards)
+    return made
+
+
+def learner(made: Bandit, rows: Rows) -> Task:
+    """Return a task that learns one episode, coefficients included."""
+    return lambda: made.partial_fit(rows.contexts, rows.actions, rows.rewards).coefficients_
+
+
+def sbucb(shape: Shape, *warm: Rows) -> Bandit:
+    """Return our bandit without imputation: it computes every width."""
+    return bandit("sbucb", shape, *warm)
+
+
+def contenders(shape: Shape) -> list[type[Peer]]:
+    """Return the installed peers that are run at this shape."""
+    return [kind for kind in peers.installed() if kind.shapes is None or shape.name in kind.shapes]
+
+
+def warmed(kind: type[Peer], shape: Shape, batches: Sequence[Rows]) -> Peer:
+    """Return a peer that has learnt the given episodes."""
+    peer = kind(shape)
+    for rows in batches:
+        peer.learning(rows)[0]()
+    return peer
+
+
+def entries(
+    kinds: Sequence[type[Peer]], shape: Shape, batches: Sequence[Rows], enter: Callable[[Peer], Entry]
+) -> dict[str, Entry]:
+    """Return what each peer enters into a race after it has learnt the given episodes."""
+    return {kind.name: enter(warmed(kind, shape, batches)) for kind in kinds}
+
+
+def check_peers(shape: Shape, batches: list[Rows], contexts: Floats) -> None:
+    """Assert that every LinUCB peer computes mean + α·width for all actions, as ours does."""
+    expected = peers.reference_scores(batches, contexts, shape.actions)
+    tables = {kind.name: warmed(kind, shape, batches).scores(contexts) for kind in contenders(shape) if kind.exact}
+    tables["sbucb"] = sbucb(shape, *batches).decision_function(contexts)
+    for name, table in tables.items():
+        np.testing.assert_allclose(table, expected, rtol=0, atol=1e-4 if "float32" in name else 1e-9, err_msg=name)
+
+
+def learning(out: Speed, shape: Shape, effort: Effort) -> None:
+    """Learn one batch with exact imputation."""
+    warm, rows = draw_rows(shape, 0), draw_rows(shape, 1)
+    naive = NaivePuir(shape)
+    ours = {
+        "puir": learner(bandit("puir", shape, warm), rows),
+        "sbucb": learner(sbucb(shape, warm), rows),
+        "the paper's own form": lambda: naive.learn(rows),
+    }
+    others = entries(contenders(shape), shape, [warm], lambda peer: peer.learning(rows))
+    clocks = out.keep("learn", shape, effort.race(ours, others))
+    out.found[f"speed/learn-overhead/{shape.name}"] = ratio(clocks["puir"], clocks["sbucb"])
+    out.found[f"speed/learn-naive/{shape.name}"] = ratio(clocks["the paper's own form"], clocks["puir"])
+    out.against_peers("learn-peer", shape, clocks, "puir")
+
+
+def one_product(shape: Shape, contexts: Floats) -> Task:
+    """Return the task of one product B×d by d×Md, in blocks of rows so that its result stays small."""
+    right = np.ones((shape.dim, shape.actions * shape.dim))
+    result = np.empty((min(GEMM_ROWS, len(contexts)), right.shape[1]))
+
+    def multiply() -> None:
+        for start in range(0, len(contexts), GEMM_ROWS):
+            block = contexts[start : start + GEMM_ROWS]
+            np.matmul(block, right, out=result[: len(block)])
+
+    return multiply
+
+
+def deciding(out: Speed, shape: Shape, effort: Effort) -> None:
+    """Decide one batch with every width computed."""
+    warm, contexts = draw_rows(shape, 0), draw_rows(shape, 1).contexts
+    check_peers(shape, [warm], contexts[:100])
+    others = entries(contenders(shape), shape, [warm], lambda peer: peer.deciding(contexts))
+    dense = sbucb(shape, warm)
+    ours: dict[str, Task] = {"sbucb": lambda: dense.decide(contexts), "one product": one_product(shape, contexts)}
+    clocks = out.keep("decide, all widths", shape, effort.race(ours, others))
+    out.found[f"speed/dense-gemm/{shape.name}"] = ratio(clocks["sbucb"], clocks["one product"])
+    out.against_peers("dense-peer", shape, clocks, "sbucb")
+
+
+def simulate(name: str, world: str, shape: Shape, seed: int) -> tuple[Bandit, list[Rows], Floats]:
+    """Run ten episodes; return the bandit, what it learnt from, and the next contexts."""
+    environment = make_environment(world, n_actions=shape.actions, dim=shape.dim, seed=seed)
+    draws = generator(seed, "benchmarks", "bound", world)
+    made, batches = bandit(name, shape), []
+    for _ in range(EPISODES):
+        rounds = environment.draw(shape.rows, draws)
+        actions = np.asarray(made.decide(rounds.contexts).actions)
+        batches.append(Rows(rounds.contexts, actions, environment.feedback(rounds, actions, draws).rewards))
+        made.partial_fit(rounds.contexts, actions, batches[-1].rewards)
+    return made, batches, environment.draw(shape.rows, draws).contexts
+
+
+def agreement(name: str, world: str, shape: Shape, seed: int) -> float:
+    """Return the share of decisions that the dense table of scores confirms (any tied action is right)."""
+    made, _, contexts = simulate(name, world, shape, seed)
+    scores = made.decision_function(contexts)
+    top = scores.max(axis=1)
+    chosen = scores[np.arange(len(scores)), np.asarray(made.decide(contexts).actions)]
+    return float(np.mean(chosen >= top - TIE * np.abs(top)))
+
+
+def bounding(out: Speed, shape: Shape, effort: Effort) -> None:
+    """Decide one batch by the shared bound, after ten episodes of a learnable environment."""
+    made, batches, contexts = simulate("puir", WORLDS[0], shape, 0)
+    sketched, _, _ = simulate("spuir", WORLDS[0], shape, 0)
+    dense = sbucb(shape, *batches)
+    others = entries(contenders(shape), shape, batches, lambda peer: peer.deciding(contexts))
+    ours: dict[str, Task] = {
+        "puir": lambda: made.decide(contexts),
+        "spuir": lambda: sketched.decide(contexts),
+        "sbucb (all widths)": lambda: dense.decide(contexts),
+    }
+    clocks = out.keep("decide, shared bound", shape, effort.race(ours, others))
+    out.against_peers("bound-peer", shape, clocks, "puir")
+    cases = product(("puir", "spuir"), WORLDS, range(effort.cases))
+    out.found[f"speed/bound-equal/{shape.name}"] = min(
+        agreement(name, world, shape, seed) for name, world, seed in cases
+    )
+
+
+def whole_episode(out: Speed, shape: Shape, effort: Effort) -> None:
+    """Learn one batch and then decide one, so that nothing can be put off from one to the other."""
+    made, batches, contexts = simulate("puir", WORLDS[0], shape, 0)
+    rows = batches[-1]
+
+    def both(learn: Task, decide: Task) -> Task:
+        return lambda: (learn(), decide())
+
+    exact = [kind for kind in contenders(shape) if kind.exact]
+    others = entries(exact, shape, batches, lambda peer: (both(peer.learner(rows), peer.decider(contexts)), 1.0))
+    ours = {"puir": both(learner(made, rows), lambda: made.decide(contexts))}
+    clocks = out.keep("learn, then decide", shape, effort.race(ours, others))
+    out.against_peers("episode-peer", shape, clocks, "puir")
+
+
+def sketching(out: Speed, shape: Shape, effort: Effort, *, naive: bool) -> None:
+    """Learn one batch by sketches of 1,000 rows."""
+    warm, rows = draw_rows(shape, 0), draw_rows(shape, 1)
+    kinds = {kind: kind for kind in MOMENTS} | {"default": make_policy("spuir").moments}
+    tasks = {
+        f"spuir, {kind}": learner(bandit("spuir", shape, warm, sketch_size=SKETCH, moments=kind), rows)
+        for kind in kinds.values()
+    }
+    tasks["puir"] = learner(bandit("puir", shape, warm), rows)
+    if naive:
+        per_action = NaiveSpuir(shape, size=SKETCH)
+        tasks["sketching per action"] = lambda: per_action.learn(rows)
+    clocks = out.keep("learn, sketched", shape, effort.race(tasks))
+    for label, kind in kinds.items():
+        mine = clocks[f"spuir, {kind}"]
+        out.found[f"speed/sketch-{shape.name}/{label}"] = ratio(clocks["puir"], mine)
+        if naive and label in ("sketched", "default"):
+            out.found[f"speed/sketch-naive/{label}"] = ratio(clocks["sketching per action"], mine)
+
+
+def measure(effort: Effort, say: Callable[[str], None]) -> Speed:
+    """Run every race."""
+    out = Speed()
+    for shape in map(effort.shape, SHAPES.values()):
+        say(f"learning, {shape}")
+        learning(out, shape, effort)
+        say(f"deciding with all widths, {shape}")
+        deciding(out, shape, effort)
+    for shape in (PAPER, WIDE):
+        say(f"deciding with the shared bound, {shape}")
+        bounding(out, shape, effort)
+        whole_episode(out, shape, effort)
+    for shape in map(effort.shape, (DEEP, LARGE)):
+        say(f"sketched learning, {shape}")
+        sketching(out, shape, effort, naive=shape.name == LARGE.name)
+    return out

@@ -1,0 +1,41 @@
+"""Contextual batched bandits: policies that act unchanged through an episode and learn once from its batch."""
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_PUBLIC = {
+    "Bandit": "spuir.bandit",
+    "load": "spuir.bandit",
+    "Batch": "spuir.records",
+    "Decision": "spuir.records",
+    "run": "spuir.loop",
+    "History": "spuir.history",
+    "make_policy": "spuir.policies",
+    "list_policies": "spuir.policies",
+    "make_environment": "spuir.environments",
+    "list_environments": "spuir.environments",
+    "errors": "spuir",
+}
+
+__all__ = ["Bandit", "Batch", "Decision", "History", "__version__", "errors", "list_environments", "list_policies"]
+__all__ += ["load", "make_environment", "make_policy", "run"]
+
+if TYPE_CHECKING:
+    from spuir import errors
+    from spuir.bandit import Bandit, load
+    from spuir.environments import list_environments, make_environment
+    from spuir.history import History
+    from spuir.loop import run
+    from spuir.policies import list_policies, make_policy
+    from spuir.records import Batch, Decision
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used, so that the command line starts fast."""
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'spuir' has no attribute {name!r}")
+    from importlib import import_module
+
+    module = import_module(f"spuir.{name}" if name == "errors" else _PUBLIC[name])
+    return module if name == "errors" else getattr(module, name)

@@ -1,0 +1,514 @@
+"""The object that users hold: a policy with its state, labels for actions, and scikit-learn's verbs."""
+
+import json
+import threading
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from os import PathLike
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import ArrayLike, NDArray
+
+from spuir import __version__, snapshot, streams
+from spuir.core import scoring
+from spuir.core.statistics import dense_rows
+from spuir.errors import InputError, NotFittedError, ParameterError, ShardError, SnapshotError, SpuirError
+from spuir.inputs import Labels, as_table, column_names
+from spuir.parameters import check_names, parameters_of
+from spuir.policies import POLICIES, Policy, make_policy
+from spuir.policies.ridge import Ridge
+from spuir.records import Batch, Decision, Floats, Info, Mask, State, Table
+
+
+KIND = "spuir bandit"
+
+
+class Coefficient(NamedTuple):
+    """One row of the coefficient table."""
+
+    action: Hashable
+    feature: str
+    coefficient: float
+    standard_error: float
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Shard:
+    """What some rows of one episode contribute; shards of the same episode and policy add up.
+
+    ``episode`` is the number of episodes learnt before, ``fingerprint`` stands for the policy, its seed,
+    actions and, where the sums depend on it, the acting state.
+    """
+
+    episode: int
+    fingerprint: str
+    dim: int
+    sums: Any
+
+    def __add__(self, other: "Shard") -> "Shard":
+        """Return the shard of both sets of rows."""
+        if (self.episode, self.fingerprint) != (other.episode, other.fingerprint):
+            got = f"episodes {self.episode} and {other.episode}" if self.episode != other.episode else "two policies"
+            raise ShardError("shards", got, "shards of one episode of one policy add up", "collect them from one state")
+        return replace(self, sums=self.sums + other.sums)
+
+    def __radd__(self, other: object) -> "Shard":
+        """Return itself when ``sum`` starts from 0."""
+        if other == 0:
+            return self
+        raise ShardError("shards", repr(other), "only shards add up", "pass what collect returned")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Model:
+    """Everything that a decision reads, swapped as one: labels, columns and the policy's state."""
+
+    labels: Labels
+    names: tuple[str, ...] | None = None
+    state: State | None = None
+
+
+class Bandit:
+    """A contextual batched bandit.
+
+    Parameters
+    ----------
+    policy
+        A policy object, or a registered name.
+    actions
+        Their number M (labels 0…M−1), or a list of labels.
+    random_state
+        None, a seed ≥ 0 or a numpy Generator.
+
+    Notes
+    -----
+    ``decide`` may run in any number of threads while one ``partial_fit`` at a time learns: learning builds a new
+    state and swaps it once.
+    """
+
+    def __init__(
+        self, policy: Policy | str, actions: int | Iterable[Hashable], random_state: streams.Seed = None
+    ) -> None:
+        self.policy = policy
+        self.actions = actions
+        self.random_state = random_state
+        self._lock = threading.RLock()
+
+    # ---- what is fitted -------------------------------------------------------------------------------------
+
+    @property
+    def policy_(self) -> Policy:
+        """The policy as an object."""
+        if isinstance(self.policy, Policy):
+            return self.policy
+        made = self.__dict__.get("_made")
+        if made is None or made[0] != self.policy:
+            made = self._made = (self.policy, make_policy(self.policy))
+        return made[1]
+
+    @property
+    def _model(self) -> Model:
+        if "_current" not in self.__dict__:
+            with self._lock:
+                if "_current" not in self.__dict__:
+                    self._reset()
+        return self._current
+
+    def _reset(self) -> None:
+        labels = Labels.parse(self.actions)
+        self._seed = streams.as_seed(self.random_state)
+        self._draws = streams.generator(self._seed, "decide")
+        self._current = Model(labels=labels)
+        self.last_info_: Info | None = None
+
+    def _start(self, model: Model, dim: int) -> Any:
+        """Return the model's state, or a fresh one for contexts of ``dim`` columns."""
+        policy = self.policy_
+        if model.state is None:
+            return policy.init(len(model.labels.names), dim, streams.generator(self._seed, "init"))
+        policy.check_state(model.state)
+        return model.state
+
+    @property
+    def actions_(self) -> NDArray[Any]:
+        """All labels in code order (M,), retired ones included."""
+        return self._model.labels.array.copy()
+
+    @property
+    def active_(self) -> Mask:
+        """Which of :attr:`actions_` may be chosen (M,)."""
+        return np.array(self._model.labels.active)
+
+    @property
+    def n_episodes_(self) -> int:
+        """How many episodes were learnt."""
+        state = self._model.state
+        return 0 if state is None else state.episode
+
+    @property
+    def n_features_in_(self) -> int:
+        """How many context columns the bandit knows."""
+        return self._fitted().dim
+
+    @property
+    def feature_names_in_(self) -> NDArray[Any]:
+        """Names of the context columns, where they came with a DataFrame."""
+        names = self._model.names
+        if names is None:
+            raise NotFittedError("feature_names_in_", "no column names", "they come with a DataFrame", "learn from one")
+        return np.array(names, dtype=object)
+
+    @property
+    def state_(self) -> State:
+        """The policy's state."""
+        return self._fitted()
+
+    @property
+    def coefficients_(self) -> Floats:
+        """Coefficients θ (M, p) of the feature columns, in the order of :attr:`actions_`."""
+        policy, state = self._ridge()
+        return policy.readout(state).solved.theta.copy()
+
+    def _fitted(self) -> Any:
+        state = self._model.state
+        if state is None:
+            raise NotFittedError("bandit", "no contexts yet", "this is known after the first episode", "call partial_fit")
+        return state
+
+    def _ridge(self) -> tuple[Ridge, Any]:
+        policy = self.policy_
+        if not isinstance(policy, Ridge):
+            rule = f"policy {policy.name!r} has no reward model"
+            raise ParameterError("coefficients", "no estimates", rule, "use a policy with the trait 'ridge'")
+        return policy, self._fitted()
+
+    def coefficient_table(self) -> list[Coefficient]:
+        """Return every coefficient with its feature's name and standard error; ``pandas.DataFrame`` takes the list.
+
+        Errors come from the observed rows alone: an imputed row repeats an estimate and adds no information.
+        """
+        policy, state = self._ridge()
+        model = self._model
+        inputs = list(model.names) if model.names else [f"x{i}" for i in range(state.dim)]
+        features = policy.feature_map.names(state.features, inputs)
+        theta, errors = policy.readout(state).solved.theta, policy.standard_errors(state)
+        return [
+            Coefficient(label, feature, float(theta[code, column]), float(errors[code, column]))
+            for code, label in enumerate(model.labels.names)
+            for column, feature in enumerate(features)
+        ]
+
+    # ---- deciding -------------------------------------------------------------------------------------------
+
+    def decide(self, X: Any, eligible: ArrayLike | None = None, ids: Any = None) -> Decision:
+        """Draw one action for each row of contexts, with its exact probability.
+
+        Parameters
+        ----------
+        X
+            (n, d) array, list, DataFrame (columns matched by name) or CSR matrix.
+        eligible
+            (n, M) or (M,) mask of the actions that may be chosen; None = all active.
+        ids
+            Whatever identifies the rows, handed through to the decision.
+        """
+        model = self._model
+        contexts, state, mask = self._prepared(model, X, eligible, own=True)
+        if model.state is None:
+            with self._lock:
+                if self._current.state is None:
+                    self._current = replace(self._current, state=state, names=self._names(model, X))
+        return self.policy_.decide(state, contexts, self._draws, mask).relabelled(model.labels.array, ids)
+
+    def predict(self, X: Any, eligible: ArrayLike | None = None) -> NDArray[Any]:
+        """Return the most probable action of each row, the first of equals; changes nothing."""
+        return self._model.labels.array[self._table(X, eligible).probabilities.argmax(axis=1)]
+
+    def predict_proba(self, X: Any, eligible: ArrayLike | None = None) -> Floats:
+        """Return the probabilities (n, M) that :meth:`decide` draws from; changes nothing."""
+        return self._table(X, eligible).probabilities
+
+    def decision_function(self, X: Any, eligible: ArrayLike | None = None) -> Floats:
+        """Return what the rule compares (n, M): mean + α·width, the mean, or the logit; changes nothing."""
+        return self._table(X, eligible).scores
+
+    def _table(self, X: Any, eligible: ArrayLike | None) -> Table:
+        model = self._model
+        contexts, state, mask = self._prepared(model, X, eligible, own=False)
+        allowed = np.ones((len(contexts), state.n_actions), np.bool_) if mask is None else mask
+        return self.policy_.table(state, contexts, allowed)
+
+    def _prepared(self, model: Model, X: Any, eligible: ArrayLike | None, own: bool) -> tuple[Floats, Any, Mask | None]:
+        """Return contexts as float64 (a copy if ``own``), the state, and eligibility (n, M) or None for all."""
+        dim = None if model.state is None else model.state.dim
+        table = as_table(X, model.names, dim)
+        contexts = dense_rows(table, slice(None))
+        if own and isinstance(table, np.ndarray) and np.may_share_memory(contexts, table):
+            contexts = contexts.copy()
+        state = self._start(model, contexts.shape[1])
+        if eligible is None and all(model.labels.active):
+            return contexts, state, None
+        mask = scoring.eligible_mask(eligible, len(contexts), state.n_actions)
+        return contexts, state, scoring.eligible_mask(mask & np.array(model.labels.active), len(contexts), state.n_actions)
+
+    # ---- learning -------------------------------------------------------------------------------------------
+
+    def partial_fit(
+        self,
+        X: Any,
+        actions: Any,
+        rewards: ArrayLike,
+        propensities: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+        eligible: ArrayLike | None = None,
+        **columns: Any,
+    ) -> Self:
+        """Learn from one episode: its contexts, executed actions (labels) and their rewards.
+
+        Parameters
+        ----------
+        X, actions, rewards
+            (B, d) contexts, (B,) labels, (B,) rewards. An empty batch is not an episode.
+        propensities
+            (B,) probabilities of the executed actions; None = this policy's own at its current state.
+        sample_weight
+            (B,) weights; w counts as w copies of the row.
+        eligible
+            (B, M) or (M,) mask of what could have been chosen; it bears on propensities, not on imputation.
+        **columns
+            Further columns of :class:`spuir.Batch`: ``revealed``, ``revealed_rewards``, ``click``, ``conversion``,
+            ``elapsed``, ``row_ids``.
+        """
+        with self._lock:
+            model = self._model
+            batch = self._batch(model, X, actions, rewards, propensities, sample_weight, eligible, columns)
+            if not len(batch):
+                return self
+            state = self._start(model, int(batch.contexts.shape[1]))
+            state, info = self.policy_.learn(state, batch, self._episode_rng(state.episode))
+            self._current = replace(model, state=state, names=self._names(model, X))
+            self.last_info_ = info
+        return self
+
+    def fit(self, X: Any, actions: Any, rewards: ArrayLike, *args: Any, **kwargs: Any) -> Self:
+        """Forget everything, then learn one episode; arguments as in :meth:`partial_fit`."""
+        fresh = Bandit(self.policy, self.actions, self.random_state).partial_fit(X, actions, rewards, *args, **kwargs)
+        with self._lock:
+            self._seed, self._draws, self.last_info_ = fresh._seed, fresh._draws, fresh.last_info_
+            self._current = fresh._model
+        return self
+
+    def collect(
+        self, X: Any, actions: Any, rewards: ArrayLike, row_ids: ArrayLike | None = None, **columns: Any
+    ) -> Shard:
+        """Return what these rows, one shard of the coming episode, contribute; changes nothing.
+
+        ``row_ids`` are integers unique within the episode; sketched policies hash rows by them and need them.
+        """
+        model, policy = self._model, self.policy_
+        if "additive" not in policy.traits:
+            raise ShardError("collect", f"policy {policy.name!r}", "its learning is not additive", "use partial_fit")
+        if row_ids is None and "sketched" in policy.traits:
+            raise ShardError("row_ids", None, "a sketched policy hashes rows by id", "number the rows of the episode")
+        ids = None if row_ids is None else np.asarray(row_ids)
+        if ids is not None and len(np.unique(ids)) != ids.size:
+            raise ShardError("row_ids", "a repeated id", "ids are unique within the episode", "number the rows")
+        known = {name: columns.pop(name, None) for name in ("propensities", "sample_weight", "eligible")}
+        batch = self._batch(model, X, actions, rewards, *known.values(), {**columns, "row_ids": ids})
+        state = self._start(model, int(batch.contexts.shape[1]))
+        sums = policy.collect(state, batch, self._episode_rng(state.episode))
+        return Shard(episode=state.episode, fingerprint=self._fingerprint(model, state), dim=state.dim, sums=sums)
+
+    def absorb(self, shard: Shard) -> Self:
+        """Learn one episode from the sum of its shards."""
+        if not isinstance(shard, Shard):
+            raise ShardError("shard", type(shard).__name__, "absorb takes what collect returned", "add the shards up")
+        with self._lock:
+            model = self._model
+            if not shard.sums.rows:
+                return self
+            state = self._start(model, shard.dim)
+            if (shard.episode, shard.fingerprint) != (state.episode, self._fingerprint(model, state)):
+                got = f"episode {shard.episode}" if shard.episode != state.episode else "another policy or state"
+                rule = f"this bandit awaits episode {state.episode} of its own policy and state"
+                raise ShardError("shard", got, rule, "collect with a copy of this bandit as it is now")
+            state, self.last_info_ = self.policy_.absorb(state, shard.sums)
+            self._current = replace(model, state=state)
+        return self
+
+    def _batch(
+        self,
+        model: Model,
+        X: Any,
+        actions: Any,
+        rewards: ArrayLike,
+        propensities: ArrayLike | None,
+        sample_weight: ArrayLike | None,
+        eligible: ArrayLike | None,
+        columns: dict[str, Any],
+    ) -> Batch:
+        contexts = as_table(X, model.names, None if model.state is None else model.state.dim)
+        codes = model.labels.encode(actions)
+        n, m = len(codes), len(model.labels.names)
+        if eligible is not None:
+            eligible = scoring.eligible_mask(np.asarray(eligible), n, m)
+            allowed = eligible[np.arange(n), codes]
+            if not allowed.all():
+                row = int(np.argmin(allowed))
+                got = f"{model.labels.names[codes[row]]!r} executed but not eligible at row {row}"
+                raise InputError("eligible", got, "an executed action was eligible", "correct the mask")
+        extra = {"revealed", "revealed_rewards", "click", "conversion", "elapsed", "row_ids"}
+        unknown = set(columns) - extra
+        if unknown:
+            raise ParameterError("argument", repr(min(unknown)), f"the further columns are {sorted(extra)}", "drop it")
+        for name in ("revealed", "revealed_rewards"):
+            table = columns.get(name)
+            if table is not None and np.shape(table) != (n, m):
+                raise InputError(name, f"shape {np.shape(table)}", f"it must be ({n}, {m})", "one column per action")
+        return Batch(
+            contexts=contexts,
+            actions=codes,
+            rewards=np.asarray(rewards),
+            propensities=propensities,
+            weights=sample_weight,
+            eligible=eligible,
+            **columns,
+        )
+
+    def _names(self, model: Model, X: Any) -> tuple[str, ...] | None:
+        names = column_names(X)
+        return model.names if model.names is not None or names is None else tuple(names)
+
+    def _episode_rng(self, episode: int) -> Generator:
+        return streams.generator(self._seed, "learn", episode)
+
+    def _fingerprint(self, model: Model, state: Any) -> str:
+        policy = self.policy_
+        parts = [type(policy).__name__, json.dumps(parameters_of(policy), sort_keys=True, default=str)]
+        parts += [str(self._seed), str(model.labels.names), str(state.dim)]
+        digest = blake2b("\n".join(parts).encode(), digest_size=16)
+        if "foldable" not in policy.traits and isinstance(policy, Ridge):
+            digest.update(policy.readout(state).solved.theta.tobytes())
+        return digest.hexdigest()
+
+    # ---- live actions ---------------------------------------------------------------------------------------
+
+    def add_action(self, label: Hashable, like: Hashable | None = None) -> Self:
+        """Add an action: never tried, or starting from a copy of what is known of ``like``."""
+        with self._lock:
+            model = self._model
+            source = None if like is None else model.labels.code(like)
+            state = None if model.state is None else self.policy_.grow(model.state, source)
+            self._current = replace(model, labels=model.labels.added(label), state=state)
+        return self
+
+    def remove_action(self, label: Hashable) -> Self:
+        """Retire an action: it is never chosen again, late rows of it are still learnt."""
+        with self._lock:
+            model = self._model
+            self._current = replace(model, labels=model.labels.retired(label))
+        return self
+
+    # ---- saving ---------------------------------------------------------------------------------------------
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write everything needed to go on, to exactly that path, atomically."""
+        with self._lock:
+            model = self._model
+            policy, labels, state = self.policy_, model.labels, model.state
+            header: dict[str, Any] = {
+                "kind": KIND,
+                "spuir": __version__,
+                "policy": {"name": policy.name, "parameters": parameters_of(policy)},
+                "actions": [_json_label(label) for label in labels.names],
+                "active": list(labels.active),
+                "columns": None if model.names is None else list(model.names),
+                "seed": str(self._seed),
+                "stream": streams.get_state(self._draws),
+            }
+            header["state"], arrays = (None, {}) if state is None else snapshot.pack(state)
+        if policy.name not in POLICIES:
+            raise SnapshotError("policy", repr(policy.name), "a saved policy is registered", "register it under its name")
+        snapshot.write(path, header, arrays)
+
+    # ---- scikit-learn's verbs -------------------------------------------------------------------------------
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the constructor's arguments, and the policy's parameters as ``policy__name``."""
+        params: dict[str, Any] = {"policy": self.policy, "actions": self.actions, "random_state": self.random_state}
+        if deep:
+            params |= {f"policy__{name}": value for name, value in parameters_of(self.policy_).items()}
+        return params
+
+    def set_params(self, **params: Any) -> Self:
+        """Set constructor arguments, and policy parameters as ``policy__name``."""
+        inner = {name.removeprefix("policy__"): params.pop(name) for name in list(params) if name.startswith("policy__")}
+        for name, value in params.items():
+            if name not in ("policy", "actions", "random_state"):
+                raise ParameterError("set_params", repr(name), "the parameters are policy, actions, random_state and policy__…", "use one of these")
+            setattr(self, name, value)
+        if inner:
+            check_names(inner, parameters_of(self.policy_), "policy", self.policy_.name)
+            self.policy = replace(self.policy_, **inner)
+        return self
+
+    def __repr__(self) -> str:
+        """Show the constructor's arguments."""
+        return f"Bandit({self.policy!r}, {self.actions!r}, random_state={self.random_state!r})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the lock behind when copied."""
+        return {name: value for name, value in self.__dict__.items() if name != "_lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take a lock of one's own."""
+        self.__dict__.update(state)
+        self._lock = threading.RLock()
+
+
+def _json_label(label: Hashable) -> Any:
+    if label is None or isinstance(label, (str, int, float, bool)):
+        return label
+    raise SnapshotError("action label", repr(label), "a saved label is text, a number or None", "rename the action")
+
+
+def load(path: str | PathLike[str], random_state: streams.Seed = None) -> Bandit:
+    """Return a saved bandit.
+
+    Parameters
+    ----------
+    path
+        What :meth:`Bandit.save` wrote.
+    random_state
+        None resumes the streams where they were; a seed or Generator starts new ones, so that replicas of one
+        file explore apart.
+    """
+    header, arrays = snapshot.read(path)
+    try:
+        if header.get("kind") != KIND:
+            raise SnapshotError(str(path), f"kind {header.get('kind')!r}", "a saved bandit is needed", "pass its path")
+        policy = make_policy(header["policy"]["name"], **header["policy"]["parameters"])
+        labels = Labels.of(header["actions"], header["active"])
+        state = None
+        if header["state"] is not None:
+            state = snapshot.unpack(policy.state_type, header["state"], arrays)
+            if state.n_actions != len(labels.names):
+                raise SnapshotError(str(path), f"{state.n_actions} actions", f"{len(labels.names)} labels", "save it again")
+            policy.check_state(state)
+        bandit = Bandit(policy, list(labels.names), int(header["seed"]))
+        bandit._reset()
+        columns = header["columns"]
+        bandit._current = Model(labels=labels, names=None if columns is None else tuple(columns), state=state)
+        bandit._draws = streams.set_state(header["stream"])
+    except SpuirError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError) as broken:
+        raise SnapshotError(str(path), repr(broken), "the header of a saved bandit is complete", "save it again") from broken
+    if random_state is not None:
+        bandit.random_state = random_state
+        bandit._seed = streams.as_seed(random_state)
+        bandit._draws = streams.generator(bandit._seed, "decide")
+    return bandit

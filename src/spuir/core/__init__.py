@@ -1,0 +1,1 @@
+"""Pure functions on arrays: sums, imputation, solving, scoring. NumPy and SciPy only."""

@@ -1,0 +1,125 @@
+"""Rewards for the actions not executed: complement sums, imputed moments, links, rates.
+
+Every row on which action j was not executed is imputed for j, with the reward that the coefficients which
+acted in this episode predict. Because contexts are shared, nothing here visits M copies of the rows.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from spuir.core.statistics import blocks, dense_rows
+from spuir.errors import NumericalError
+from spuir.records import Codes, Floats, Mask
+
+PRODUCT_UP_TO = 8
+"""Up to this many actions the complement is one small product; beyond, prefix and suffix sums."""
+
+
+def complement(stack: Floats) -> Floats:
+    """Return Σ_{k≠j} of a stack (M, …), for every j: identity 1.
+
+    Never "total minus own", which cancels and loses positive semi-definiteness.
+    """
+    m = len(stack)
+    if m <= PRODUCT_UP_TO:
+        return (_all_but_own(m) @ stack.reshape(m, -1)).reshape(stack.shape)
+    flat = stack.reshape(m, -1)
+    out = np.empty_like(flat)
+    out[0] = 0.0
+    for j in range(1, m):
+        np.add(out[j - 1], flat[j - 1], out=out[j])
+    suffix = flat[m - 1].copy()
+    for j in range(m - 2, -1, -1):
+        out[j] += suffix
+        suffix += flat[j]
+    return out.reshape(stack.shape)
+
+
+@cache
+def _all_but_own(m: int) -> Floats:
+    return np.ones((m, m)) - np.eye(m)
+
+
+def linear_moments(gram: Floats, theta: Floats) -> Floats:
+    """Return Ŝ_jᵀR̂_j = (Ŝ_jᵀŜ_j) θ_j for a stack of Grams (M, p, p): identity 2, no rows needed."""
+    return np.matmul(gram, theta[:, :, None])[:, :, 0]
+
+
+def gaps(
+    contexts: Any, hidden: Mask | Codes, theta: Floats, link: "Link", cap: float | None, weights: Floats | None
+) -> Floats:
+    """Return Σ w (T(θ_j,s) − ⟨θ_j,s⟩) s over the rows hidden from j, (M, p), in one product per block.
+
+    Added to Φ̂_jθ_j it gives the imputed moment of a nonlinear link; it is zero for the linear one.
+    ``hidden`` is (B, M), or the executed codes (B,), from which all other actions are hidden.
+    """
+    m, width = theta.shape
+    total = np.zeros((m, width))
+    for rows in blocks(int(contexts.shape[0]), 8 * (width + 3 * m)):
+        S = dense_rows(contexts, rows)
+        gap = link_gap(S, theta, link, cap)
+        if weights is not None:
+            gap *= weights[rows, None]
+        if hidden.ndim == 1:
+            gap[np.arange(len(S)), hidden[rows]] = 0.0
+        else:
+            gap *= hidden[rows]
+        total += gap.T @ S
+    return total
+
+
+def link_gap(contexts: Floats, theta: Floats, link: "Link", cap: float | None) -> Floats:
+    """Return T(θ_j,s) − ⟨θ_j,s⟩ for all rows and actions (n, M); refuses what is not finite."""
+    z = contexts @ theta.T
+    gap = link.reward(z, cap)
+    gap -= z
+    if not np.all(np.isfinite(gap)):
+        raise NumericalError(
+            f"imputed rewards of the {link.name} link",
+            "a non-finite value",
+            "imputed rewards must be finite",
+            "set imputed_cap (1 in the paper preset), or scale the contexts down",
+        )
+    return gap
+
+
+@dataclass(frozen=True)
+class Link:
+    """An expected reward G(θ,s) as a function of z = ⟨θ,s⟩, imputed as T = ⟨θ, ∇G(θ,s)⟩."""
+
+    name: str
+    linearised: Callable[[Floats], Floats]
+    linear: bool = False
+
+    def reward(self, z: Floats, cap: float | None) -> Floats:
+        """Return T at z, at most ``cap``, as an array of its own."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            value = self.linearised(z)
+        return value if cap is None else np.minimum(value, cap)
+
+
+LINKS = {
+    "linear": Link("linear", lambda z: z.copy(), linear=True),
+    "exp": Link("exp", lambda z: z * np.exp(z)),  # ∇exp⟨θ,s⟩ = exp(z)·s, so T = z·eᶻ
+    "poly": Link("poly", lambda z: 2.0 * z * z),  # ∇⟨θ,s⟩² = 2z·s, so T = 2z²
+}
+
+PAPER_EPISODES = 90
+"""The schedule's N where no horizon is given: the authors' number of episodes."""
+
+
+def scheduled_rate(episode: int, episodes: int | None) -> float:
+    """Return ⌈10 n/N⌉/10 for the n-th call of learn, 1 after the N-th: the paper's schedule."""
+    horizon = PAPER_EPISODES if episodes is None else episodes
+    return min(1.0, -(-10 * episode // horizon) / 10)
+
+
+def balanced_rates(observed: Floats, imputed: Floats, balance: float) -> Floats:
+    """Return γ_j = κ·n_j/n̂_j, at most 1, and 0 where either count is 0."""
+    rates = np.zeros_like(observed)
+    np.divide(balance * observed, imputed, out=rates, where=imputed > 0)
+    return np.minimum(rates, 1.0)

@@ -1,0 +1,320 @@
+"""Coefficients, factors, contexts → scores → actions and propensities. The tie rule lives here.
+
+Inside this module tables are (M, n), one row an action and contexts as columns: reductions over actions are
+then whole-row operations. What leaves it for users is (n, M).
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from spuir.core.solving import Solved
+from spuir.core.statistics import blocks
+from spuir.errors import InputError
+from spuir.records import Codes, Floats, Mask
+
+TIE = 1e-12
+"""Scores within this relative distance of the best are tied."""
+MARGIN = 1e-9
+"""Relative slack of the shared bound against rounding."""
+BLOCK_BYTES = 4 * 2**20
+"""Working memory of one block of contexts."""
+PAIRS_FROM = 14
+"""From this many actions on, quadratic forms over pair products beat products with the factors."""
+PROBE = 256
+"""Rows on which the shared bound is tried before the rest is entrusted to it."""
+LOOSE = 0.35
+"""Share of (row, action) pairs left by the bound above which the dense path is faster (measured)."""
+
+
+def row_blocks(n: int, width: int) -> Iterator[slice]:
+    """Return slices that cut n rows into blocks whose tables of ``width`` columns fit the working memory."""
+    return blocks(n, 8 * width, BLOCK_BYTES)
+
+
+def eligible_mask(eligible: Mask | None, n: int, n_actions: int) -> Mask:
+    """Return eligibility as (n, M); a row without any eligible action is refused."""
+    if eligible is None:
+        return np.ones((n, n_actions), dtype=np.bool_)
+    mask = np.asarray(eligible)
+    if mask.dtype != np.bool_ and not (mask.dtype.kind in "iuf" and np.all((mask == 0) | (mask == 1))):
+        raise InputError("eligible", f"dtype {mask.dtype}", "eligibility is True or False", "pass a boolean mask")
+    if mask.shape not in ((n_actions,), (n, n_actions)):
+        raise InputError(
+            "eligible", f"shape {mask.shape}", f"it must be ({n}, {n_actions}) or ({n_actions},)", "match the table"
+        )
+    mask = np.broadcast_to(mask.astype(np.bool_, copy=False), (n, n_actions))
+    some = mask.any(axis=1)
+    if not some.all():
+        raise InputError(
+            "eligible", f"no action at row {int(np.argmin(some))}", "every row needs one", "allow an action there"
+        )
+    return mask
+
+
+def check_floor(floor: float, eligible: Mask) -> None:
+    """Refuse a floor that leaves nothing for the rule: m·floor > 1 over m eligible actions (n, M)."""
+    most = int(eligible.sum(axis=1).max(initial=0)) if floor else 0
+    if most * floor > 1 + TIE:
+        raise InputError("floor", floor, f"{most} eligible actions × floor must be ≤ 1", f"use at most {1 / most:.3g}")
+
+
+def with_floor(probabilities: Floats, eligible: Mask, floor: float) -> Floats:
+    """Return floor + (1 − m·floor)·p where eligible, over m eligible actions; (n, M)."""
+    if not floor:
+        return probabilities
+    check_floor(floor, eligible)
+    rest = np.maximum(1.0 - floor * eligible.sum(axis=1, keepdims=True), 0.0)
+    return np.where(eligible, floor + rest * probabilities, 0.0)
+
+
+def argmax_probabilities(scores: Floats, eligible: Mask) -> Floats:
+    """Return the probabilities (n, M) of an argmax rule: ties split uniformly, 0 where ineligible."""
+    tied = tied_actions(np.where(eligible, scores, -np.inf).T).T
+    return tied / tied.sum(axis=1, keepdims=True)
+
+
+def tied_actions(scores: Floats) -> Mask:
+    """Return which actions tie for the best in each column of (M, n)."""
+    top = scores.max(axis=0)
+    return scores >= top - TIE * np.abs(top)
+
+
+def draw(probabilities: Floats, uniforms: Floats) -> tuple[Codes, Floats]:
+    """Return actions drawn from rows of probabilities (n, M) by inversion, and their probabilities."""
+    cumulative = np.cumsum(probabilities, axis=1)
+    cumulative /= cumulative[:, -1:]
+    actions = np.minimum((cumulative <= uniforms[:, None]).sum(axis=1), probabilities.shape[1] - 1)
+    # Rounding at a boundary may point at an action of probability zero: take the next likelier instead.
+    empty = np.flatnonzero(probabilities[np.arange(len(actions)), actions] == 0)
+    actions[empty] = probabilities[empty].argmax(axis=1)
+    return actions, probabilities[np.arange(len(actions)), actions]
+
+
+def check_finite(means: Floats, contexts: Floats) -> None:
+    """Refuse contexts whose scores (…, n) are not finite, naming the row."""
+    # One sum visits every entry; the exact place is looked for only where it is not finite.
+    if np.isfinite(means.sum()):
+        return
+    bad = np.argwhere(~np.isfinite(contexts))
+    if len(bad):
+        row, column = (int(i) for i in bad[0])
+        raise InputError(
+            "contexts",
+            f"{contexts[row, column]} at row {row}, column {column}",
+            "every context value must be finite",
+            "drop or fill that value",
+        )
+    if not np.all(np.isfinite(means)):
+        raise InputError("contexts", "values that overflow the score", "scores must be finite", "scale the contexts down")
+
+
+def squared_widths(solved: Solved, contexts: Floats) -> Floats:
+    """Return sᵀΨ_j⁻¹s for all actions and contexts (n, p), as (M, n), by large matrix products."""
+    if len(solved.theta) >= PAIRS_FROM and solved.well_conditioned:
+        return _by_pairs(solved, contexts)
+    return _by_roots(solved, contexts)
+
+
+def _by_roots(solved: Solved, contexts: Floats) -> Floats:
+    """‖sᵀU_j⁻¹‖² by one product with all roots side by side."""
+    m, p = solved.theta.shape
+    out = np.empty((m, len(contexts)))
+    for rows in row_blocks(len(contexts), m * p):
+        projected = (contexts[rows] @ solved.stacked_roots).reshape(-1, m, p)
+        out[:, rows] = np.einsum("nmp,nmp->nm", projected, projected).T
+    return out
+
+
+def _by_pairs(solved: Solved, contexts: Floats) -> Floats:
+    """The quadratic form over the products s_i s_k, i ≤ k: half the multiplications of the other way."""
+    m, p = solved.theta.shape
+    out = np.empty((m, len(contexts)))
+    pairs = p * (p + 1) // 2
+    columns = np.ascontiguousarray(contexts.T)
+    scratch = np.empty(0)
+    for rows in row_blocks(len(contexts), pairs):
+        s = columns[:, rows]
+        if not len(scratch):
+            scratch = np.empty(pairs * s.shape[1])
+        products = scratch[: pairs * s.shape[1]].reshape(pairs, -1)
+        at = 0
+        for i in range(p):
+            np.multiply(s[i], s[i:], out=products[at : at + p - i])
+            at += p - i
+        np.matmul(solved.pairs, products, out=out[:, rows])
+    # Rounding may leave a tiny negative where the form is nearly zero.
+    return np.maximum(out, 0.0, out=out)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Winners:
+    """The outcome of an argmax rule for n contexts: the winner, and the columns in which several tie.
+
+    ``winner`` (n,) is the lowest tied code; ``columns`` (k,) are the contexts with ties, ``tied`` (M, k)
+    says between whom.
+    """
+
+    winner: Codes
+    columns: Codes
+    tied: Mask
+
+    @classmethod
+    def of(cls, scores: Floats) -> "Winners":
+        """Find the winners of (M, n) scores, −inf where ineligible."""
+        tied = tied_actions(scores)
+        columns = np.flatnonzero(tied.sum(axis=0, dtype=np.intp) > 1)
+        return cls(winner=tied.argmax(axis=0), columns=columns, tied=tied[:, columns])
+
+    def draw(self, uniforms: Floats, eligible: Mask | None, floor: float) -> tuple[Codes, Floats]:
+        """Split ties uniformly and mix in the floor; return actions and exact propensities, each (n,).
+
+        One uniform decides a row: below m·floor it picks an eligible action, above it the rule's.
+        """
+        actions, rule = self.winner.copy(), np.ones(len(self.winner))
+        m = len(self.tied)
+        options = np.full(len(rule), m) if eligible is None else eligible.sum(axis=0)
+        lost = floor * options
+        rest = np.maximum(1.0 - lost, 0.0)
+        if len(self.columns):
+            counts = self.tied.sum(axis=0)
+            scaled = np.clip((uniforms[self.columns] - lost[self.columns]) / np.maximum(rest[self.columns], TIE), 0, 1)
+            actions[self.columns] = _nth(self.tied, np.minimum((scaled * counts).astype(np.intp), counts - 1))
+            rule[self.columns] = 1.0 / counts
+        if not floor:
+            return actions, rule
+        explored = np.flatnonzero(uniforms < lost)
+        if len(explored):
+            pick = np.minimum((uniforms[explored] / floor).astype(np.intp), options[explored] - 1)
+            allowed = np.ones((m, len(explored)), np.bool_) if eligible is None else eligible[:, explored]
+            actions[explored] = _nth(allowed, pick)
+            rule[explored] *= actions[explored] == self.winner[explored]
+            # A tied action that was explored is still one of the rule's.
+            place = np.searchsorted(self.columns, explored)
+            inside = np.flatnonzero((place < len(self.columns)) & np.isin(explored, self.columns))
+            column = place[inside]
+            share = self.tied[actions[explored[inside]], column] / self.tied[:, column].sum(axis=0)
+            rule[explored[inside]] = share
+        return actions, floor + rest * rule
+
+
+def _nth(allowed: Mask, position: Codes) -> Codes:
+    """Return, per column of (M, k), the code of the ``position``-th True."""
+    return (np.cumsum(allowed, axis=0) > position).argmax(axis=0)
+
+
+def winners(
+    means: Callable[[Floats], Floats],
+    solved: Solved,
+    alpha: float,
+    contexts: Floats,
+    eligible: Mask | None,
+    bound: "Bound | None",
+) -> Winners:
+    """Return the argmax of mean + α·width for contexts (n, p), by the shared bound where it pays.
+
+    ``means`` gives (M, n) for a block of contexts; ``eligible`` is (M, n) or None.
+    """
+    m = len(solved.theta)
+    n, at = len(contexts), 0
+    parts: list[Winners] = []
+    starts: list[int] = []
+    size = max(PROBE, BLOCK_BYTES // (8 * max(m, contexts.shape[1])))
+    while at < n:
+        rows = slice(at, min(n, at + (PROBE if bound is not None and at == 0 and n > 2 * PROBE else size)))
+        block = contexts[rows]
+        allowed = None if eligible is None else eligible[:, rows]
+        score = means(block)
+        check_finite(score, block)
+        if allowed is not None:
+            score = np.where(allowed, score, -np.inf)
+        share = 1.0
+        if bound is not None:
+            part, share = _screened(score, solved, alpha, block, bound)
+        else:
+            part = _dense(score, solved, alpha, block)
+        if bound is not None and share > LOOSE:
+            bound = None
+        parts.append(part)
+        starts.append(at)
+        at = rows.stop
+    return _joined(parts, starts, m)
+
+
+def _joined(parts: list[Winners], starts: list[int], m: int) -> Winners:
+    """Return the winners of consecutive blocks as one."""
+    if len(parts) == 1:
+        return parts[0]
+    if not parts:
+        return Winners(winner=np.empty(0, np.intp), columns=np.empty(0, np.intp), tied=np.empty((m, 0), np.bool_))
+    return Winners(
+        winner=np.concatenate([part.winner for part in parts]),
+        columns=np.concatenate([part.columns + start for part, start in zip(parts, starts, strict=True)]),
+        tied=np.concatenate([part.tied for part in parts], axis=1),
+    )
+
+
+def _dense(score: Floats, solved: Solved, alpha: float, contexts: Floats) -> Winners:
+    """Add every action's α·width to the means (M, n) and take the winners."""
+    if alpha:
+        widths = squared_widths(solved, contexts)
+        np.sqrt(widths, out=widths)
+        widths *= alpha
+        score = score + widths
+    return Winners.of(score)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Bound:
+    """A width that no action exceeds: ‖s‖ in the inverse of P ⪯ Ψ_j for every j (identity 4).
+
+    ``root`` (p, p) is the inverse factor of P. Actions marked in ``free`` (M,) are not covered by the
+    bound and stay candidates everywhere.
+    """
+
+    root: Floats
+    free: Mask
+
+
+def _screened(score: Floats, solved: Solved, alpha: float, contexts: Floats, bound: Bound) -> tuple[Winners, float]:
+    """Compute exact widths only for actions that the shared bound leaves in play; also the share left.
+
+    An action whose mean + α‖s‖_{P⁻¹} lies below the best mean cannot win, since widths are ≥ 0 and each
+    is at most ‖s‖_{P⁻¹}.
+    """
+    projected = contexts @ bound.root
+    reach = np.einsum("np,np->n", projected, projected)
+    np.sqrt(reach, out=reach)
+    reach *= alpha
+    best = score.max(axis=0)
+    threshold = best - reach
+    threshold -= MARGIN * (np.abs(best) + reach)
+    candidates = score >= threshold
+    if bound.free.any():
+        candidates |= bound.free[:, None] & np.isfinite(score)
+    winner = score.argmax(axis=0)
+    open_columns = np.flatnonzero(candidates.sum(axis=0, dtype=np.intp) > 1)
+    none = Winners(winner=winner, columns=np.empty(0, np.intp), tied=np.empty((len(score), 0), np.bool_))
+    if not len(open_columns):
+        return none, 0.0
+    play = candidates[:, open_columns]
+    share = play.sum() / score.size
+    rows = contexts[open_columns]
+    if share > LOOSE:
+        exact = _dense(score[:, open_columns], solved, alpha, rows)
+    else:
+        exact = Winners.of(_candidate_scores(score[:, open_columns], play, solved, alpha, rows))
+    winner[open_columns] = exact.winner
+    return Winners(winner=winner, columns=open_columns[exact.columns], tied=exact.tied), float(share)
+
+
+def _candidate_scores(score: Floats, play: Mask, solved: Solved, alpha: float, contexts: Floats) -> Floats:
+    """Return mean + α·width for the pairs still in play, −inf elsewhere; (M, n)."""
+    out = np.full_like(score, -np.inf)
+    for j in np.flatnonzero(play.any(axis=1)):
+        columns = np.flatnonzero(play[j])
+        projected = contexts[columns] @ solved.roots[j]
+        width = np.sqrt(np.einsum("np,np->n", projected, projected))
+        out[j, columns] = score[j, columns] + alpha * width
+    return out

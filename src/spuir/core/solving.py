@@ -1,0 +1,123 @@
+"""Sums + ridge → Cholesky factor, coefficients, widths, result code. Nothing here inverts a matrix by ``inv``.
+
+Factoring is apart from using the factor: :func:`solve` runs once per episode, the rest on its result. All
+matrices are stacked per action, C-ordered; ``upper[j]`` holds U with Ψ_j = UᵀU in its upper triangle.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy.linalg import lapack
+
+from spuir.errors import NumericalError
+from spuir.records import Codes, Floats
+
+FINE, JITTERED, DEFICIENT = 0, 1, 2
+MEANING = {
+    FINE: "every matrix was positive definite",
+    JITTERED: "a multiple of the identity was added to a matrix that rounding had made indefinite",
+    DEFICIENT: "an eigenvalue decomposition replaced the factor of a numerically singular matrix",
+}
+"""Result codes of a solve, ranked by gravity, with what they mean."""
+
+WELL_CONDITIONED = 1e7
+"""Bound on trace Ψ · trace Ψ⁻¹ up to which a quadratic form may be expanded into pair products."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Solved:
+    """Ψ_j = λI + … factored, and θ_j = Ψ_j⁻¹ rhs_j, for all actions.
+
+    ``upper`` (M, p, p), ``theta`` (M, p), ``code`` (M,) result codes.
+    """
+
+    upper: Floats
+    theta: Floats
+    code: Codes
+
+    @cached_property
+    def roots(self) -> Floats:
+        """U_j⁻¹ (M, p, p), upper triangular, so that sᵀΨ_j⁻¹s = ‖sᵀU_j⁻¹‖²."""
+        roots = self.upper.copy()
+        for root in roots:
+            lapack.dtrtri(root.T, lower=1, overwrite_c=1)
+        return np.triu(roots)
+
+    @cached_property
+    def stacked_roots(self) -> Floats:
+        """The roots side by side (p, M·p): all widths from one product with the contexts."""
+        m, p, _ = self.roots.shape
+        return np.ascontiguousarray(self.roots.transpose(1, 0, 2)).reshape(p, m * p)
+
+    @cached_property
+    def pairs(self) -> Floats:
+        """Ψ_j⁻¹ over the p(p+1)/2 pairs (i ≤ k) of a context's entries (M, pairs), off-diagonals doubled."""
+        m, p, _ = self.roots.shape
+        inverse = np.matmul(self.roots, self.roots.transpose(0, 2, 1))
+        inverse *= 2.0
+        inverse[:, np.arange(p), np.arange(p)] *= 0.5
+        rows, columns = np.triu_indices(p)
+        return np.ascontiguousarray(inverse[:, rows, columns])
+
+    @cached_property
+    def well_conditioned(self) -> bool:
+        """Whether every Ψ_j is tame enough for :attr:`pairs` to keep ten digits."""
+        size = np.einsum("mij,mij->m", np.triu(self.upper), self.upper)
+        return bool(np.all(size * np.einsum("mij,mij->m", self.roots, self.roots) <= WELL_CONDITIONED))
+
+
+def solve(psi: Floats, rhs: Floats) -> Solved:
+    """Factor Ψ_j and solve Ψ_j θ_j = rhs_j for every action: (2) and (6).
+
+    ``psi`` (M, p, p) holds the matrices with the ridge already added and is overwritten by the factors;
+    ``rhs`` (M, p) is left alone.
+    """
+    theta = rhs.copy()
+    code = np.zeros(len(psi), dtype=np.intp)
+    diagonal = diagonals(psi).copy()
+    for j, matrix in enumerate(psi):
+        # The Fortran view of a symmetric C-ordered matrix is itself: factored in place, no copy.
+        _, _, failed = lapack.dposv(matrix.T, theta[j], lower=1, overwrite_a=1, overwrite_b=1)
+        if failed and math.isfinite(diagonal[j].sum()):
+            theta[j], code[j] = _rescue(matrix, _restored(matrix, diagonal[j]), rhs[j])
+    if not (math.isfinite(theta.sum()) and math.isfinite(diagonal.sum())):
+        raise NumericalError(
+            "sums", "a non-finite value", "sums of rows must stay finite", "scale contexts and rewards down"
+        )
+    return Solved(upper=psi, theta=theta, code=code)
+
+
+def diagonals(stack: Floats) -> Floats:
+    """Return the diagonals (M, p) of a contiguous stack of matrices, as a writable view."""
+    m, p, _ = stack.shape
+    return stack.reshape(m, p * p)[:, :: p + 1]
+
+
+def _restored(matrix: Floats, diagonal: Floats) -> Floats:
+    """Return the symmetric matrix whose upper triangle a failed factorisation left half overwritten."""
+    below = np.tril(matrix, -1)
+    return below + below.T + np.diag(diagonal)
+
+
+def _rescue(out: Floats, psi: Floats, rhs: Floats) -> tuple[Floats, int]:
+    """Factor a matrix that is not positive definite in floating point, into ``out``; return θ and the code."""
+    scale = float(np.trace(psi)) / len(psi)
+    if scale > 0:
+        for power in (-14, -12, -10):
+            out[:] = psi
+            out[np.diag_indices(len(psi))] += scale * 10.0**power
+            _, theta, failed = lapack.dposv(out.T, rhs.copy(), lower=1, overwrite_a=1)
+            if not failed:
+                return theta, JITTERED
+    values, vectors = np.linalg.eigh(psi)
+    values = np.maximum(values, max(float(values[-1]), 1.0) * 1e-10)
+    _, r = np.linalg.qr((vectors * np.sqrt(values)).T)
+    out[:] = r * np.sign(np.diag(r))[:, None]
+    return vectors @ ((vectors.T @ rhs) / values), DEFICIENT
+
+
+def factor_root(matrix: Floats) -> Floats:
+    """Return U⁻¹ (p, p) with Ψ⁻¹ = U⁻¹U⁻ᵀ for one positive definite matrix."""
+    return solve(matrix[None].copy(), np.zeros((1, len(matrix)))).roots[0]

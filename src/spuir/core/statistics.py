@@ -1,0 +1,181 @@
+"""Raw per-action sums of rows: a commutative monoid under addition, scaled by decay.
+
+For the rows s (with reward r and weight w) on which an action was observed, the sums are Σ w s sᵀ, Σ w s r,
+Σ w and Σ w r². Nothing else of the rows is kept; the ridge joins at solve time, never here.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from spuir.errors import InputError
+from spuir.records import Codes, Floats
+
+GATHER_BYTES = 32 * 2**20
+"""Rows are gathered in pieces of about this size, so that memory stays bounded for any batch."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Statistics:
+    """Sums of M actions over feature vectors of p columns.
+
+    ``gram`` (M, p, p) is Φ of (3), ``moment`` (M, p) is b, ``weight`` (M,) the number of rows and
+    ``energy`` (M,) the sum of squared rewards.
+    """
+
+    gram: Floats
+    moment: Floats
+    weight: Floats
+    energy: Floats
+
+    @classmethod
+    def zero(cls, n_actions: int, width: int) -> Self:
+        """Return the neutral element."""
+        return cls(
+            gram=np.zeros((n_actions, width, width)),
+            moment=np.zeros((n_actions, width)),
+            weight=np.zeros(n_actions),
+            energy=np.zeros(n_actions),
+        )
+
+    def __add__(self, other: "Statistics") -> "Statistics":
+        """Return the sums of both sets of rows."""
+        return Statistics(
+            gram=self.gram + other.gram,
+            moment=self.moment + other.moment,
+            weight=self.weight + other.weight,
+            energy=self.energy + other.energy,
+        )
+
+    def then(self, factor: float, other: "Statistics") -> "Statistics":
+        """Return ``factor`` × these sums + ``other``: one episode later."""
+        if factor == 1.0:
+            return self + other
+        kept = self.decayed(factor)
+        for name in ("gram", "moment", "weight", "energy"):
+            total = getattr(kept, name)
+            total += getattr(other, name)
+        return kept
+
+    def decayed(self, factor: float) -> "Statistics":
+        """Return the sums with every row's weight multiplied by ``factor``."""
+        return Statistics(
+            gram=factor * self.gram,
+            moment=factor * self.moment,
+            weight=factor * self.weight,
+            energy=factor * self.energy,
+        )
+
+    def grown(self, like: int | None) -> "Statistics":
+        """Return the sums with one action more: empty, or a copy of action ``like``'s."""
+        return Statistics(**{name: grow(getattr(self, name), like) for name in ("gram", "moment", "weight", "energy")})
+
+
+def grow(stack: Floats, like: int | None) -> Floats:
+    """Return ``stack`` (M, …) with one entry more: zero, or a copy of entry ``like``."""
+    extra = np.zeros_like(stack[:1]) if like is None else stack[like : like + 1]
+    return np.concatenate([stack, extra])
+
+
+def dense_rows(contexts: Any, rows: Any) -> Floats:
+    """Return the chosen rows of an array of any layout or dtype, or of a CSR matrix, as float64."""
+    if hasattr(contexts, "toarray"):
+        return np.ascontiguousarray(contexts[rows].toarray(), dtype=np.float64)
+    if isinstance(rows, slice):
+        return np.ascontiguousarray(contexts[rows], dtype=np.float64)
+    return contexts.take(rows, axis=0).astype(np.float64, copy=False)
+
+
+def blocks(n: int, row_bytes: int, budget: int = GATHER_BYTES) -> Iterator[slice]:
+    """Return slices that cut n rows into pieces of at most ``budget`` bytes (at least one row each)."""
+    size = max(1, budget // max(1, row_bytes))
+    return (slice(start, min(start + size, n)) for start in range(0, n, size))
+
+
+def count_codes(codes: Codes, n_actions: int) -> Codes:
+    """Return how often each code occurs (M,); codes outside 0…M−1 are refused."""
+    try:
+        counts = np.bincount(codes, minlength=n_actions)
+    except ValueError:  # a negative code
+        counts = None
+    if counts is None or len(counts) > n_actions:
+        row = int(np.argmax((codes < 0) | (codes >= n_actions)))
+        raise InputError(
+            "actions", f"code {codes[row]} at row {row}", f"codes run from 0 to {n_actions - 1}", "add the action first"
+        )
+    return counts
+
+
+def refuse_non_finite(contexts: Any) -> None:
+    """Name the first row whose values are not finite or too large to be squared."""
+    for piece in blocks(int(contexts.shape[0]), 8 * int(contexts.shape[1])):
+        block = dense_rows(contexts, piece)
+        with np.errstate(over="ignore", invalid="ignore"):
+            bad = ~np.isfinite(np.square(block) * len(block))
+        if bad.any():
+            row, column = (int(i) for i in np.argwhere(bad)[0])
+            raise InputError(
+                "contexts",
+                f"{block[row, column]} at row {piece.start + row}, column {column}",
+                "every context value must be finite and its square too",
+                "drop, fill or rescale that value",
+            )
+
+
+def by_action(codes: Codes, n_actions: int) -> Codes:
+    """Return the row numbers ordered by action, stable within each."""
+    # Sixteen-bit keys are sorted by radix, several times faster than by comparison.
+    return np.argsort(codes.astype(np.uint16) if n_actions <= 2**16 else codes, kind="stable")
+
+
+def summarise(
+    contexts: Any, codes: Codes, rewards: Floats, weights: Floats | None, n_actions: int, rows: Codes | None = None
+) -> Statistics:
+    """Return the sums of the observed rows, one product SᵀS and one SᵀR per action and piece: (3).
+
+    Parameters
+    ----------
+    contexts
+        (B, p) feature rows, in any layout, float dtype or CSR.
+    codes, rewards, weights
+        (k,) action, reward and weight (None = 1) of each entry.
+    rows
+        (k,) row of ``contexts`` for each entry; None = entry i is row i. A row may occur for several actions.
+    """
+    width = int(contexts.shape[1])
+    counts = count_codes(codes, n_actions)
+    order = by_action(codes, n_actions)
+    source = order if rows is None else rows[order]
+    values = rewards[order]
+    squares = rewards * rewards
+    scale = None if weights is None else np.sqrt(weights[order])
+    if scale is not None:
+        values, squares = values * scale, squares * weights
+    gram, moment = np.zeros((n_actions, width, width)), np.zeros((n_actions, width))
+    ends = np.cumsum(counts).tolist()
+    action, at, fresh = 0, 0, True
+    for piece in blocks(len(order), 8 * width):
+        gathered = dense_rows(contexts, source[piece])
+        if scale is not None:
+            gathered = gathered * scale[piece, None]
+        while at < piece.stop:
+            stop = min(ends[action], piece.stop)
+            if stop > at:
+                S, R = gathered[at - piece.start : stop - piece.start], values[at:stop]
+                if fresh:
+                    np.matmul(S.T, S, out=gram[action])  # (3) SᵀS, a symmetric rank-k product
+                    np.matmul(R, S, out=moment[action])  # (3) SᵀR
+                else:
+                    gram[action] += S.T @ S
+                    moment[action] += R @ S
+                at = stop
+            # An action cut by the end of a piece goes on, added to, in the next one.
+            fresh = at == ends[action]
+            action += fresh
+    if not math.isfinite(gram.sum()):
+        refuse_non_finite(contexts)
+    weight = counts.astype(np.float64) if weights is None else np.bincount(codes, weights, n_actions)
+    return Statistics(gram=gram, moment=moment, weight=weight, energy=np.bincount(codes, squares, n_actions))

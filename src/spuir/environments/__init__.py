@@ -1,0 +1,44 @@
+"""Environments by name. To add one: its file, and one line here."""
+
+from dataclasses import fields
+from typing import Any
+
+from spuir.environments.base import Environment
+from spuir.parameters import check_names
+from spuir.registry import Registry
+
+ENVIRONMENTS = Registry(
+    "environment",
+    {
+        "synthetic": "spuir.environments.synthetic:Synthetic",
+        "heterogeneous": "spuir.environments.heterogeneous:Heterogeneous",
+        "nonlinear": "spuir.environments.nonlinear:Nonlinear",
+        "linear": "spuir.environments.linear:Linear",
+    },
+)
+
+
+def list_environments() -> list[str]:
+    """Return the names of the registered environments."""
+    return ENVIRONMENTS.names()
+
+
+def parameters_of(target: type[Environment]) -> list[str]:
+    """Return the names of the parameters that an environment class takes."""
+    return [item.name for item in fields(target) if item.init]
+
+
+def make_environment(name: str, **parameters: Any) -> Environment:
+    """Build the environment called ``name``.
+
+    Parameters
+    ----------
+    name
+        A registered name; a wrong one is answered with the nearest.
+    **parameters
+        ``n_actions``, ``dim``, ``seed`` (of its true parameters) and those of its own; a wrong name is
+        answered with the nearest.
+    """
+    target: type[Environment] = ENVIRONMENTS.get(name)
+    check_names(parameters, parameters_of(target), "environment", name)
+    return target(**parameters)

@@ -1,0 +1,131 @@
+"""Settings whose expected reward is not linear in the context."""
+
+from dataclasses import dataclass, field
+from typing import ClassVar, Protocol, Self
+
+import numpy as np
+from numpy.random import Generator
+
+from spuir.environments.base import CONTEXT_MEAN, CONTEXT_SD, PLURAL, GaussianEnvironment, varied_weights
+from spuir.parameters import one_of, parameter
+from spuir.records import Floats, Rounds
+from spuir.streams import generator
+
+REFERENCE_ROWS = 4096
+
+
+class Truth(Protocol):
+    """An expected reward as a function of contexts."""
+
+    @classmethod
+    def settle(cls, n_actions: int, dim: int, rng: Generator) -> Self:
+        """Draw the function's parameters."""
+        ...
+
+    def __call__(self, contexts: Floats) -> Floats:
+        """Return expected rewards (n, M) for contexts (n, d)."""
+        ...
+
+
+@dataclass(frozen=True)
+class Exponential:
+    """exp⟨θ_j, s⟩ with ⟨θ_j, s⟩ of mean −1 and standard deviation 0.5."""
+
+    weights: Floats
+
+    @classmethod
+    def settle(cls, n_actions: int, dim: int, rng: Generator) -> Self:
+        """Draw θ (M, d)."""
+        return cls(varied_weights(n_actions, dim, -1.0, 0.5, rng))
+
+    def __call__(self, contexts: Floats) -> Floats:
+        """Return expected rewards (n, M)."""
+        return np.exp(contexts @ self.weights.T)
+
+
+@dataclass(frozen=True)
+class Polynomial:
+    """⟨θ_j, s⟩² with ⟨θ_j, s⟩ of mean 0.3 and deviation 0.5: large where it is far from zero on either side."""
+
+    weights: Floats
+
+    @classmethod
+    def settle(cls, n_actions: int, dim: int, rng: Generator) -> Self:
+        """Draw θ (M, d)."""
+        return cls(varied_weights(n_actions, dim, 0.3, 0.5, rng))
+
+    def __call__(self, contexts: Floats) -> Floats:
+        """Return expected rewards (n, M)."""
+        return np.square(contexts @ self.weights.T)
+
+
+@dataclass(frozen=True)
+class Radial:
+    """½ + Σ_k a_jk·(k(s, c_k) − k̄_k) with a Gaussian kernel k, scaled to a standard deviation of 0.2."""
+
+    centres: Floats
+    weights: Floats
+    averages: Floats
+
+    level: ClassVar[float] = 0.5
+    spread: ClassVar[float] = 0.2
+    n_centres: ClassVar[int] = 50
+    reach: ClassVar[float] = 0.4
+
+    @classmethod
+    def settle(cls, n_actions: int, dim: int, rng: Generator) -> Self:
+        """Draw centres c (K, d) like contexts, and weights a (M, K)."""
+        centres = rng.normal(CONTEXT_MEAN, CONTEXT_SD, (cls.n_centres, dim))
+        weights = rng.standard_normal((n_actions, cls.n_centres))
+        kernel = cls._kernel(rng.normal(CONTEXT_MEAN, CONTEXT_SD, (REFERENCE_ROWS, dim)), centres)
+        scale = cls.spread / (kernel @ weights.T).std(axis=0)
+        return cls(centres, weights * scale[:, None], kernel.mean(axis=0))
+
+    @classmethod
+    def _kernel(cls, contexts: Floats, centres: Floats) -> Floats:
+        """Return k(s, c) (n, K); the bandwidth is 0.4 of the root mean square distance of two contexts."""
+        gap = np.square(contexts).sum(axis=1)[:, None] - 2 * contexts @ centres.T + np.square(centres).sum(axis=1)
+        return np.exp(-0.5 * gap / (cls.reach**2 * 2 * CONTEXT_SD**2 * centres.shape[1]))
+
+    def __call__(self, contexts: Floats) -> Floats:
+        """Return expected rewards (n, M)."""
+        return self.level + (self._kernel(contexts, self.centres) - self.averages) @ self.weights.T
+
+
+TRUTHS: dict[str, type[Truth]] = {"exp": Exponential, "poly": Polynomial, "rbf": Radial}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Nonlinear(GaussianEnvironment):
+    """Nonlinear rewards (truth = exp, poly or rbf) whose best action depends on the context.
+
+    Notes
+    -----
+    Contexts are those of the paper's setting, in ten columns by default: with many more, distances between
+    contexts hardly differ and every smooth function looks linear. ``exp`` and ``poly`` are the paper's G_E and
+    G_P, ``rbf`` a function in a Gaussian reproducing-kernel space. The signal, to which ``noise`` refers, is
+    the root mean square over actions of the expected reward's standard deviation over reference contexts.
+    """
+
+    dim: int = parameter(10, "number of context columns (d)", PLURAL)
+    truth: str = parameter("rbf", "form of the expected reward", one_of(*TRUTHS))
+
+    function: Truth = field(init=False, repr=False, compare=False)
+    deviation: float = field(init=False, repr=False, compare=False)
+
+    name: ClassVar[str] = "nonlinear"
+
+    def _settle(self, rng: Generator) -> None:
+        put = object.__setattr__
+        put(self, "function", TRUTHS[self.truth].settle(self.n_actions, self.dim, rng))
+        reference = self.draw(REFERENCE_ROWS, generator(self.seed, "environment", "reference", self.name))
+        put(self, "deviation", float(np.sqrt(self.function(reference.contexts).var(axis=0).mean())))
+
+    @property
+    def signal(self) -> float:
+        """Standard deviation of one action's expected reward over contexts, on average over actions."""
+        return self.deviation
+
+    def expected_rewards(self, rounds: Rounds) -> Floats:
+        """Return the true function of the contexts (n, M)."""
+        return self.function(rounds.contexts)

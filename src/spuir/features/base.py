@@ -1,0 +1,84 @@
+"""What every feature map is: frozen parameters with ``init``, ``fix``, ``apply``.
+
+A map writes ``columns`` (how many it makes), ``write`` (what is in them) and ``labels`` (what they are called);
+the constant column that may stand beside any map is added here, last, so that no other column moves.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.random import Generator
+
+from spuir.errors import ParameterError
+from spuir.parameters import COUNT, FLAG, check, check_value, parameter
+from spuir.records import Codes, Floats
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class MapState:
+    """What a map drew and chose: arrays, numbers or None, saved with the policy. A map without any uses this."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeatureMap(ABC):
+    """Frozen parameters of a map from contexts (n, d) to columns (n, width)."""
+
+    intercept: bool = parameter(False, "append a constant column of ones, after all others", FLAG)
+
+    state_type: ClassVar[type[MapState]] = MapState
+
+    def __post_init__(self) -> None:
+        check(self, "feature map", type(self).__name__.lower())
+
+    @abstractmethod
+    def columns(self, dim: int) -> int:
+        """Return how many columns the map makes of ``dim``, the intercept aside."""
+
+    @abstractmethod
+    def write(self, state: Any, contexts: Floats, out: Floats) -> None:
+        """Fill ``out`` (n, columns) from contexts (n, d)."""
+
+    @abstractmethod
+    def labels(self, state: Any, input_names: Sequence[str]) -> list[str]:
+        """Return the names of the columns, the intercept aside."""
+
+    def width(self, dim: int) -> int:
+        """Return how many columns come out of ``dim`` context columns."""
+        check_value("dim", dim, COUNT, "count the context columns")
+        return self.columns(dim) + bool(self.intercept)
+
+    def init(self, dim: int, rng: Generator) -> MapState:
+        """Return the state for contexts of ``dim`` columns; whatever is random is drawn here, once."""
+        check_value("dim", dim, COUNT, "count the context columns")
+        return self.state_type()
+
+    def check_state(self, state: Any, dim: int) -> None:
+        """Refuse a state that this map could not have made for contexts of ``dim`` columns."""
+        if type(state) is not self.state_type:
+            got, rule = type(state).__name__, f"this feature map keeps a {self.state_type.__name__}"
+            raise ParameterError("feature map", got, rule, "call fit to start anew with another map")
+
+    def fixed(self, state: Any) -> bool:
+        """Tell whether the map is final; if not, the first batch goes to :meth:`fix`."""
+        return True
+
+    def fix(self, state: Any, contexts: Floats, actions: Codes, rewards: Floats, weights: Floats | None) -> MapState:
+        """Return the state with everything chosen that the first batch decides; a fixed one is returned as it is."""
+        return state
+
+    def apply(self, state: Any, contexts: Floats) -> Floats:
+        """Return the columns (n, width) of contexts (n, d): pure, and the same for a row in whatever block."""
+        table = np.ascontiguousarray(contexts, dtype=np.float64)
+        n, dim = table.shape
+        out = np.empty((n, self.width(dim)))
+        self.write(state, table, out[:, : self.columns(dim)])
+        if self.intercept:
+            out[:, -1] = 1.0
+        return out
+
+    def names(self, state: Any, input_names: Sequence[str]) -> list[str]:
+        """Return one name for every column that :meth:`apply` makes."""
+        return self.labels(state, input_names) + ["intercept"] * bool(self.intercept)

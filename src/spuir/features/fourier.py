@@ -1,0 +1,130 @@
+"""Random Fourier features: a linear model on them acts like a Gaussian kernel (Rahimi & Recht 2007)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.random import Generator
+
+from spuir.errors import InputError, ParameterError
+from spuir.features.bandwidth import choose
+from spuir.features.base import FeatureMap, MapState
+from spuir.features.canonical import canonical_rows
+from spuir.parameters import COUNT, FLAG, NON_NEGATIVE, POSITIVE, check_value, either, one_of, parameter
+from spuir.records import Codes, Floats
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FourierState(MapState):
+    """The drawn map.
+
+    ``frequencies`` (d, n_features) standard normal, ``phases`` (n_features,) uniform on [0, 2π),
+    ``bandwidth`` None until the first batch has chosen it.
+    """
+
+    frequencies: Floats
+    phases: Floats
+    bandwidth: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fourier(FeatureMap):
+    """The columns √(2/n_features)·cos(sᵀΩ/bandwidth + phase), then the raw context if asked for.
+
+    The product of two rows estimates exp(−‖x − y‖²/(2·bandwidth²)) without bias, with a standard error of at
+    most 1/√n_features. Ω and the phases are drawn once and kept. A bandwidth far above the distances between
+    contexts makes the columns an intercept plus a linear part.
+
+    With ``bandwidth="auto"`` the first batch decides (:mod:`spuir.features.bandwidth`); until then the map uses 1,
+    so that a policy that has learnt nothing, whose actions tie whatever the features, can decide. Contexts should
+    be on comparable scales, and not further from the origin than about 1,000 bandwidths: the cosine of a large
+    number has few exact digits.
+    """
+
+    n_features: int = parameter(100, "number of cosine columns", COUNT)
+    bandwidth: float | str = parameter(
+        "auto", "width of the Gaussian kernel, in units of the context", either(POSITIVE, one_of("auto"))
+    )
+    raw: bool = parameter(False, "append the raw context after the cosine columns", FLAG)
+    ridge: float = parameter(1.0, "ridge (λ) of the fits that choose the bandwidth: the policy's own", NON_NEGATIVE)
+
+    state_type: ClassVar[type[MapState]] = FourierState
+
+    def columns(self, dim: int) -> int:
+        """Return ``n_features``, and ``dim`` more if the raw context is appended."""
+        return self.n_features + dim * bool(self.raw)
+
+    def init(self, dim: int, rng: Generator) -> FourierState:
+        """Draw frequencies and phases for contexts of ``dim`` columns."""
+        check_value("dim", dim, COUNT, "count the context columns")
+        frequencies = rng.standard_normal((dim, self.n_features))
+        phases = rng.uniform(0.0, 2.0 * np.pi, self.n_features)
+        bandwidth = None if isinstance(self.bandwidth, str) else float(self.bandwidth)
+        return FourierState(frequencies=frequencies, phases=phases, bandwidth=bandwidth)
+
+    def check_state(self, state: FourierState, dim: int) -> None:
+        """Refuse a map drawn for other columns or another number of features."""
+        super().check_state(state, dim)
+        shape = (dim, self.n_features)
+        if state.frequencies.shape != shape or state.phases.shape != shape[1:]:
+            got, rule = f"frequencies of shape {state.frequencies.shape}", f"this map needs {shape}"
+            raise ParameterError("feature map", got, rule, "call fit to start anew with another map")
+
+    def fixed(self, state: FourierState) -> bool:
+        """Tell whether the bandwidth is known."""
+        return state.bandwidth is not None
+
+    def fix(
+        self, state: FourierState, contexts: Floats, actions: Codes, rewards: Floats, weights: Floats | None
+    ) -> FourierState:
+        """Choose the bandwidth from the first batch; rows of weight 0 decide nothing."""
+        if self.fixed(state):
+            return state
+        table = _matching(state, np.ascontiguousarray(contexts, dtype=np.float64))
+        if not np.isfinite(table).all():
+            row = int(np.argmin(np.isfinite(table).all(axis=1)))
+            raise InputError(
+                "contexts", f"a non-finite value in row {row}", "contexts must be finite", "correct or drop that row"
+            )
+        rows = canonical_rows(table, np.asarray(actions), np.asarray(rewards, dtype=np.float64), weights)
+        if not len(rows.weights):
+            return state
+        projected = rows.contexts @ state.frequencies
+        beside = rows.contexts if self.raw else rows.contexts[:, :0]
+        if self.intercept:
+            beside = np.column_stack([beside, np.ones(len(beside))])
+
+        def features(bandwidth: float) -> Floats:
+            return np.hstack([self._cosines(projected / bandwidth, state.phases), beside])
+
+        return replace(state, bandwidth=choose(rows, features, self.ridge))
+
+    def write(self, state: FourierState, contexts: Floats, out: Floats) -> None:
+        """Fill the cosine columns, in place after one matrix product, and the raw ones."""
+        bandwidth = 1.0 if state.bandwidth is None else state.bandwidth
+        cosines = out[:, : self.n_features]
+        np.matmul(_matching(state, contexts), state.frequencies / bandwidth, out=cosines)
+        self._cosines(cosines, state.phases)
+        if self.raw:
+            out[:, self.n_features :] = contexts
+
+    def labels(self, state: Any, input_names: Sequence[str]) -> list[str]:
+        """Return fourier_0, fourier_1, … and the input names if the raw context is appended."""
+        return [f"fourier_{i}" for i in range(self.n_features)] + list(input_names) * bool(self.raw)
+
+    def _cosines(self, projected: Floats, phases: Floats) -> Floats:
+        """Turn scaled projections (n, n_features) into the columns, in place."""
+        projected += phases
+        np.cos(projected, out=projected)
+        projected *= np.sqrt(2.0 / self.n_features)
+        return projected
+
+
+def _matching(state: FourierState, contexts: Floats) -> Floats:
+    """Return the contexts if they have the columns that the map was drawn for."""
+    dim = len(state.frequencies)
+    if contexts.ndim != 2 or contexts.shape[1] != dim:
+        rule = f"the map was drawn for {dim} columns"
+        raise InputError("contexts", f"shape {contexts.shape}", rule, f"pass (n, {dim})")
+    return contexts

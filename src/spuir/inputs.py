@@ -1,0 +1,167 @@
+"""What users pass, turned into what policies read: tables of contexts, and labels as codes."""
+
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spuir.errors import InputError, ParameterError, UnknownNameError
+from spuir.records import Codes
+
+
+def column_names(X: Any) -> list[str] | None:
+    """Return the column names of a DataFrame, None for anything else."""
+    columns = getattr(X, "columns", None)
+    return None if columns is None or not hasattr(X, "to_numpy") else [str(name) for name in columns]
+
+
+def as_table(X: Any, names: Sequence[str] | None, dim: int | None) -> Any:
+    """Return contexts as a two-dimensional numeric array or a CSR matrix, without copying where possible.
+
+    DataFrame columns are matched by name with ``names`` where these are known; ``dim`` is the number of
+    columns seen before.
+    """
+    given = column_names(X)
+    if given is not None:
+        table = _ordered(X, given, names)
+    elif hasattr(X, "tocsr"):
+        table = X.tocsr()
+    else:
+        table = np.asarray(X)
+    if table.ndim != 2:
+        raise InputError("X", f"shape {table.shape}", "contexts are a table (rows, columns)", "use X.reshape(1, -1) for one row")
+    if isinstance(table, np.ndarray) and table.dtype.kind not in "fiub":
+        table = _numeric(table)
+    if dim is not None and table.shape[1] != dim:
+        raise InputError("X", f"{table.shape[1]} columns", f"this bandit knows {dim}", "pass the same columns as before")
+    if table.shape[1] == 0:
+        raise InputError("X", "no columns", "a context has at least one column", "add a constant column")
+    return table
+
+
+def _ordered(X: Any, given: list[str], names: Sequence[str] | None) -> NDArray[Any]:
+    if names is not None and given != list(names):
+        missing = [name for name in names if name not in given]
+        extra = [name for name in given if name not in names]
+        if missing or extra or len(given) != len(names):
+            got = f"columns without {missing[0]!r}" if missing else f"column {(extra or given)[0]!r}"
+            raise InputError("X", got, f"the columns are {_short(names)}", "select exactly these")
+        X = X.iloc[:, [given.index(name) for name in names]]
+    return X.to_numpy()
+
+
+def _numeric(table: NDArray[Any]) -> NDArray[Any]:
+    try:
+        return table.astype(np.float64)
+    except (TypeError, ValueError):
+        raise InputError("X", f"dtype {table.dtype}", "contexts must be numbers", "encode text columns first") from None
+
+
+def _short(names: Sequence[str]) -> str:
+    return ", ".join(repr(name) for name in names[:8]) + (" …" if len(names) > 8 else "")
+
+
+@dataclass(frozen=True)
+class Labels:
+    """The actions by label, in code order; labels and codes are never reused.
+
+    ``active`` marks those that may be chosen; a retired action keeps its code.
+    """
+
+    names: tuple[Hashable, ...]
+    active: tuple[bool, ...]
+    codes: dict[Hashable, int] = field(repr=False, compare=False)
+    array: NDArray[Any] = field(repr=False, compare=False)
+
+    @classmethod
+    def of(cls, names: Iterable[Hashable], active: Iterable[bool] | None = None) -> "Labels":
+        """Build from labels in order; None = all active."""
+        listed = tuple(name.item() if isinstance(name, np.generic) else name for name in names)
+        codes: dict[Hashable, int] = {}
+        for code, name in enumerate(listed):
+            if not isinstance(name, Hashable):
+                raise ParameterError("actions", repr(name), "a label is hashable", "use text or numbers")
+            if name in codes:
+                raise ParameterError("actions", repr(name) + " twice", "labels are unique", "drop the second")
+            codes[name] = code
+        return cls(listed, tuple(active) if active is not None else (True,) * len(listed), codes, _array(listed))
+
+    @classmethod
+    def parse(cls, actions: Any) -> "Labels":
+        """Build from what a constructor was given: a number M, or labels."""
+        if isinstance(actions, (int, np.integer)) and not isinstance(actions, bool):
+            if actions < 1:
+                raise ParameterError("actions", actions, "at least one action is needed", "pass M ≥ 1 or labels")
+            return cls.of(range(int(actions)))
+        if isinstance(actions, str) or not isinstance(actions, Iterable):
+            raise ParameterError("actions", repr(actions), "actions are a number M or a list of labels", "pass a list")
+        labels = cls.of(actions)
+        if not labels.names:
+            raise ParameterError("actions", "an empty list", "at least one action is needed", "pass labels")
+        return labels
+
+    @property
+    def plain(self) -> bool:
+        """Whether the labels are the codes 0…M−1 themselves."""
+        return self.array.dtype.kind == "i" and self.names == tuple(range(len(self.names)))
+
+    def encode(self, actions: Any) -> Codes:
+        """Return labels (n,) as codes."""
+        values = np.asarray(actions) if not isinstance(actions, list) else actions
+        if isinstance(values, np.ndarray):
+            if values.ndim != 1:
+                raise InputError("actions", f"shape {values.shape}", "actions are one label per row", "pass a flat list")
+            if self.plain and values.dtype.kind in "iu":
+                bad = (values < 0) | (values >= len(self.names))
+                if bad.any():
+                    self._unknown(values[np.argmax(bad)].item(), int(np.argmax(bad)))
+                return values.astype(np.intp, copy=False)
+            values = values.tolist()
+        out = np.empty(len(values), np.intp)
+        for row, label in enumerate(values):
+            code = self.codes.get(label) if isinstance(label, Hashable) else None
+            if code is None:
+                self._unknown(label, row)
+            else:
+                out[row] = code
+        return out
+
+    def code(self, label: Hashable) -> int:
+        """Return one label's code."""
+        if label not in self.codes:
+            self._unknown(label, None)
+        return self.codes[label]
+
+    def _unknown(self, label: Any, row: int | None) -> None:
+        near = get_close_matches(str(label), [str(name) for name in self.names], n=1, cutoff=0.6)
+        hint = f"did you mean {near[0]!r}" if near else "add it with add_action"
+        place = "" if row is None else f" at row {row}"
+        rule = f"the actions are {_short([str(name) for name in self.names])}"
+        raise UnknownNameError("actions", f"{label!r}{place}", rule, hint)
+
+    def added(self, label: Hashable) -> "Labels":
+        """Return the labels with one more; a label once used, retired or not, is refused."""
+        if label in self.codes:
+            raise ParameterError("label", repr(label), "a label is never reused", "choose another label")
+        return Labels.of((*self.names, label), (*self.active, True))
+
+    def retired(self, label: Hashable) -> "Labels":
+        """Return the labels with one that is never chosen again."""
+        code = self.code(label)
+        left = [on and at != code for at, on in enumerate(self.active)]
+        if not any(left):
+            raise ParameterError("label", repr(label), "one action must remain", "add another before removing it")
+        return Labels.of(self.names, left)
+
+
+def _array(names: tuple[Hashable, ...]) -> NDArray[Any]:
+    """Return labels as an integer or text array where they are all of that kind, else as objects."""
+    kinds = {type(name) for name in names}
+    if kinds == {int} or kinds == {str}:
+        return np.array(names)
+    array = np.empty(len(names), dtype=object)
+    array[:] = names
+    return array

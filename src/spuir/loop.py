@@ -1,0 +1,122 @@
+"""Protocol 1 on one page: contexts → decision → batch → policy, episode after episode.
+
+The streams of a run are apart and named, one for each role and episode, so that all policies meet the same
+contexts and noise whatever they draw themselves.
+"""
+
+from collections.abc import Callable
+from dataclasses import fields, replace
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from spuir.environments import make_environment
+from spuir.environments.base import Environment
+from spuir.errors import InputError
+from spuir.history import History, Recorder
+from spuir.parameters import COUNT, SEED, UNIT, check_value
+from spuir.policies import make_policy
+from spuir.policies.base import Policy
+from spuir.records import Batch, Codes, Floats, Rounds
+from spuir.streams import generator
+
+
+def run(
+    policy: Policy | str,
+    environment: Environment | str,
+    episodes: int = 90,
+    batch_size: int = 1400,
+    seed: int = 0,
+    *,
+    feedback: float = 0.0,
+    progress: Callable[[int], object] | None = None,
+) -> History:
+    """Let a policy act and learn, and return what happened.
+
+    Parameters
+    ----------
+    policy, environment
+        Each a name or an object. A name takes the defaults; an environment's name takes its true
+        parameters from the seed of the run, so that every seed is another world.
+    episodes, batch_size
+        N and B. A policy whose ``episodes`` or ``batch_size`` is None is given these.
+    seed
+        One integer ≥ 0, from which every stream of the run is derived.
+    feedback
+        Probability with which the true reward of each non-executed action is revealed to the learner: 0 is
+        bandit feedback, 1 full information.
+    progress
+        Called with the number of each finished episode.
+
+    Notes
+    -----
+    Episode 0 acts uniformly at random; then, for n = 1…N, the policy learns from the batch before and decides
+    episode n. BLAS runs on one thread meanwhile, which makes repeated runs equal to the last bit.
+    """
+    limits = {
+        "episodes": (episodes, COUNT),
+        "batch_size": (batch_size, COUNT),
+        "seed": (seed, SEED),
+        "feedback": (feedback, UNIT),
+    }
+    for name, (value, rule) in limits.items():
+        check_value(f"{name} of run", value, rule, "choose another value")
+    world = make_environment(environment, seed=seed) if isinstance(environment, str) else environment
+    policy = with_horizon(make_policy(policy) if isinstance(policy, str) else policy, episodes, batch_size)
+    recorder = Recorder(policy, world, batch_size, seed)
+
+    with threadpool_limits(limits=1):
+        state = policy.init(world.n_actions, world.dim, generator(seed, "policy", "init"))
+        rounds = world.draw(batch_size, generator(seed, "environment", "contexts", 0))
+        actions = generator(seed, "policy", "decide", 0).integers(world.n_actions, size=batch_size)
+        batch = observe(
+            world, rounds, actions, np.full(batch_size, 1 / world.n_actions), feedback=feedback, place=(seed, 0)
+        )
+        for n in range(1, episodes + 1):
+            learning, deciding = generator(seed, "policy", "learn", n), generator(seed, "policy", "decide", n)
+            with recorder.timed("learn"):
+                state, _ = policy.learn(state, batch, learning)
+            rounds = world.draw(batch_size, generator(seed, "environment", "contexts", n))
+            with recorder.timed("decide"):
+                decision = policy.decide(state, rounds.contexts, deciding)
+            batch = observe(world, rounds, decision.actions, decision.propensities, feedback=feedback, place=(seed, n))
+            recorder.add(world.expected_rewards(rounds), batch)
+            if progress is not None:
+                progress(n)
+    return recorder.history()
+
+
+def with_horizon(policy: Policy, episodes: int, batch_size: int) -> Policy:
+    """Return the policy with the horizon filled in that its rule needs and its parameters leave open."""
+    given = {"episodes": episodes, "batch_size": batch_size}
+    names = {item.name for item in fields(policy)}
+    missing = {name: value for name, value in given.items() if name in names and getattr(policy, name) is None}
+    return replace(policy, **missing) if missing else policy
+
+
+def observe(
+    world: Environment, rounds: Rounds, actions: Codes, propensities: Floats, *, feedback: float, place: tuple[int, int]
+) -> Batch:
+    """Return the batch that the executed actions earn, with a share of the other rewards revealed.
+
+    ``place`` is (seed, episode); the noise and the choice of what is revealed have streams of their own.
+    """
+    seed, episode = place
+    outcome = world.feedback(rounds, actions, generator(seed, "environment", "noise", episode))
+    revealed = None
+    if feedback > 0:
+        if outcome.all_rewards is None:
+            raise InputError("feedback", feedback, "this environment knows executed actions only", "use feedback=0")
+        revealed = generator(seed, "environment", "reveal", episode).random(outcome.all_rewards.shape) < feedback
+        revealed[np.arange(len(rounds)), actions] = False
+    return Batch(
+        contexts=rounds.contexts,
+        actions=actions,
+        rewards=outcome.rewards,
+        propensities=propensities,
+        revealed=revealed,
+        revealed_rewards=None if revealed is None else outcome.all_rewards,
+        click=outcome.click,
+        conversion=outcome.conversion,
+        elapsed=outcome.elapsed,
+    )

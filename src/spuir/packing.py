@@ -1,0 +1,206 @@
+"""Records to and from JSON data and arrays, led by type hints alone.
+
+A record is a frozen dataclass whose fields are arrays, numbers, texts, None, tuples or further records.
+Arrays are put aside under their dotted paths (``"observed.gram"``, ``"maps.0"``) and everything else
+becomes a JSON tree. Nothing about classes is kept, so nothing found in a file can name one.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import MISSING, Field, fields, is_dataclass
+from types import UnionType
+from typing import Any, Literal, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spuir.errors import SnapshotError, SpuirError
+
+Arrays = dict[str, NDArray[Any]]
+Options = tuple[Any, ...]
+Record = TypeVar("Record")
+
+
+def pack(record: Any) -> tuple[dict[str, Any], Arrays]:
+    """Return a record as a JSON tree and its arrays by dotted path; the arrays are not copied.
+
+    Fields with metadata ``{"saved": False}`` stay behind. A record that :func:`unpack` could not rebuild
+    from the hints of its own class is refused here, while the caller still has it.
+    """
+    arrays: Arrays = {}
+    cls = _type(record)
+    if not is_dataclass(record):
+        _refuse("", f"a {cls.__name__}", "a record is a dataclass with saved fields")
+    meta = _encode(record, "", arrays)
+    if _kinds(unpack(cls, meta, arrays)) != _kinds(record):
+        _refuse("", f"a {cls.__name__} with parts of another class", "type hints must tell every class")
+    return meta, arrays
+
+
+def unpack(cls: type[Record], meta: Any, arrays: Mapping[str, NDArray[Any]]) -> Record:
+    """Rebuild a ``cls`` from what :func:`pack` returned.
+
+    A nested record becomes the hinted class, a member of the hinted union, or a subclass defined by now:
+    the one whose saved fields are those found. A field that was not saved takes its default, so that
+    records saved before the field existed still load.
+    """
+    try:
+        return _decode(cls, meta, "", arrays)
+    except RecursionError:
+        _refuse("", "very deep nesting", "records nest a few levels deep")
+
+
+def _refuse(path: str, got: object, rule: str, cause: Exception | None = None) -> NoReturn:
+    subject = f"field {path!r} of a saved record" if path else "a saved record"
+    remedy = "load with the policy and version that saved it, or correct the type hints of the record"
+    raise SnapshotError(subject, str(got)[:120], rule, remedy) from cause
+
+
+def _saved(record: Any) -> dict[str, Field[Any]]:
+    return {item.name: item for item in fields(record) if item.init and item.metadata.get("saved", True)}
+
+
+def _is(value: object, kind: Any) -> bool:
+    return isinstance(value, kind)  # as a plain bool: what JSON holds has no type worth narrowing to
+
+
+def _type(value: object) -> Any:
+    return type(value)
+
+
+def _join(path: str, name: object) -> str:
+    return f"{path}.{name}" if path else str(name)
+
+
+def _encode(value: Any, path: str, arrays: Arrays) -> Any:
+    """Return ``value`` as JSON data, its arrays put aside under their paths."""
+    value = _plain(value)
+    if _is(value, float) and not math.isfinite(value):
+        value = np.array(value)  # JSON has no infinity; an array of rank 0 does
+    kind = _type(value)
+    if kind is np.ndarray:
+        arrays[path] = value
+        return path
+    if _is(value, tuple):
+        return [_encode(item, _join(path, i), arrays) for i, item in enumerate(value)]
+    if is_dataclass(kind):
+        return {name: _encode(getattr(value, name), _join(path, name), arrays) for name in _saved(kind)}
+    if value is None or _is(value, (bool, int, float, str)):
+        return value
+    _refuse(path, f"a {kind.__name__}", "fields are arrays, numbers, texts, None, tuples and records")
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if _is(value, np.generic) else value
+
+
+def _kinds(value: Any) -> Any:
+    """Return the types of a record and of all that it holds."""
+    kind = _type(_plain(value))
+    if _is(value, tuple):
+        return kind, [_kinds(item) for item in value]
+    if is_dataclass(kind):
+        return kind, [_kinds(getattr(value, name)) for name in _saved(kind)]
+    return kind
+
+
+def _decode(hint: Any, meta: Any, path: str, arrays: Mapping[str, NDArray[Any]]) -> Any:
+    """Return what ``meta`` and the arrays under ``path`` describe, as one of the kinds that are hinted."""
+    hint = _expanded(hint)
+    options: Options = tuple(map(_expanded, get_args(hint))) if get_origin(hint) in (Union, UnionType) else (hint,)
+    if path in arrays and meta == path:
+        return _array(options, arrays[path], path)
+    if _is(meta, dict):
+        return _record(options, meta, path, arrays)
+    if _is(meta, list):
+        items = enumerate(zip(_items(options, len(meta), path), meta, strict=True))
+        return tuple(_decode(kind, item, _join(path, i), arrays) for i, (kind, item) in items)
+    kind = _type(meta)
+    kinds: Options = (int, float, Any) if kind is int else (kind, Any)
+    if not any(option in kinds or meta in _choices(option) for option in options):
+        _refuse(path, repr(meta), f"the hint is {hint}")
+    return meta
+
+
+def _expanded(hint: Any) -> Any:
+    """Return what a ``type`` alias stands for; NDArray is one since NumPy 2.5."""
+    alias: Any = get_origin(hint) or hint
+    if not hasattr(alias, "__value__"):
+        return hint
+    return _expanded(alias.__value__[get_args(hint)] if get_args(hint) else alias.__value__)
+
+
+def _choices(option: Any) -> Options:
+    return get_args(option) if get_origin(option) is Literal else ()
+
+
+def _array(options: Options, array: NDArray[Any], path: str) -> Any:
+    """Return ``array`` if an option asks for its dtype, or the float that JSON could not hold."""
+    for option in options:
+        if option in (np.ndarray, Any) or (get_origin(option) is np.ndarray and _holds(array, get_args(option)[1])):
+            return array
+    if float in options and array.shape == () and array.dtype == np.float64:
+        return float(array)
+    _refuse(path, f"an array of {array.dtype}", f"the hint is {' | '.join(map(str, options))}")
+
+
+def _holds(array: NDArray[Any], dtype: Any) -> bool:
+    """Tell whether the hint ``dtype``, as in ``np.dtype[np.float64]``, covers ``array``."""
+    scalar: Any = next(iter(get_args(dtype)), None)
+    return not _is(scalar, type) or issubclass(array.dtype.type, scalar)
+
+
+def _items(options: Options, length: int, path: str) -> Options:
+    """Return one hint for each item of a tuple of ``length``."""
+    for option in options:
+        hints = get_args(option)
+        if get_origin(option) is tuple and hints[1:] == (...,):
+            return hints[:1] * length
+        if get_origin(option) is tuple and len(hints) == length:
+            return hints
+    _refuse(path, f"a tuple of {length}", f"the hint is {' | '.join(map(str, options))}")
+
+
+def _record(options: Options, meta: dict[str, Any], path: str, arrays: Mapping[str, NDArray[Any]]) -> Any:
+    """Build the record whose saved fields are ``meta``."""
+    cls = _chosen([option for option in options if isinstance(option, type) and is_dataclass(option)], set(meta), path)
+    try:
+        hints = get_type_hints(cls)
+    except (NameError, TypeError) as error:
+        _refuse(path, error, f"the type hints of {cls.__name__} must be known in its module", error)
+    values = {name: _decode(hints[name], item, _join(path, name), arrays) for name, item in meta.items()}
+    try:
+        return cls(**values)
+    except (SpuirError, TypeError, ValueError) as error:
+        _refuse(path, error, f"{cls.__name__} must accept its saved fields", error)
+
+
+def _chosen(hinted: list[type], found: set[str], path: str) -> type:
+    """Return the one class with exactly the fields ``found``: hinted, else derived; else the hinted one that grew."""
+    groups = (
+        [cls for cls in hinted if found == set(_saved(cls))],
+        [cls for cls in _descendants(hinted) if found == set(_saved(cls))],
+        [cls for cls in hinted if found < set(_saved(cls)) and not _needed(cls) - found],
+    )
+    group = next(filter(None, groups), groups[0])
+    if len(group) == 1:
+        return group[0]
+    names = ", ".join(cls.__name__ for cls in group or hinted) or "no record"
+    rule = "only one hinted class may have these fields" if group else "a hinted class must have these fields"
+    _refuse(path, f"fields {', '.join(sorted(found))}, where {names} is hinted", rule)
+
+
+def _needed(cls: type) -> set[str]:
+    return {name for name, item in _saved(cls).items() if item.default is MISSING and item.default_factory is MISSING}
+
+
+def _descendants(classes: Iterable[type]) -> list[type]:
+    """Return the record classes derived from ``classes``, each once; a class remade with slots replaces itself."""
+
+    def below(cls: type) -> Iterator[type]:
+        for child in cls.__subclasses__():
+            yield child
+            yield from below(child)
+
+    derived = {(cls.__module__, cls.__qualname__): cls for parent in classes for cls in below(parent)}
+    return [cls for cls in derived.values() if is_dataclass(cls)]

@@ -1,0 +1,54 @@
+"""Policies by name. To add one: its file, and one line here."""
+
+from typing import Any
+
+from spuir.errors import ParameterError
+from spuir.policies.base import Policy, Recipe
+from spuir.registry import Registry
+
+POLICIES = Registry(
+    "policy",
+    {
+        "uniform": "spuir.policies.uniform:UNIFORM",
+        "greedy": "spuir.policies.greedy:GREEDY",
+        "epsilon-greedy": "spuir.policies.greedy:EPSILON_GREEDY",
+        "linear-thompson": "spuir.policies.thompson:LINEAR_THOMPSON",
+        "sbucb": "spuir.policies.optimistic:SBUCB",
+        "puir": "spuir.policies.optimistic:PUIR",
+        "spuir": "spuir.policies.optimistic:SPUIR",
+        "puir-rs": "spuir.policies.optimistic:PUIR_RS",
+        "spuir-rs": "spuir.policies.optimistic:SPUIR_RS",
+        "puir-exp": "spuir.policies.optimistic:PUIR_EXP",
+        "puir-poly": "spuir.policies.optimistic:PUIR_POLY",
+        "puir-kernel": "spuir.policies.optimistic:PUIR_KERNEL",
+        "spuir-exp": "spuir.policies.optimistic:SPUIR_EXP",
+        "spuir-poly": "spuir.policies.optimistic:SPUIR_POLY",
+        "spuir-kernel": "spuir.policies.optimistic:SPUIR_KERNEL",
+        "bexp3": "spuir.policies.bexp3:BEXP3",
+        "bexp3-ipw": "spuir.policies.bexp3:BEXP3_IPW",
+        "blts-b": "spuir.policies.thompson:BLTS_B",
+    },
+)
+
+
+def list_policies() -> list[str]:
+    """Return the names of the registered policies."""
+    return POLICIES.names()
+
+
+def make_policy(name: str, *, preset: str | None = None, **parameters: Any) -> Policy:
+    """Build the policy called ``name``.
+
+    Parameters
+    ----------
+    name
+        A registered name; a wrong one is answered with the nearest.
+    preset
+        None for our defaults, ``"paper"`` for the values in the authors' code.
+    **parameters
+        Hyper-parameters by word; they override the preset.
+    """
+    recipe: Recipe = POLICIES.get(name)
+    if preset not in (None, "paper"):
+        raise ParameterError("preset", repr(preset), 'the presets are None and "paper"', "use one of these")
+    return recipe.make(name, preset, parameters)

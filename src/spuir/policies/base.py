@@ -1,0 +1,131 @@
+"""What every policy is: frozen parameters with ``init``, ``decide``, ``learn``.
+
+A policy writes ``init``, ``table`` (what it says of contexts × actions), ``collect`` (rows → sums) and
+``absorb`` (sums → next state). ``decide`` and ``learn`` follow from these.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Protocol, Self
+
+import numpy as np
+from numpy.random import Generator
+
+from spuir.core import scoring
+from spuir.parameters import (
+    COUNT,
+    FLAG,
+    NON_NEGATIVE,
+    POSITIVE,
+    TEXT,
+    UNIT,
+    Rule,
+    check,
+    check_names,
+    either,
+    one_of,
+    optional,
+    parameter,
+)
+from spuir.records import Batch, Decision, Floats, Info, Mask, State, Table
+
+__all__ = ["COUNT", "FLAG", "NON_NEGATIVE", "POSITIVE", "TEXT", "UNIT", "Policy", "Recipe", "Rule", "Sums"]
+__all__ += ["either", "one_of", "optional", "parameter"]
+
+
+class Sums(Protocol):
+    """What one shard of an episode contributes; shards merge by addition."""
+
+    rows: int
+
+    def __add__(self, other: Self, /) -> Self: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy(ABC):
+    """Frozen parameters of a decision rule; everything that changes is in its State."""
+
+    name: str = parameter("", "registered name", TEXT)
+    floor: float = parameter(0.0, "least probability of each eligible action", UNIT)
+
+    state_type: ClassVar[type[State]] = State
+
+    def __post_init__(self) -> None:
+        check(self, "policy", self.name)
+
+    @property
+    @abstractmethod
+    def traits(self) -> frozenset[str]:
+        """What the policy is.
+
+        ``ridge`` (solves per-action ridge regressions), ``imputing``, ``sketched``, ``sampling`` (its
+        probabilities are not those of an argmax), ``additive`` (shards of one episode merge by
+        addition), ``foldable`` (its sums do not depend on the acting state, so that a history can be
+        summed in parallel and folded in order).
+        """
+
+    @abstractmethod
+    def init(self, n_actions: int, dim: int, rng: Generator) -> State:
+        """Return the state of a policy that has seen nothing."""
+
+    @abstractmethod
+    def table(self, state: Any, contexts: Floats, eligible: Mask) -> Table:
+        """Return means, widths, scores and probabilities (n, M) for contexts (n, d); pure."""
+
+    @abstractmethod
+    def collect(self, state: Any, batch: Batch, rng: Generator) -> Sums:
+        """Return what the rows of ``batch``, one shard of the coming episode, contribute."""
+
+    @abstractmethod
+    def absorb(self, state: Any, sums: Any) -> tuple[State, Info]:
+        """Return the state after an episode with these sums, added over its shards."""
+
+    @abstractmethod
+    def grow(self, state: Any, like: int | None) -> State:
+        """Return the state with one action more, cold or with a copy of action ``like``'s sums."""
+
+    def check_state(self, state: Any) -> None:
+        """Refuse a state that this policy, with these parameters, could not have made."""
+
+    def prepare(self, state: Any, batch: Batch) -> State:
+        """Return the state with everything fixed that the first batch decides (a bandwidth, say)."""
+        return state
+
+    def learn(self, state: Any, batch: Batch, rng: Generator) -> tuple[State, Info]:
+        """Return the state after one episode; an empty batch is not an episode."""
+        if not len(batch):
+            return state, Info(rows=0, counts=np.zeros(state.n_actions))
+        ready = self.prepare(state, batch)
+        return self.absorb(ready, self.collect(ready, batch, rng))
+
+    def decide(self, state: Any, contexts: Floats, rng: Generator, eligible: Mask | None = None) -> Decision:
+        """Draw one action for each context (n, d); ``eligible`` is (n, M), (M,) or None for all."""
+        n = len(contexts)
+        mask = scoring.eligible_mask(eligible, n, state.n_actions)
+        uniforms = rng.random(n)
+        actions, propensities = np.empty(n, np.intp), np.empty(n)
+        for rows in scoring.row_blocks(n, state.n_actions):
+            table = self.table(state, contexts[rows], mask[rows])
+            actions[rows], propensities[rows] = scoring.draw(table.probabilities, uniforms[rows])
+        return Decision(actions, propensities, lambda: self.table(state, contexts, mask))
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A named policy as data: a class with its defaults, and the values in the authors' code."""
+
+    target: type[Policy]
+    defaults: Mapping[str, Any]
+    paper: Mapping[str, Any]
+    summary: str
+
+    def parameters(self) -> list[str]:
+        """Return the names of the parameters that can be set."""
+        return [item.name for item in fields(self.target) if item.name != "name"]
+
+    def make(self, name: str, preset: str | None, parameters: Mapping[str, Any]) -> Policy:
+        """Build the policy; an unknown parameter is answered with the nearest one."""
+        check_names(parameters, self.parameters(), "policy", name)
+        chosen = {**self.defaults, **(self.paper if preset == "paper" else {}), **parameters}
+        return self.target(name=name, **chosen)

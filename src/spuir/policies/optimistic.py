@@ -1,0 +1,82 @@
+"""Optimistic acting: argmax_j ⟨θ_j,s⟩ + α‖s‖ in the inverse of Ψ_j. SBUCB, PUIR, SPUIR and their variants.
+
+They differ only in what is given to one class: an imputation rate, a sketch, a link, a feature map.
+"""
+
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+from numpy.random import Generator
+
+from spuir.core import scoring
+from spuir.parameters import NON_NEGATIVE, parameter
+from spuir.policies.base import Recipe
+from spuir.policies.ridge import Ridge, RidgeState
+from spuir.records import Decision, Floats, Mask, Table
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Optimistic(Ridge):
+    """Choose the action with the largest upper confidence bound (the paper's origin and sketched policy)."""
+
+    alpha: float = parameter(0.1, "weight of the width (ω of PUIR, α of SPUIR)", NON_NEGATIVE)
+
+    def table(self, state: RidgeState, contexts: Floats, eligible: Mask) -> Table:
+        """Return means, widths, mean + α·width and probabilities (n, M)."""
+        means, widths = self.estimates(state, contexts)
+        scores = means + self.alpha * widths
+        probabilities = scoring.argmax_probabilities(scores, eligible)
+        return Table(
+            means=means,
+            widths=widths,
+            scores=scores,
+            probabilities=scoring.with_floor(probabilities, eligible, self.floor),
+        )
+
+    def decide(self, state: RidgeState, contexts: Floats, rng: Generator, eligible: Mask | None = None) -> Decision:
+        """Draw actions; exact widths are computed only for actions that the shared bound leaves in play."""
+        n, m = len(contexts), state.n_actions
+        mask = scoring.eligible_mask(eligible, n, m)
+        scoring.check_floor(self.floor, mask[:1] if eligible is None else mask)
+        uniforms = rng.random(n)
+        if not self.feature_map.fixed(state.features):
+            return super().decide(state, contexts, rng, eligible)
+        readout = self.readout(state)
+        allowed = None if eligible is None else np.ascontiguousarray(mask.T)
+        found = scoring.winners(
+            lambda rows: self.means(readout, rows),
+            readout.solved,
+            self.alpha,
+            self.feature_map.apply(state.features, contexts),
+            allowed,
+            readout.bound if self.alpha else None,
+        )
+        actions, propensities = found.draw(uniforms, allowed, self.floor)
+        return Decision(actions, propensities, lambda: self.table(state, contexts, mask))
+
+
+def _recipe(summary: str, paper: dict[str, Any], **defaults: Any) -> Recipe:
+    return Recipe(target=Optimistic, defaults=defaults, paper=paper, summary=summary)
+
+
+_IMPUTED = {"imputation_rate": 0.1, "discount": 0.9, "alpha": 0.2}
+_SCHEDULED = {"imputation_rate": "paper-schedule", "discount": 0.1, "alpha": 0.1}
+_HASHED = {"sketch": "sjlt", "sketch_size": 150, "sketch_blocks": 1}
+_PAPER_HASHED = {"moments": "sketched", **_HASHED}
+_PAPER_PUIR = {"imputation_rate": 0.1, "discount": 0.1, "alpha": 0.1}
+_KERNEL = {"features": "fourier", "n_features": 100, "bandwidth": "auto"}
+_CAP = {"imputed_cap": 1.0}
+
+SBUCB = _recipe("batched linear UCB without imputation (Han et al. 2020)", {"alpha": 1.0}, alpha=0.2)
+PUIR = _recipe("UCB with rewards imputed exactly for the actions not executed", _PAPER_PUIR, **_PAPER_PUIR)
+SPUIR = _recipe("PUIR on sketched batches", _PAPER_HASHED, **_IMPUTED, **_HASHED)
+PUIR_RS = _recipe("PUIR whose imputation rate grows by the paper's schedule", {}, **_SCHEDULED)
+SPUIR_RS = _recipe("SPUIR whose imputation rate grows by the paper's schedule", _PAPER_HASHED, **_SCHEDULED, **_HASHED)
+PUIR_EXP = _recipe("PUIR for rewards exp⟨θ,s⟩, linearised", _CAP, **_PAPER_PUIR, link="exp")
+PUIR_POLY = _recipe("PUIR for rewards ⟨θ,s⟩², linearised", _CAP, **_PAPER_PUIR, link="poly")
+PUIR_KERNEL = _recipe("PUIR on random Fourier features of the context", {}, **_PAPER_PUIR, **_KERNEL)
+SPUIR_EXP = _recipe("SPUIR for rewards exp⟨θ,s⟩, linearised", _PAPER_HASHED | _CAP, **_IMPUTED, **_HASHED, link="exp")
+SPUIR_POLY = _recipe("SPUIR for rewards ⟨θ,s⟩², linearised", _PAPER_HASHED | _CAP, **_IMPUTED, **_HASHED, link="poly")
+SPUIR_KERNEL = _recipe("SPUIR on random Fourier features of the context", _PAPER_HASHED, **_IMPUTED, **_HASHED, **_KERNEL)

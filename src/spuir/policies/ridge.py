@@ -1,0 +1,390 @@
+"""Learning by ridge regression per action, with imputed rewards: the half that SBUCB, PUIR and SPUIR share.
+
+Exact or sketched, linear or not, plain or scheduled: one class, given a sketch, a link, a feature map and a
+rate. How it acts is for its subclasses to say.
+"""
+
+from abc import ABC
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.random import Generator
+
+from spuir.core.imputing import LINKS, balanced_rates, linear_moments, scheduled_rate
+from spuir.core.scoring import Bound, check_finite, row_blocks, squared_widths
+from spuir.core.solving import Solved, diagonals, factor_root, solve
+from spuir.core.statistics import Statistics, dense_rows
+from spuir.errors import InputError, ParameterError, ShardError
+from spuir.features import FeatureMap, MapState, make_features
+from spuir.parameters import (
+    COUNT,
+    FLAG,
+    NON_NEGATIVE,
+    POSITIVE,
+    UNIT,
+    either,
+    one_of,
+    optional,
+    parameter,
+)
+from spuir.policies.base import Policy
+from spuir.policies.sums import ExactSums, SketchedSums, exact_sums
+from spuir.records import Batch, Floats, Info, State
+from spuir.sketches import Sketch, list_sketches, make_sketch
+
+MOMENTS = ("sketched", "exact", "corrected", "anchored")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RidgeState(State):
+    """Sums of a ridge policy over feature rows of p columns.
+
+    ``features`` the drawn feature map; ``observed`` Φ, b of (3) or G, p of (7); ``imputed`` Φ̂, b̂ of (4) or
+    Ĝ, p̂ of (8), None before the first imputation; ``shared`` (p, p) the discounted Gram of all rows, T.
+    """
+
+    features: MapState
+    observed: Statistics
+    imputed: Statistics | None = None
+    shared: Floats | None = None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Readout:
+    """What acting needs of a state: rates γ (M,), the factored matrices and coefficients, the shared bound."""
+
+    rates: Floats
+    solved: Solved
+    ridge: float
+    shared: Floats | None
+
+    @cached_property
+    def bound(self) -> Bound | None:
+        """The bound of identity 4: P = λI + γT ⪯ Ψ_j, with the smallest positive rate; None if γ = 0."""
+        positive = self.rates[self.rates > 0]
+        if self.shared is None or not len(positive):
+            return None
+        P = float(positive.min()) * self.shared
+        P[np.diag_indices(len(P))] += self.ridge
+        return Bound(root=factor_root(P), free=self.rates == 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ridge(Policy, ABC):
+    """Parameters of the learning half; words with the paper's letters in brackets."""
+
+    ridge: float = parameter(1.0, "regularisation (λ)", POSITIVE)
+    imputation_rate: float | str = parameter(
+        0.0,
+        'imputation rate (γ): a number, "paper-schedule" (⌈10 n/N⌉/10) or "balanced"',
+        either(UNIT, one_of("paper-schedule", "balanced")),
+    )
+    discount: float = parameter(0.9, "discount of imputed sums per episode (η)", UNIT)
+    balance: float = parameter(1.0, 'with "balanced": imputed weight per observed weight (κ)', POSITIVE)
+    forgetting: float = parameter(1.0, "discount of observed sums per episode; 1 keeps everything", UNIT)
+    link: str = parameter("linear", "expected reward as a function of ⟨θ,s⟩", one_of(*LINKS))
+    imputed_cap: float | None = parameter(None, "largest imputed reward of a nonlinear link", optional(POSITIVE))
+    features: str = parameter("identity", "feature map of the contexts", one_of("identity", "fourier"))
+    n_features: int = parameter(100, "number of random Fourier features", COUNT)
+    bandwidth: float | str = parameter("auto", "kernel bandwidth, or chosen on the first batch", either(POSITIVE, one_of("auto")))
+    raw: bool = parameter(False, "append the raw context to the random features", FLAG)
+    intercept: bool = parameter(False, "append a constant 1 to the features", FLAG)
+    sketch: str = parameter("identity", "row map of each batch", one_of(*list_sketches()))
+    sketch_size: int = parameter(150, "rows of the sketch (c)", COUNT)
+    sketch_blocks: int = parameter(1, "blocks of the sketch (D), a divisor of c", COUNT)
+    moments: str = parameter("anchored", "how the sketch keeps moments", one_of(*MOMENTS))
+    episodes: int | None = parameter(None, "horizon of the schedule (N); 90 if None", optional(COUNT))
+    batch_size: int | None = parameter(None, "steps of an episode (B), for rules that need the horizon", optional(COUNT))
+
+    state_type = RidgeState
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        make_sketch(self.sketch, size=self.sketch_size, blocks=self.sketch_blocks)
+
+    @property
+    def imputing(self) -> bool:
+        """Whether rewards of actions not executed are imputed."""
+        return self.imputation_rate != 0
+
+    @property
+    def traits(self) -> frozenset[str]:
+        """Return the capabilities that follow from the parameters."""
+        traits = {"ridge"}
+        sketched = self.sketch != "identity"
+        if self.imputing:
+            traits.add("imputing")
+        if sketched:
+            traits.add("sketched")
+        if not (sketched and self.moments == "corrected"):
+            traits.add("additive")
+            linear = LINKS[self.link].linear or not self.imputing
+            if linear and not (sketched and self.moments == "anchored"):
+                traits.add("foldable")
+        return frozenset(traits)
+
+    @cached_property
+    def feature_map(self) -> FeatureMap:
+        """The map from contexts to feature rows."""
+        given: dict[str, Any] = {"intercept": self.intercept}
+        if self.features == "fourier":
+            given |= {"n_features": self.n_features, "bandwidth": self.bandwidth, "raw": self.raw, "ridge": self.ridge}
+        return make_features(self.features, **given)
+
+    @cached_property
+    def row_map(self) -> Sketch:
+        """The sketch of each batch."""
+        return make_sketch(self.sketch, size=self.sketch_size, blocks=self.sketch_blocks)
+
+    def init(self, n_actions: int, dim: int, rng: Generator) -> RidgeState:
+        """Return zero sums and the drawn feature map."""
+        zero = Statistics.zero(n_actions, self.feature_map.width(dim))
+        return RidgeState(n_actions=n_actions, dim=dim, features=self.feature_map.init(dim, rng), observed=zero)
+
+    def grow(self, state: RidgeState, like: int | None) -> RidgeState:
+        """Return the state with one action more; the shared bound restarts, for it knows nothing of it."""
+        imputed = None if state.imputed is None else state.imputed.grown(like)
+        shared = None if state.shared is None else np.zeros_like(state.shared)
+        return replace(
+            state,
+            n_actions=state.n_actions + 1,
+            observed=state.observed.grown(like),
+            imputed=imputed,
+            shared=shared,
+            derived=type(state.derived)(),
+        )
+
+    def check_state(self, state: RidgeState) -> None:
+        """Refuse sums of another width: the feature map or its parameters were changed."""
+        m, p = state.n_actions, self.feature_map.width(state.dim)
+        sums = [part for part in (state.observed, state.imputed) if part is not None]
+        shapes = [(part.gram.shape, part.moment.shape, part.weight.shape, part.energy.shape) for part in sums]
+        shared = None if state.shared is None else state.shared.shape
+        if any(shape != ((m, p, p), (m, p), (m,), (m,)) for shape in shapes) or shared not in (None, (p, p)):
+            got, rule = f"sums of shape {shapes[0][0]}", f"this policy needs ({m}, {p}, {p})"
+            raise ParameterError("policy", got, rule, "call fit to start anew with changed features")
+        self.feature_map.check_state(state.features, state.dim)
+
+    def standard_errors(self, state: RidgeState) -> Floats:
+        """Return the standard error (M, p) of each coefficient of the ridge fit on the observed rows alone."""
+        observed = state.observed
+        psi = observed.gram.copy()
+        diagonals(psi)[:] += self.ridge
+        solved = solve(psi, observed.moment)
+        inverse = np.matmul(solved.roots, solved.roots.transpose(0, 2, 1))
+        spread = np.matmul(inverse, np.matmul(observed.gram, inverse))
+        fitted = np.einsum("mi,mij,mj->m", solved.theta, observed.gram, solved.theta)
+        residual = np.maximum(observed.energy - 2 * np.einsum("mi,mi->m", solved.theta, observed.moment) + fitted, 0.0)
+        freedom = observed.weight - np.einsum("mij,mji->m", inverse, observed.gram)
+        variance = np.where(freedom > 0, residual / np.where(freedom > 0, freedom, 1.0), np.nan)
+        return np.sqrt(variance[:, None] * np.einsum("mii->mi", spread))
+
+    def rates(self, state: RidgeState) -> Floats:
+        """Return the imputation rate γ_j in force (M,)."""
+        rate = self.imputation_rate
+        if rate == "balanced":
+            if state.imputed is None:
+                return np.zeros(state.n_actions)
+            return balanced_rates(state.observed.weight, state.imputed.weight, self.balance)
+        if rate == "paper-schedule":
+            rate = scheduled_rate(state.episode, self.episodes)
+        return np.full(state.n_actions, float(rate))
+
+    def readout(self, state: RidgeState) -> Readout:
+        """Return rates, factors and coefficients of a state, computed once."""
+        return state.derived.get(self, lambda: self._solve(state))
+
+    def _solve(self, state: RidgeState) -> Readout:
+        rates = self.rates(state)
+        observed, imputed = state.observed, state.imputed
+        if imputed is None or not self.imputing:
+            psi, rhs = observed.gram.copy(), observed.moment
+        else:
+            psi = rates[:, None, None] * imputed.gram
+            psi += observed.gram  # Ψ_j = λI + Φ_j + γΦ̂_j of (2); W_j of (6)
+            rhs = observed.moment + rates[:, None] * imputed.moment
+        diagonals(psi)[:] += self.ridge
+        return Readout(rates=rates, solved=solve(psi, rhs), ridge=self.ridge, shared=state.shared)  # (2), (6)
+
+    def prepare(self, state: RidgeState, batch: Batch) -> RidgeState:
+        """Fix what the feature map chooses on the first batch."""
+        if self.feature_map.fixed(state.features):
+            return state
+        contexts = dense_rows(batch.contexts, slice(None))
+        fixed = self.feature_map.fix(state.features, contexts, batch.actions, batch.rewards, batch.weights)
+        return replace(state, features=fixed, derived=type(state.derived)())
+
+    def weighted(self, state: RidgeState, batch: Batch, rng: Generator) -> Batch:
+        """Return the batch with the weights that observed rows carry in learning; a hook for balancing."""
+        return batch
+
+    def mapped(self, state: RidgeState, batch: Batch) -> Batch:
+        """Return the batch with feature rows in place of contexts."""
+        if batch.contexts.shape[1] != state.dim:
+            raise wrong_width(batch.contexts.shape[1], state.dim)
+        if self.features == "identity" and not self.intercept:
+            return batch
+        return replace(batch, contexts=FeatureRows(self.feature_map, state.features, batch.contexts))
+
+    def context_blocks(self, state: RidgeState, batch: Batch) -> Iterator[tuple[slice, Floats]]:
+        """Yield the batch's contexts as dense blocks of rows, in bounded memory."""
+        if batch.contexts.shape[1] != state.dim:
+            raise wrong_width(batch.contexts.shape[1], state.dim)
+        for rows in row_blocks(len(batch), state.dim + state.n_actions):
+            yield rows, dense_rows(batch.contexts, rows)
+
+    def estimates(self, state: RidgeState, contexts: Floats) -> tuple[Floats, Floats]:
+        """Return T(θ_j,s) and ‖s‖ in the inverse of Ψ_j, each (n, M); before a map is fixed, 0 and 1."""
+        if not self.feature_map.fixed(state.features):
+            return np.zeros((len(contexts), state.n_actions)), np.ones((len(contexts), state.n_actions))
+        readout = self.readout(state)
+        rows = self.feature_map.apply(state.features, contexts)
+        means = self.means(readout, rows)
+        check_finite(means, contexts)
+        widths = np.sqrt(squared_widths(readout.solved, rows))
+        return np.ascontiguousarray(means.T), np.ascontiguousarray(widths.T)
+
+    def means(self, readout: Readout, rows: Floats) -> Floats:
+        """Return T(θ_j,s) (M, n), the same linearised reward that is imputed; ⟨θ_j,s⟩ for the linear link."""
+        z = readout.solved.theta @ rows.T
+        link = LINKS[self.link]
+        return z if link.linear else link.reward(z, None)
+
+    def collect(self, state: RidgeState, batch: Batch, rng: Generator) -> ExactSums | SketchedSums:
+        """Return a shard's sums; a second pass over the rows cannot be sharded."""
+        if not self.feature_map.fixed(state.features):
+            raise ShardError("collect", "a feature map not fixed yet", "its bandwidth comes from the first episode", "learn one episode whole, or give a bandwidth")
+        if "additive" not in self.traits:
+            raise ShardError("collect", f"moments={self.moments!r}", "it passes over the whole episode twice", 'use moments="anchored"')
+        return self._collect(state, self.mapped(state, self.weighted(state, batch, rng)), rng)
+
+    def _collect(self, state: RidgeState, rows: Batch, rng: Generator) -> ExactSums | SketchedSums:
+        theta = self.readout(state).solved.theta
+        if self.sketch == "identity":
+            return exact_sums(rows, theta, self.link, self.imputed_cap, self.imputing)
+        references = {"exact": np.zeros_like(theta), "anchored": theta}
+        sums = SketchedSums(
+            rows=len(rows),
+            sketch=self.row_map,
+            key=int(rng.integers(2**63)),
+            link=self.link,
+            cap=self.imputed_cap,
+            theta=theta,
+            sketched_moments=self.moments == "sketched",
+            reference=references.get(self.moments),
+            held=rows,
+        )
+        return sums if self.row_map.keeps(len(rows)) else sums.hashed()
+
+    def learn(self, state: RidgeState, batch: Batch, rng: Generator) -> tuple[RidgeState, Info]:
+        """Return the state after one episode; an empty batch is not an episode."""
+        if not len(batch):
+            return state, Info(rows=0, counts=np.zeros(state.n_actions))
+        ready = self.prepare(state, batch)
+        rows = self.mapped(ready, self.weighted(ready, batch, rng))
+        sums = self._collect(ready, rows, rng)
+        if isinstance(sums, SketchedSums) and self.moments == "corrected" and sums.held is None:
+            sums = sums.about(self._batch_solution(sums), rows)
+        return self.absorb(ready, sums)
+
+    def _batch_solution(self, sums: SketchedSums) -> Floats:
+        """Return θ′: the sketched ridge solution of this batch alone."""
+        gamma, responses = sums.observed.contexts, sums.observed.rewards
+        psi = np.matmul(gamma.transpose(0, 2, 1), gamma)
+        diagonals(psi)[:] += self.ridge
+        return solve(psi, np.matmul(responses[:, None, :], gamma)[:, 0]).theta
+
+    def absorb(self, state: RidgeState, sums: ExactSums | SketchedSums) -> tuple[RidgeState, Info]:
+        """Fold an episode's sums into the state and solve: (2) to (4), or (6) to (8)."""
+        theta = self.readout(state).solved.theta
+        whole = sums.exact(self.imputing) if isinstance(sums, SketchedSums) else sums
+        if whole is None:
+            seen, hidden, total = self._sketched_episode(sums, theta)
+        else:
+            seen, hidden, total = self._exact_episode(whole, theta)
+        imputed, shared = state.imputed, state.shared
+        if hidden is not None:
+            imputed = hidden if imputed is None else imputed.then(self.discount, hidden)  # (4), (8)
+            kept = min(self.discount, self.forgetting)
+            shared = total if shared is None else kept * shared + total
+        after = RidgeState(
+            n_actions=state.n_actions,
+            dim=state.dim,
+            episode=state.episode + 1,
+            features=state.features,
+            observed=state.observed.then(self.forgetting, seen),  # (3), (7)
+            imputed=imputed,
+            shared=shared,
+        )
+        readout = self.readout(after)
+        code = int(readout.solved.code.max(initial=0))
+        return after, Info(rows=sums.rows, counts=seen.weight, rate=readout.rates, code=code)
+
+    def _exact_episode(self, sums: ExactSums, theta: Floats) -> tuple[Statistics, Statistics | None, Floats | None]:
+        """Return observed and imputed statistics of an episode and the Gram of all its rows."""
+        if not self.imputing:
+            return sums.observed, None, None
+        gram, weight = sums.imputed()
+        moment = linear_moments(gram, theta)  # Ŝ_jᵀR̂_j of (4), identity 2
+        if sums.gap is not None:
+            moment += sums.gap
+        hidden = Statistics(gram=gram, moment=moment, weight=weight, energy=np.zeros_like(weight))
+        return sums.observed, hidden, sums.observed.gram[0] + gram[0]
+
+    def _sketched_episode(self, sums: SketchedSums, theta: Floats) -> tuple[Statistics, Statistics | None, Floats | None]:
+        """Return the same from sketches: ΓᵀΓ in place of SᵀS, and half the Gram of the sketch of all rows."""
+        gamma, responses = sums.observed.contexts, sums.observed.rewards
+        gram = np.matmul(gamma.transpose(0, 2, 1), gamma)  # Γ_jᵀΓ_j of (7)
+        if sums.reference is None:
+            moment = np.matmul(responses[:, None, :], gamma)[:, 0]  # Γ_jᵀΛ_j of (7)
+        else:
+            moment = linear_moments(gram, sums.reference) + sums.residual
+        seen = Statistics(gram=gram, moment=moment, weight=sums.weight, energy=sums.energy)
+        if not self.imputing:
+            return seen, None, None
+        others, weight = sums.imputed()
+        imputed_gram = np.matmul(others.transpose(0, 2, 1), others)  # Γ̂_jᵀΓ̂_j of (8)
+        imputed_moment = linear_moments(imputed_gram, theta)  # Γ̂_jᵀΛ̂_j of (8), as Λ̂_j = Γ̂_jθ_j
+        if sums.gap is not None:
+            imputed_moment += sums.gap
+        if sums.gap_sketch is not None:
+            imputed_moment += np.matmul(sums.gap_sketch[:, None, :], others)[:, 0]
+        hidden = Statistics(gram=imputed_gram, moment=imputed_moment, weight=weight, energy=np.zeros_like(weight))
+        everything = gamma[0] + others[0]
+        # AᵀA + BᵀB ⪰ ½(A+B)ᵀ(A+B): half the sketch of all rows bounds every action from below.
+        return seen, hidden, 0.5 * (everything.T @ everything)
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureRows:
+    """Feature rows of a batch, computed a block at a time, so that a large batch is never mapped whole."""
+
+    feature_map: FeatureMap
+    state: MapState
+    contexts: Any
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(B, p)."""
+        return int(self.contexts.shape[0]), self.feature_map.width(int(self.contexts.shape[1]))
+
+    @property
+    def ndim(self) -> int:
+        """Two, as a table."""
+        return 2
+
+    def __getitem__(self, rows: Any) -> "FeatureRows":
+        """Return the chosen rows, still unmapped."""
+        return FeatureRows(self.feature_map, self.state, self.contexts[rows])
+
+    def toarray(self) -> Floats:
+        """Return the feature rows (n, p)."""
+        return self.feature_map.apply(self.state, dense_rows(self.contexts, slice(None)))
+
+
+def wrong_width(got: int, expected: int) -> InputError:
+    """Return the refusal of contexts with another number of columns than the policy knows."""
+    return InputError("contexts", f"{got} columns", f"this policy knows {expected}", "pass the same columns as before")

@@ -1,0 +1,312 @@
+"""The records that pass between the modules: frozen, with their array shapes in the docstrings.
+
+Letters: B rows (decisions) of a batch, n rows of any call, M actions, d context columns. At this level
+actions are integer codes 0…M−1; :class:`spuir.Bandit` translates labels.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from spuir.errors import InputError
+
+Floats = NDArray[np.float64]
+Codes = NDArray[np.intp]
+Mask = NDArray[np.bool_]
+Made = TypeVar("Made")
+
+
+def _contexts(values: Any) -> Any:
+    """Return ``values`` as a table of numbers (B, d), dense or sparse, not copied where it is one."""
+    if not hasattr(values, "toarray"):
+        try:
+            values = np.asarray(values)
+        except ValueError:
+            rule = "every row has as many columns"
+            raise InputError("contexts", "rows of different lengths", rule, "fill the short rows") from None
+        if values.dtype.kind not in "fiub":
+            rule = "contexts must be numbers"
+            raise InputError("contexts", f"dtype {values.dtype}", rule, "encode other columns first")
+    if values.ndim != 2:
+        rule = "contexts are a table (rows, columns)"
+        raise InputError("contexts", f"shape {values.shape}", rule, "reshape to two dimensions")
+    return values
+
+
+def _codes(values: Any, length: int) -> Codes:
+    """Return executed actions as codes (B,)."""
+    actions = np.asarray(values)
+    if actions.shape != (length,):
+        rule = f"one action per context row is needed, {length} here"
+        raise InputError("actions", f"shape {actions.shape}", rule, "match the lengths")
+    if actions.dtype.kind not in "iu" and length:
+        rule = "a Batch holds integer action codes"
+        raise InputError("actions", f"dtype {actions.dtype}", rule, "use Bandit for labels")
+    codes = actions.astype(np.intp, copy=False)
+    if length and codes.min() < 0:
+        row = int(np.argmin(codes))
+        raise InputError("actions", f"{codes[row]} at row {row}", "codes are 0…M−1", "correct or drop that row")
+    return codes
+
+
+def _column(name: str, values: ArrayLike, length: int, rule: str, ok: Callable[[Floats], Any]) -> Floats:
+    """Return ``values`` as a checked float column (B,)."""
+    try:
+        column = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError(name, repr(values)[:60], rule, "pass numbers") from None
+    if column.shape != (length,):
+        needed = f"one value per context row is needed, {length} here"
+        raise InputError(name, f"shape {column.shape}", needed, "match the lengths")
+    good = ok(column)
+    if not good.all():
+        row = int(np.argmin(good))
+        raise InputError(name, f"{column[row]} at row {row}", rule, "correct or drop that row")
+    return column
+
+
+def _table(name: str, values: ArrayLike, length: int, dtype: Any) -> NDArray[Any]:
+    """Return ``values`` as a (B, M) array."""
+    rule = f"it must be ({length}, number of actions)"
+    try:
+        table: NDArray[Any] = np.asarray(values, dtype=dtype)
+    except (TypeError, ValueError):
+        raise InputError(name, repr(values)[:60], rule, "pass numbers") from None
+    if table.ndim != 2 or len(table) != length:
+        raise InputError(name, f"shape {table.shape}", rule, "give one row per context")
+    return table
+
+
+def _check_revealed(mask: Mask | None, rewards: Floats | None) -> None:
+    """Refuse a mask without its rewards (B, M), or the reverse."""
+    if mask is None or rewards is None:
+        if mask is not rewards:
+            rule = "revealed and revealed_rewards come together"
+            raise InputError("revealed", "one of the pair", rule, "pass both or neither")
+        return
+    if mask.shape != rewards.shape:
+        rule = f"it must have the shape of revealed_rewards, {rewards.shape}"
+        raise InputError("revealed", f"shape {mask.shape}", rule, "give one column per action")
+    if not np.isfinite(rewards[mask]).all():
+        rule = "every revealed reward must be finite"
+        raise InputError("revealed_rewards", "a non-finite value", rule, "clear its mask entry")
+
+
+def _ids(values: Any, length: int) -> NDArray[np.int64]:
+    """Return row ids (B,)."""
+    ids = np.asarray(values)
+    if ids.shape != (length,) or ids.dtype.kind not in "iu":
+        rule = "row ids are one integer per row"
+        raise InputError("row_ids", f"{ids.dtype} of shape {ids.shape}", rule, "number the rows of the episode")
+    return ids.astype(np.int64, copy=False)
+
+
+_COLUMNS: tuple[tuple[str, str, Callable[[Floats], Any]], ...] = (
+    ("propensities", "a propensity lies in (0, 1]", lambda p: (p > 0) & (p <= 1 + 1e-9)),
+    ("weights", "a weight is finite and ≥ 0", lambda w: np.isfinite(w) & (w >= 0)),
+    ("click", "clicks must be finite", np.isfinite),
+    ("conversion", "conversions must be finite", np.isfinite),
+    ("elapsed", "elapsed times must be finite", np.isfinite),
+)
+_TABLES: tuple[tuple[str, type], ...] = (
+    ("eligible", np.bool_),
+    ("revealed", np.bool_),
+    ("revealed_rewards", np.float64),
+)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Batch:
+    """The rows of one episode, in which the policy acted unchanged.
+
+    Parameters
+    ----------
+    contexts
+        (B, d) array of any layout and float dtype, or a SciPy CSR matrix. Read, never written. Its
+        entries are checked for finiteness where they are summed.
+    actions
+        (B,) executed actions as codes 0…M−1.
+    rewards
+        (B,) rewards of the executed actions.
+    propensities
+        (B,) probabilities with which the executed actions were chosen; None = the learning policy's own.
+    weights
+        (B,) row weights ≥ 0; weight w means w copies of the row. None = 1.
+    eligible
+        (B, M) mask of the actions that could be chosen; None = all.
+    revealed, revealed_rewards
+        (B, M) mask of further actions whose true reward became known, and those rewards.
+    click, conversion, elapsed
+        (B,) outcome columns of environments with delays; read by delayed-feedback policies only.
+    row_ids
+        (B,) integers unique within the episode; rows are hashed by them. None = 0…B−1.
+    """
+
+    contexts: Any
+    actions: Codes
+    rewards: Floats
+    propensities: Floats | None = None
+    weights: Floats | None = None
+    eligible: Mask | None = None
+    revealed: Mask | None = None
+    revealed_rewards: Floats | None = None
+    click: Floats | None = None
+    conversion: Floats | None = None
+    elapsed: Floats | None = None
+    row_ids: NDArray[np.int64] | None = None
+
+    def __post_init__(self) -> None:
+        put = object.__setattr__
+        put(self, "contexts", _contexts(self.contexts))
+        length = len(self)
+        put(self, "actions", _codes(self.actions, length))
+        put(self, "rewards", _column("rewards", self.rewards, length, "every reward must be finite", np.isfinite))
+        for name, rule, good in _COLUMNS:
+            if getattr(self, name) is not None:
+                put(self, name, _column(name, getattr(self, name), length, rule, good))
+        for name, dtype in _TABLES:
+            if getattr(self, name) is not None:
+                put(self, name, _table(name, getattr(self, name), length, dtype))
+        _check_revealed(self.revealed, self.revealed_rewards)
+        if self.row_ids is not None:
+            put(self, "row_ids", _ids(self.row_ids, length))
+
+    def __len__(self) -> int:
+        """Return B, the number of rows."""
+        return int(self.contexts.shape[0])
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Table:
+    """What a policy says of n contexts × M actions, each (n, M)."""
+
+    means: Floats
+    widths: Floats
+    scores: Floats
+    probabilities: Floats
+
+
+class Decision:
+    """The actions drawn for n contexts, with the probability of each.
+
+    ``actions`` (n,) and ``propensities`` (n,) are computed at once; ``probabilities``, ``scores``,
+    ``means`` and ``widths`` (n, M) on first access. ``exact`` is False where the propensities are
+    Monte-Carlo estimates. ``ids`` are the caller's, if given.
+    """
+
+    def __init__(
+        self,
+        actions: NDArray[Any],
+        propensities: Floats,
+        table: Callable[[], Table],
+        *,
+        exact: bool = True,
+        ids: Any = None,
+    ) -> None:
+        self.actions, self.propensities, self.exact, self.ids = actions, propensities, exact, ids
+        self._make = table
+
+    @cached_property
+    def _table(self) -> Table:
+        return self._make()
+
+    def relabelled(self, labels: NDArray[Any], ids: Any) -> "Decision":
+        """Return the same decision with labels (M,) in place of codes, and the caller's ids."""
+        return Decision(labels[self.actions], self.propensities, self._make, exact=self.exact, ids=ids)
+
+    @property
+    def probabilities(self) -> Floats:
+        """Probability of every action (n, M); 0 where ineligible."""
+        return self._table.probabilities
+
+    @property
+    def scores(self) -> Floats:
+        """What the rule compares (n, M): mean + α·width for optimistic rules."""
+        return self._table.scores
+
+    @property
+    def means(self) -> Floats:
+        """Estimated reward (n, M)."""
+        return self._table.means
+
+    @property
+    def widths(self) -> Floats:
+        """Uncertainty ‖s‖ in the inverse of each action's matrix (n, M)."""
+        return self._table.widths
+
+    def __len__(self) -> int:
+        """Return n."""
+        return len(self.actions)
+
+    def __repr__(self) -> str:
+        """Show the size and the kind."""
+        return f"Decision(n={len(self)}, exact={self.exact})"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Rounds:
+    """Contexts (n, d) drawn from an environment, with a payload that only the environment reads."""
+
+    contexts: Floats
+    payload: Any = None
+
+    def __len__(self) -> int:
+        """Return n."""
+        return len(self.contexts)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Feedback:
+    """What an environment returns for executed actions, each (n,).
+
+    ``all_rewards`` (n, M) holds the rewards that the other actions would have had, for learning under
+    full information; a policy under bandit feedback never sees it.
+    """
+
+    rewards: Floats
+    click: Floats | None = None
+    conversion: Floats | None = None
+    elapsed: Floats | None = None
+    all_rewards: Floats | None = None
+
+
+class Derived:
+    """A slot for what can be computed from a state: kept beside it, never saved, never compared."""
+
+    def __init__(self) -> None:
+        self._held: tuple[object, Any] | None = None
+
+    def get(self, owner: object, make: Callable[[], Made]) -> Made:
+        """Return the value held for ``owner`` (a policy), made on first use."""
+        held = self._held
+        if held is None or (held[0] is not owner and held[0] != owner):
+            held = self._held = (owner, make())
+        return held[1]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class State:
+    """What the next step needs: sums, drawn maps, counts. Subclasses add fields of arrays or records."""
+
+    n_actions: int
+    dim: int
+    episode: int = 0
+    derived: Derived = field(default_factory=Derived, repr=False, metadata={"saved": False})
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Info:
+    """Diagnostics of one learning step; nothing depends on them.
+
+    ``rows`` learnt from, ``counts`` (M,) executed rows, ``rate`` (M,) imputation rates in force,
+    ``code`` the worst result code of the solve (0 fine, 1 jitter added, 2 rank fallback).
+    """
+
+    rows: int
+    counts: Floats
+    rate: Floats | None = None
+    code: int = 0

@@ -1,0 +1,66 @@
+import copy
+import inspect
+import multiprocessing
+
+import pytest
+
+from spuir import errors
+from spuir.errors import SpuirError
+
+FAMILY = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, SpuirError)]
+BUILT_IN = {
+    "ParameterError": ValueError,
+    "InputError": ValueError,
+    "UnknownNameError": LookupError,
+    "NotFittedError": AttributeError,
+    "ShardError": ValueError,
+    "NumericalError": ArithmeticError,
+    "SnapshotError": ValueError,
+    "SnapshotFileError": OSError,
+    "MissingSnapshotError": FileNotFoundError,
+    "MissingExtraError": ImportError,
+}
+
+
+@pytest.mark.parametrize("kind", FAMILY)
+def test_a_refusal_is_one_sentence_of_four_parts(kind: type[SpuirError]) -> None:
+    error = kind("ridge", -1, "it must be > 0", "use 1")
+    assert str(error) == "ridge: got -1, but it must be > 0; use 1."
+    assert (error.subject, error.got, error.rule, error.remedy) == ("ridge", "-1", "it must be > 0", "use 1")
+    assert "ridge: got -1" in repr(error)
+
+
+def test_a_question_ends_as_one() -> None:
+    assert str(SpuirError("policy", "'pui'", "no policy has that name", "did you mean 'puir'?")).endswith("'puir'?")
+
+
+@pytest.mark.parametrize("kind", FAMILY)
+def test_a_refusal_can_be_copied(kind: type[SpuirError]) -> None:
+    error = kind("ridge", -1, "it must be > 0", "use 1")
+    back = copy.copy(error)
+    assert type(back) is kind
+    assert str(back) == str(error)
+    assert back.remedy == error.remedy
+
+
+def test_a_refusal_crosses_process_boundaries() -> None:
+    parts = ("file", "nothing", "it must exist", "check the path")
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        error = pool.apply(errors.MissingSnapshotError, parts)
+    assert type(error) is errors.MissingSnapshotError
+    assert str(error) == "file: got nothing, but it must exist; check the path."
+
+
+def test_each_is_also_the_built_in_that_a_caller_would_catch() -> None:
+    assert {kind.__name__ for kind in FAMILY} - {"SpuirError"} == set(BUILT_IN)
+    for name, built_in in BUILT_IN.items():
+        assert issubclass(getattr(errors, name), built_in)
+
+
+def test_a_missing_attribute_is_one_for_hasattr() -> None:
+    class Owner:
+        @property
+        def coefficients_(self) -> None:
+            raise errors.NotFittedError("coefficients_", "no episode yet", "they exist after fit", "call fit first")
+
+    assert not hasattr(Owner(), "coefficients_")
