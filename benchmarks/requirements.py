@@ -37,7 +37,7 @@ class Requirement:
 
 
 def _rows(key: str, text: str, sense: str, floors: dict[str, float | None]) -> list[Requirement]:
-    return [Requirement(f"{key}/{name}", f"{text}, {name}", sense, floor) for name, floor in floors.items()]
+    return [Requirement(f"{key}/{name}", f"{text}: {name}", sense, floor) for name, floor in floors.items()]
 
 
 def noise_limit(seeds: int) -> float:
@@ -92,37 +92,37 @@ def grid(seeds: int = 20) -> list[Requirement]:
         ),
         *_rows(
             "speed/sketch-deep",
-            "sketched learning at deep, c = 1,000, times faster than our exact one, moments",
+            "sketched learning at deep, c = 1,000, times faster than our exact one",
             "at least",
             {"sketched": 2.0, "default": 1.4, "exact": None, "corrected": None},
         ),
         *_rows(
             "speed/sketch-large",
-            "sketched learning at large, c = 1,000, times faster than our exact one, moments",
+            "sketched learning at large, c = 1,000, times faster than our exact one",
             "at least",
             {"sketched": None, "default": None, "exact": None, "corrected": None},
         ),
         *_rows(
             "speed/sketch-naive",
-            "sketched learning at large, times faster than sketching per action, moments",
+            "sketched learning at large, times faster than sketching per action",
             "at least",
             {"sketched": 10.0, "default": 10.0},
         ),
         *_rows(
-            "scaling/learn", "exponent of exact learning around large in", "at most", {"B": 1.1, "M": 1.1, "d": 2.2}
+            "scaling/learn", "exponent of exact learning around large", "at most", {"B": 1.1, "M": 1.1, "d": 2.2}
         ),
         *_rows(
-            "scaling/decide", "exponent of dense deciding around large in", "at most", {"B": 1.1, "M": 1.1, "d": 2.2}
+            "scaling/decide", "exponent of dense deciding around large", "at most", {"B": 1.1, "M": 1.1, "d": 2.2}
         ),
         *_rows(
             "memory/peak",
-            "B = 1,000,000: working memory over the size of the contexts,",
+            "B = 1,000,000: working memory over the size of the contexts",
             "at most",
             {"learn": 1.0, "learn sketched": 1.0, "decide": 1.0},
         ),
         *_rows(
             "quality/loss",
-            "default moments − the paper's sketch, regret, paired t over seeds,",
+            "default moments − the paper's sketch, regret, paired t over seeds",
             "at most",
             dict.fromkeys(WORLDS, noise_limit(seeds)),
         ),

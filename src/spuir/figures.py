@@ -181,27 +181,23 @@ def draw_curves(ax: "Axes", curves: Sequence[Curve], *, settle: float = 0.0) -> 
 
 
 def label_ends(figure: "Figure", panels: Mapping["Axes", Sequence[Curve]]) -> None:
-    """Name every line at its right end, moved apart where lines end close together."""
+    """Name every line at its right end, moved apart where lines end close together; then fix the layout."""
     figure.draw_without_rendering()
     for ax, curves in panels.items():
         points = ax.get_window_extent().height * 72 / figure.dpi
         bottom, top = ax.get_ylim()
+        _, right = ax.get_xlim()
         ends = np.array([(curve.mean[-1] - bottom) / (top - bottom) for curve in curves]) * points
         places = keep_apart(ends, LABEL_PITCH, points) / points
         for curve, end, place in zip(curves, ends / points, places, strict=True):
             colour, dashes = style_of(curve.label)
-            ax.plot(
-                [1.0, 1.04, 1.10],
-                [end, place, place],
-                transform=ax.transAxes,
-                color=colour,
-                linestyle=dashes,
-                linewidth=1.1,
-                clip_on=False,
-            )
-            ax.text(
-                1.12, place, curve.label, transform=ax.transAxes, fontsize=TEXT_POINTS - 0.5, color=INK, va="center"
-            )
+            leader = [(len(curve.mean) - 1) / (right - 1), 1.04, 1.10], [end, place, place]
+            inside = {"transform": ax.transAxes, "clip_on": False}
+            ax.plot(*leader, color=colour, linestyle=dashes, linewidth=1.1, **inside)
+            ax.text(1.12, place, curve.label, fontsize=TEXT_POINTS - 0.5, color=INK, va="center", **inside)
+    # Labels widen the margin. Without a fixed layout, every drawing would move the axes a little further.
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
 
 
 def keep_apart(places: Series, pitch: float, height: float) -> Series:

@@ -58,7 +58,7 @@ def test_leave_one_out_is_a_refit_without_each_row(width, ridge):
 def test_a_weight_is_that_many_copies():
     contexts, actions, rewards = batch(n=50)
     copies = rng("copies").integers(1, 5, 50)
-    again = [np.repeat(part, copies, axis=0) for part in (contexts, actions, rewards)]
+    again = (np.repeat(contexts, copies, axis=0), np.repeat(actions, copies), np.repeat(rewards, copies))
     merged = canonical_rows(*again, None)
     once = canonical_rows(contexts, actions, rewards, copies.astype(float))
     np.testing.assert_array_equal(merged.contexts, once.contexts)
@@ -212,14 +212,14 @@ def standard(table):
     return (table - table.mean(axis=0)) / np.maximum(table.std(axis=0), 1e-9)
 
 
-# Single draws with fixed seeds; the bounds held in all of 20 other draws of each (SEEDS).
+# Single draws with fixed seeds; the bounds held in all of the seeds 0 to 20 (0 to 14 for covertype).
 def test_a_reward_with_one_best_action_gets_a_wide_kernel(seed=0):
     source = rng("sigmoid", seed)
     contexts = source.normal(0.1, 0.04, (3400, 40))
     chances = 0.5 / (1 + np.exp(contexts.sum(axis=1, keepdims=True) * 0.2 * np.arange(5)))
     table = np.vstack([source.random((1400, 5)) < chances[:1400], chances[1400:]])
     ratio, multiple = against_hindsight(contexts, source.integers(5, size=1400), table)
-    assert ratio > 0.97 and multiple > 2.5
+    assert ratio > 0.95 and multiple > 2.5
 
 
 def test_digits_get_a_narrow_kernel(seed=0):

@@ -1,15 +1,15 @@
 """The probability that each of M independent normals is the largest: what a Thompson rule chooses by.
 
 With F = Π_j Φ_j the distribution of the largest, action j wins with probability ∫ F(z)·φ_j(z)/Φ_j(z) dz,
-one-dimensional for any M. The integrand is smooth, so that the trapezoidal rule converges exponentially,
-if its nodes are as close as the narrowest normal *there* asks. One fact makes this cheap: F vanishes below
-``low`` = max_j (mean_j − 9·sd_j), hence a normal that still matters lies within 18 of its own sds above
-``low``, and a normal far above ``low`` is wide. Nodes at ``low`` + a·sinh(t), t equidistant, therefore
-resolve sds of any ratio with a number of nodes that grows with its logarithm: about 20 for equal sds, 80
-for 1:1000.
+one-dimensional for any M. The integrand is smooth and dies out at both ends, so that the trapezoidal rule
+converges exponentially once its nodes are as close as the narrowest normal *there* asks. One fact makes this
+cheap: F vanishes below ``low`` = max_j (mean_j − 9·sd_j), hence a normal that still matters lies within 18 of
+its own sds above ``low``, and one far above ``low`` is wide. Nodes at low + unit·sinh(t), t equidistant,
+therefore resolve sds of any ratio, their number growing with its logarithm: about 18 for equal sds, 60 for
+1:1000.
 
-**Tolerance.** Absolute error below 1e-5 in every entry (below 1e-6 for up to a hundred actions); rows sum to
-one to rounding. An action whose probability is below 1e-18 may be given exactly 0, and then costs nothing.
+**Tolerance.** The absolute error stays below 1e-4 in every entry; it is usually below 1e-6. Rows sum to one to
+rounding. An action whose probability is below 1e-18 may be given exactly 0, and then costs nothing.
 """
 
 from collections.abc import Iterator
@@ -18,19 +18,22 @@ import numpy as np
 from numpy.random import Generator
 from scipy.special import erfcx, ndtr
 
+from spuir.core.scoring import TIE, tied_actions
 from spuir.core.statistics import blocks
 from spuir.records import Codes, Floats, Mask
 
 REACH = 9.0
-"""Sds within which a normal is taken to lie: what is beyond has probability 1.1e-19."""
-TIE = 1e-12
-"""Relative to the row's largest |mean|: certain values this close are tied, and sds this small are zero."""
-SLOPE, DEGREE = 0.32, 9
+"""Sds within which a normal is taken to lie: what is beyond on one side has probability 1.1e-19."""
+NEGLIGIBLE = 1e-18
+"""Probability of the largest lying below the first node."""
 NODES = 8.0
-INVERSE_ROOT = 1.0 / np.sqrt(2.0 * np.pi)
-SCREEN_BYTES = 4 * 2**20
-WORK_BYTES = 2**18
-"""Rows are screened and integrated in pieces of about these sizes: bounded memory, and the inner one in cache."""
+"""Nodes per unit of t: a normal 9 sds above the first node then meets one every 1.1 sds."""
+NARROWEST = 1e-100
+"""An sd below this share of the row's largest counts as zero, lest squares overflow."""
+SCREEN_BYTES, WORK_BYTES = 4 * 2**20, 2**18
+"""Rows are screened and integrated in pieces of these sizes: bounded memory, the inner one within the cache."""
+SLOPE, DEGREE = 0.32, 9
+"""Of the polynomial in :func:`_normal`; this slope is the best for this degree."""
 
 
 def win_probabilities(means: Floats, sds: Floats, eligible: Mask) -> Floats:
@@ -39,9 +42,9 @@ def win_probabilities(means: Floats, sds: Floats, eligible: Mask) -> Floats:
     Parameters
     ----------
     means, sds
-        (n, M) finite means and sds ≥ 0, at any scale and offset. An sd of at most 1e-12 of the row's largest
-        |mean| counts as 0: a certain value; the highest certain values share their probability equally, those
-        within 1e-12 relative counting as tied.
+        (n, M) finite means and sds ≥ 0, at any scale and offset. An sd of at most 1e-12 of the row's best
+        |mean| counts as 0: a certain value. The highest certain values, those within that distance of each
+        other counting as tied, share their probability equally.
     eligible
         (n, M) mask; an ineligible action has probability 0. A row without eligible actions is all 0.
 
@@ -51,7 +54,8 @@ def win_probabilities(means: Floats, sds: Floats, eligible: Mask) -> Floats:
     """
     out = np.zeros(means.shape)
     for rows in blocks(len(means), 8 * means.shape[1], SCREEN_BYTES):
-        out[rows] = _block_probabilities(*(np.ascontiguousarray(part[rows].T) for part in (means, sds, eligible))).T
+        columns = [np.ascontiguousarray(part[rows].T) for part in (means, sds)]
+        out[rows] = _block_probabilities(*columns, np.ascontiguousarray(eligible[rows].T)).T
     return out
 
 
@@ -76,29 +80,31 @@ def monte_carlo_probabilities(
     n, m = means.shape
     hits = np.zeros(n)
     for rows in blocks(n, 8 * m * draws, SCREEN_BYTES):
-        scores = rng.standard_normal((draws, rows.stop - rows.start, m))
-        scores *= sds[rows]
-        scores += means[rows]
-        scores[:, ~eligible[rows]] = -np.inf
-        best = scores.max(axis=2, keepdims=True)
-        winners = scores >= best - TIE * np.abs(best)
-        own = winners[:, np.arange(winners.shape[1]), executed[rows]]
-        hits[rows] = np.sum(own / winners.sum(axis=2), axis=0)
+        centre, spread = means[rows].T[:, :, None], sds[rows].T[:, :, None]
+        scores = centre + spread * rng.standard_normal((m, rows.stop - rows.start, draws))
+        winners = tied_actions(np.where(eligible[rows].T[:, :, None], scores, -np.inf))
+        own = winners[executed[rows], np.arange(winners.shape[1])]
+        hits[rows] = np.sum(own / winners.sum(axis=0), axis=1)
     return (hits + 1.0) / (draws + 1.0)
 
 
+# Below, tables are (M, r), a column a row of the caller's: reductions over actions are whole-row operations.
+
+
 def _block_probabilities(means: Floats, sds: Floats, eligible: Mask) -> Floats:
-    """Return the probabilities (M, r) of rows given as columns: certain ones and pairs at once, others by quadrature."""
+    """Return the probabilities (M, r): certain columns and pairs at once, the others by quadrature."""
     means, sds, kept = _screen(means, sds, eligible)
     count = np.count_nonzero(kept, axis=0)
-    doubtful = (count > 1) & np.any(kept & (sds > 0.0), axis=0)
     out = kept / np.maximum(count, 1)
+    first, everywhere = np.argmax(kept, axis=0), np.arange(kept.shape[1])
+    unlike = (means != means[first, everywhere]) | (sds != sds[first, everywhere])
+    # One action, or several with the same normal, need no more than the equal shares in ``out``.
+    doubtful = np.any(kept & unlike, axis=0)
     pairs = np.flatnonzero(doubtful & (count == 2))
     if len(pairs):
-        first = np.argmax(kept[:, pairs], axis=0)
-        last = len(kept) - 1 - np.argmax(kept[::-1, pairs], axis=0)
-        z = (means[first, pairs] - means[last, pairs]) / np.hypot(sds[first, pairs], sds[last, pairs])
-        out[first, pairs], out[last, pairs] = ndtr(z), ndtr(-z)
+        left, right = first[pairs], len(kept) - 1 - np.argmax(kept[::-1, pairs], axis=0)
+        z = (means[left, pairs] - means[right, pairs]) / np.hypot(sds[left, pairs], sds[right, pairs])
+        out[left, pairs], out[right, pairs] = ndtr(z), ndtr(-z)
     rest = np.flatnonzero(doubtful & (count > 2))
     if len(rest):
         out[:, rest] = _integrated(means[:, rest], sds[:, rest], kept[:, rest], count[rest])
@@ -110,92 +116,93 @@ def _screen(means: Floats, sds: Floats, eligible: Mask) -> tuple[Floats, Floats,
 
     Certain values keep sd 0; only the highest of them, with its ties set equal to it, can win.
     """
-    size = np.max(np.where(eligible, np.abs(means), 0.0), axis=0)
     means = np.where(eligible, means, -np.inf)
-    sds = np.where(eligible & (sds > TIE * size), sds, 0.0)
+    top = np.max(means, axis=0)
+    top[top == -np.inf] = 0.0
+    slack = TIE * np.abs(top)
+    sds = np.where(eligible, sds, 0.0)
+    sds[sds <= np.maximum(slack, NARROWEST * np.max(sds, axis=0))] = 0.0
     scale = np.max(sds, axis=0)
     scale[scale == 0.0] = 1.0
-    top = np.max(means, axis=0)
     with np.errstate(over="ignore"):
-        means = (means - np.where(np.isfinite(top), top, 0.0)) / scale
+        means = (means - top) / scale
+        slack = slack / scale
     sds /= scale
     kept = eligible
     certain = eligible & (sds == 0.0)
     if np.any(certain):
         highest = np.max(np.where(certain, means, -np.inf), axis=0)
-        tied = certain & (means >= highest - TIE * size / scale)
+        tied = certain & (means >= highest - slack)
         means = np.where(tied, highest, means)
         kept = tied | (eligible & ~certain)
     low = np.max(np.where(kept, means - REACH * sds, -np.inf), axis=0)
-    leader = np.argmax(means, axis=0)
-    beaten = -means > REACH * np.hypot(sds, sds[leader, np.arange(len(leader))])
+    leader = sds[np.argmax(means, axis=0), np.arange(len(top))]
     # P(j wins) is at most the probability that j exceeds any one other action, here either of two.
-    return means, sds, kept & ~beaten & (means + REACH * sds >= low)
+    return means, sds, kept & (-means <= REACH * np.hypot(sds, leader)) & (means + REACH * sds >= low)
 
 
 def _integrated(means: Floats, sds: Floats, kept: Mask, count: Codes) -> Floats:
-    """Return the probabilities (M, r) of rows in which three or more actions can win."""
-    width = int(count.max())
-    order = np.argsort(~kept, axis=0, kind="stable")[:width]
+    """Return the probabilities (M, r) of columns in which three or more actions can win."""
+    order = np.argsort(~kept, axis=0, kind="stable")[: int(count.max())]
     there = np.take_along_axis(kept, order, axis=0)
     # A slot without an action holds a normal at −∞: cdf 1, density 0, so that it needs no mask below.
     m = np.where(there, np.take_along_axis(means, order, axis=0), -np.inf)
     s = np.where(there, np.take_along_axis(sds, order, axis=0), 1.0)
-    if np.any(s == 0.0):
+    certain = s == 0.0
+    if np.any(certain):
         # A certain value acts as a normal that is far narrower than every other one.
-        s = np.where(s == 0.0, 1e-6 * np.min(np.where(s > 0.0, s, 1.0), axis=0), s)
-    low, unit, span, nodes = _grid(m, s)
+        s = np.where(certain, 1e-6 * np.min(np.where(certain, 1.0, s), axis=0), s)
+    low, unit, span = _grid(m, s)
     won = np.zeros_like(m)
-    for rows, size, slots in _groups(nodes, count):
-        for piece in blocks(len(rows), 8 * size * slots, WORK_BYTES):
-            some = rows[piece]
-            won[:slots, some] = _trapezoid(m[:slots, some], s[:slots, some], low[some], unit[some], span[some], size)
+    for columns, slots, nodes in _groups(span, count):
+        for piece in blocks(len(columns), 8 * slots * nodes, WORK_BYTES):
+            at = columns[piece]
+            won[:slots, at] = _trapezoid(m[:slots, at], s[:slots, at], low[at], unit[at], span[at], nodes)
     out = np.zeros(means.shape)
     np.put_along_axis(out, order, won, axis=0)
     return out
 
 
-def _grid(m: Floats, s: Floats) -> tuple[Floats, Floats, Floats, Codes]:
-    """Return where each row's grid starts, its unit, its length in t, and its number of nodes, each (r,)."""
+def _grid(m: Floats, s: Floats) -> tuple[Floats, Floats, Floats]:
+    """Return where each column's nodes start, the unit of sinh, and the length in t, each (r,)."""
     low = np.max(m - REACH * s, axis=0)
-    # log F is concave: Newton's steps towards F = 1e-18 from below never pass it.
+    # log F is concave: Newton's steps from below towards F = NEGLIGIBLE never pass it.
     for _ in range(2 + len(m).bit_length() // 2):
         cdf, hazard = _normal((low - m) / s)
-        missing = np.log(1e-18) - np.sum(np.log(cdf), axis=0)
+        missing = np.log(NEGLIGIBLE) - np.sum(np.log(cdf), axis=0)
         low = low + np.maximum(missing, 0.0) / np.sum(hazard / s, axis=0)
     # The largest of many normals varies less than each of them: closer nodes for more actions.
     unit = 6.0 / (1.0 + 0.25 * np.log2(len(m))) * np.min(s, axis=0)
-    span = np.arcsinh((np.max(m + REACH * s, axis=0) - low) / unit)
+    return low, unit, np.arcsinh((np.max(m + REACH * s, axis=0) - low) / unit)
+
+
+def _groups(span: Floats, count: Codes) -> Iterator[tuple[Codes, int, int]]:
+    """Return the columns in groups of about equal work, each with its numbers of slots and of nodes."""
     nodes = np.ceil(NODES * span).astype(np.intp) + 1
-    return low, unit, span, nodes
-
-
-def _groups(nodes: Codes, count: Codes) -> Iterator[tuple[Codes, int, int]]:
-    """Return the rows in groups of about equal work, each with its numbers of nodes and of slots."""
     key = 64 * np.ceil(np.log(nodes) / np.log(1.25)) + np.ceil(np.log2(count))
     for one in np.unique(key):
-        rows = np.flatnonzero(key == one)
-        yield rows, int(nodes[rows].max()), int(count[rows].max())
+        columns = np.flatnonzero(key == one)
+        yield columns, int(count[columns].max()), int(nodes[columns].max())
 
 
 def _trapezoid(m: Floats, s: Floats, low: Floats, unit: Floats, span: Floats, nodes: int) -> Floats:
-    """Return the probabilities (m, r) of rows given as columns, from ``nodes`` values of the integrand."""
-    grow = np.exp(np.linspace(0.0, 1.0, nodes)[:, None] * span)
-    shrink = 1.0 / grow
-    z = low + (0.5 * unit) * (grow - shrink)
+    """Return the probabilities (slots, r) from the integrand at ``nodes`` values of t."""
+    up = np.exp(np.linspace(0.0, 1.0, nodes)[:, None] * span)
+    down = 1.0 / up
+    z = low + 0.5 * unit * (up - down)  # low + unit·sinh(t)
     inverse = 1.0 / s
     x = z[None] - m[:, None]
     x *= inverse[:, None]
     cdf, hazard = _normal(x)
-    hazard *= np.prod(cdf, axis=0) * (grow + shrink)
+    hazard *= np.prod(cdf, axis=0) * (up + down)  # F·dz/dt, but for factors that the division removes
     won = np.sum(hazard, axis=1) * inverse
     return won / np.sum(won, axis=0)
 
 
 def _normal(x: Floats) -> tuple[Floats, Floats]:
-    """Return Φ(x) and φ(x)/Φ(x), with relative error below 2e-8, for x ≥ −35.
+    """Return Φ(x) and φ(x)/Φ(x), relative error below 1e-7, for x ≥ −35.
 
-    One exponential serves both, and a polynomial in 1/(1 + c|x|) the rest: three times as fast as ``ndtr``.
+    One exponential serves both, and a polynomial in 1/(1 + c|x|) does the rest: faster than ``ndtr`` and ``exp``.
     """
     t = np.abs(x)
     t *= SLOPE
@@ -210,15 +217,17 @@ def _normal(x: Floats) -> tuple[Floats, Floats]:
     density = np.exp(t, out=t)
     cdf *= density
     np.subtract(1.0, cdf, out=cdf, where=x > 0.0)
-    density *= INVERSE_ROOT
+    density *= 1.0 / np.sqrt(2.0 * np.pi)
     density /= cdf
     return cdf, density
 
 
 def _mills() -> list[float]:
-    """Return p_k with Φ(−y)·exp(y²/2) = t·Σ_k p_k tᵏ, t = 1/(1 + SLOPE·y): an interpolation of ``erfcx``."""
+    """Return p with Φ(−y)·exp(y²/2) = t·Σ_k p_k tᵏ, t = 1/(1 + SLOPE·y), for y ≥ 0: an interpolation of ``erfcx``."""
+
     def ratio(t: Floats) -> Floats:
         return 0.5 * erfcx((1.0 / t - 1.0) / (SLOPE * np.sqrt(2.0))) / t
+
     series = np.polynomial.Chebyshev.interpolate(ratio, DEGREE, domain=[0.0, 1.0])
     return [float(c) for c in series.convert(kind=np.polynomial.Polynomial).coef]
 

@@ -45,14 +45,14 @@ class Exponential:
 
 @dataclass(frozen=True)
 class Polynomial:
-    """⟨θ_j, s⟩² with ⟨θ_j, s⟩ of mean 0.3 and deviation 0.5: large where it is far from zero on either side."""
+    """⟨θ_j, s⟩² with ⟨θ_j, s⟩ of mean 0.15 and deviation 0.5: large where it is far from zero on either side."""
 
     weights: Floats
 
     @classmethod
     def settle(cls, n_actions: int, dim: int, rng: Generator) -> Self:
         """Draw θ (M, d)."""
-        return cls(varied_weights(n_actions, dim, 0.3, 0.5, rng))
+        return cls(varied_weights(n_actions, dim, 0.15, 0.5, rng))
 
     def __call__(self, contexts: Floats) -> Floats:
         """Return expected rewards (n, M)."""

@@ -11,7 +11,6 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-from scipy.linalg import solve_triangular
 from scipy.spatial.distance import pdist
 
 from spuir.errors import NumericalError
@@ -98,17 +97,16 @@ def _action_error(columns: Floats, rewards: Floats, weights: Floats, ridge: floa
     if not math.isfinite(trace):
         largest = f"columns up to {np.abs(columns).max():.3g}"
         raise NumericalError("contexts", largest, "the squares of columns must be finite", "rescale the contexts")
-    # A ridge below rounding of the Gram matrix would stop the factorisation.
+    # A ridge below rounding of the Gram matrix would leave it singular.
     ridge = max(ridge, _LEAST_RIDGE * trace)
     gram.flat[:: len(gram) + 1] += ridge
-    factor = np.linalg.cholesky(gram)
     if width <= n:
-        half = solve_triangular(factor, left.T, lower=True, check_finite=False)
-        leverage = np.einsum("ij,ij->j", half, half)
-        residual = right - half.T @ (half @ right)
+        solved = np.linalg.solve(gram, left.T)
+        leverage = np.einsum("ij,ji->i", left, solved)
+        residual = right - left @ (solved @ right)
     else:
-        half = solve_triangular(factor, np.eye(n), lower=True, check_finite=False)
-        leverage = 1.0 - ridge * np.einsum("ij,ij->j", half, half)
-        residual = ridge * (half.T @ (half @ right))
+        solved = np.linalg.solve(gram, np.eye(n))
+        leverage = 1.0 - ridge * np.diag(solved)
+        residual = ridge * (solved @ right)
     kept = 1.0 - leverage / np.maximum(weights, 1.0)
     return float(np.sum((residual / np.maximum(kept, 1e-12)) ** 2))

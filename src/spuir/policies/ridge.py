@@ -336,12 +336,9 @@ class Ridge(Policy, ABC):
 
     def _sketched_episode(self, sums: SketchedSums, theta: Floats) -> tuple[Statistics, Statistics | None, Floats | None]:
         """Return the same from sketches: ΓᵀΓ in place of SᵀS, and half the Gram of the sketch of all rows."""
-        gamma, responses = sums.observed.contexts, sums.observed.rewards
+        gamma = sums.observed.contexts
         gram = np.matmul(gamma.transpose(0, 2, 1), gamma)  # Γ_jᵀΓ_j of (7)
-        if sums.reference is None:
-            moment = np.matmul(responses[:, None, :], gamma)[:, 0]  # Γ_jᵀΛ_j of (7)
-        else:
-            moment = linear_moments(gram, sums.reference) + sums.residual
+        moment = self._sketched_moment(sums, gram)
         seen = Statistics(gram=gram, moment=moment, weight=sums.weight, energy=sums.energy)
         if not self.imputing:
             return seen, None, None
@@ -356,6 +353,30 @@ class Ridge(Policy, ABC):
         everything = gamma[0] + others[0]
         # AᵀA + BᵀB ⪰ ½(A+B)ᵀ(A+B): half the sketch of all rows bounds every action from below.
         return seen, hidden, 0.5 * (everything.T @ everything)
+
+    def _sketched_moment(self, sums: SketchedSums, gram: Floats) -> Floats:
+        """Return the moment that belongs to the sketched Gram (M, p).
+
+        Sketched, its error grows with the noise ‖e‖ of the rewards; taken exactly about a reference, with the
+        distance ‖S(θ − ref)‖ of the reference from the least squares solution. The anchored moment weighs
+        the two, independent, by the inverse of their variances: with g = Sᵀ(R − S ref), ‖S(θ − ref)‖² is gᵀH⁻¹g
+        and ‖e‖² the rest of ‖R − S ref‖².
+        """
+        gamma, responses = sums.observed.contexts, sums.observed.rewards
+        if self.moments == "sketched":
+            return np.matmul(responses[:, None, :], gamma)[:, 0]  # Γ_jᵀΛ_j of (7)
+        centre = linear_moments(gram, sums.reference)
+        if self.moments != "anchored":
+            return centre + sums.residual
+        hashed = np.matmul(responses[:, None, :], gamma)[:, 0] - centre
+        psi = gram.copy()
+        diagonals(psi)[:] += self.ridge
+        shift = solve(psi, sums.residual).theta
+        moved = np.einsum("mp,mp->m", sums.residual, shift)
+        share = np.zeros_like(moved)
+        np.divide(moved, sums.surprise, out=share, where=sums.surprise > 0)
+        share = np.clip(share, 0.0, 1.0)[:, None]
+        return centre + share * hashed + (1.0 - share) * sums.residual
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,6 +17,9 @@ from spuir.records import Batch, Codes, Floats, Mask
 from spuir.sketches import Sketch
 
 
+_ADDITIVE = ("observed", "hidden", "residual", "surprise", "gap", "gap_sketch", "weight", "energy", "hidden_weight")
+
+
 def observed_entries(batch: Batch) -> tuple[Codes | None, Codes, Floats, Floats | None]:
     """Return (rows, actions, rewards, weights) of everything observed: executed, then revealed."""
     if batch.revealed is None:
@@ -113,7 +116,7 @@ class SketchedSums:
     ``held`` keeps the shard's rows while the episode is no larger than the sketch; the other arrays are
     then None. With ``sketched_moments`` the moment is Γ_jᵀΛ_j as in the paper. Otherwise it is taken exactly
     about the coefficients ``reference`` (M, p): p_j = (Γ_jᵀΓ_j) ref_j + S_jᵀ(R_j − S_j ref_j), of which the last
-    part is ``residual`` (M, p).
+    part is ``residual`` (M, p); ``surprise`` (M,) is ‖R_j − S_j ref_j‖².
     """
 
     rows: int
@@ -128,6 +131,7 @@ class SketchedSums:
     observed: Hashed | None = None
     hidden: Hashed | None = None
     residual: Floats | None = None
+    surprise: Floats | None = None
     gap: Floats | None = None
     gap_sketch: Floats | None = None
     weight: Floats | None = None
@@ -151,7 +155,7 @@ class SketchedSums:
             first, second = first._explicit(), second._explicit()
         summed = {
             name: _plus(getattr(first, name), getattr(second, name))
-            for name in ("observed", "hidden", "residual", "gap", "gap_sketch", "weight", "energy", "hidden_weight")
+            for name in _ADDITIVE
         }
         return replace(first, rows=self.rows + other.rows, **summed)
 
@@ -170,8 +174,8 @@ class SketchedSums:
 
     def about(self, reference: Floats, batch: Batch) -> "SketchedSums":
         """Return the same sums with moments taken about ``reference``, by a second pass over the rows."""
-        residual = residual_moments(batch, *observed_entries(batch), reference)
-        return replace(self, reference=reference, residual=residual)
+        residual, surprise = residual_moments(batch, *observed_entries(batch), reference)
+        return replace(self, reference=reference, residual=residual, surprise=surprise)
 
     def hashed(self) -> "SketchedSums":
         """Return the same shard with its rows hashed."""
@@ -182,7 +186,8 @@ class SketchedSums:
         observed, weight, energy = self._hash(batch, rows, codes, rewards, weights)
         made = replace(self, held=None, observed=observed, weight=weight, energy=energy)
         if self.reference is not None:
-            made = replace(made, residual=residual_moments(batch, rows, codes, rewards, weights, self.reference))
+            residual, surprise = residual_moments(batch, rows, codes, rewards, weights, self.reference)
+            made = replace(made, residual=residual, surprise=surprise)
         mask = hidden_mask(batch)
         if mask.ndim == 2:
             at, action = np.nonzero(mask)
@@ -239,10 +244,10 @@ class SketchedSums:
 
 def residual_moments(
     batch: Batch, rows: Codes | None, codes: Codes, rewards: Floats, weights: Floats | None, reference: Floats
-) -> Floats:
-    """Return S_jᵀ(R_j − S_j ref_j) (M, p), exactly, in O(k·p) for k entries."""
+) -> tuple[Floats, Floats]:
+    """Return S_jᵀ(R_j − S_j ref_j) (M, p) and ‖R_j − S_j ref_j‖² (M,), exactly, in O(k·p) for k entries."""
     m, width = reference.shape
-    total = np.zeros((m, width))
+    total, squares = np.zeros((m, width)), np.zeros(m)
     for piece in blocks(len(codes), 8 * (width + 2 * m)):
         S = dense_rows(batch.contexts, piece if rows is None else rows[piece])
         own = codes[piece]
@@ -251,15 +256,15 @@ def residual_moments(
         else:
             predicted = np.einsum("np,np->n", S, reference[own])
         left = rewards[piece] - predicted
-        if weights is not None:
-            left = left * weights[piece]
+        heavy = left if weights is None else left * weights[piece]
+        squares += np.bincount(own, left * heavy, m)
         if m <= width:
             spread = np.zeros((len(S), m))
-            spread[np.arange(len(S)), own] = left
+            spread[np.arange(len(S)), own] = heavy
             total += spread.T @ S
         else:
-            total += summarise_moments(S, own, left, m)
-    return total
+            total += summarise_moments(S, own, heavy, m)
+    return total, squares
 
 
 def summarise_moments(contexts: Floats, codes: Codes, values: Floats, m: int) -> Floats:

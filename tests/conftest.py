@@ -1,0 +1,6 @@
+"""One profile for every property test: the same examples in every run."""
+
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("fixed", derandomize=True, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("fixed")
