@@ -4,20 +4,23 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from functools import partial
+from typing import Any
 
 import numpy as np
 
 import spuir
-from benchmarks.requirements import WORLDS
+from benchmarks.requirements import HORIZONS, WORLDS
 
 SKETCH = 150
-POLICIES: dict[str, dict[str, object]] = {
+POLICIES: dict[str, dict[str, Any]] = {
     "spuir": {"sketch_size": SKETCH},
     "spuir, the paper's moments": {"sketch_size": SKETCH, "moments": "sketched"},
     "puir": {},
 }
-OURS, PAPERS, EXACT = POLICIES
+OURS, PAPERS, _ = POLICIES
+
+Table = dict[str, dict[str, list[list[float]]]]
+"""Regrets by world, policy and horizon, one a seed."""
 
 
 @dataclass(frozen=True)
@@ -29,12 +32,13 @@ class Trial:
     seed: int
 
 
-def regret(trial: Trial, *, episodes: int) -> float:
-    """Return the cumulative regret against the best action for each context."""
+def regret(trial: Trial) -> list[float]:
+    """Return the cumulative regret against the best action for each context, at each horizon."""
     name, parameters = WORLDS[trial.world]
     policy = spuir.make_policy(trial.policy.partition(",")[0], **POLICIES[trial.policy])
     environment = spuir.make_environment(name, seed=trial.seed, **parameters)
-    return float(spuir.run(policy, environment, episodes=episodes, batch_size=1_400, seed=trial.seed).regret[-1])
+    history = spuir.run(policy, environment, episodes=max(HORIZONS), batch_size=1_400, seed=trial.seed)
+    return [float(history.regret[n - 1]) for n in HORIZONS]
 
 
 def paired(ours: list[float], theirs: list[float]) -> float:
@@ -44,18 +48,19 @@ def paired(ours: list[float], theirs: list[float]) -> float:
     return float(gaps.mean() / error) if error else 0.0
 
 
-def measure(
-    seeds: int, episodes: int, say: Callable[[str], None]
-) -> tuple[dict[str, dict[str, list[float]]], dict[str, float]]:
-    """Return the regrets by world and policy, one a seed, and what they say of the requirements."""
-    table: dict[str, dict[str, list[float]]] = {}
+def measure(seeds: int, say: Callable[[str], None]) -> tuple[Table, dict[str, float]]:
+    """Return the regrets by world, policy and horizon, one a seed, and what they say of the requirements."""
+    table: Table = {}
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         for world in WORLDS:
             say(f"quality on {world}")
             trials = [Trial(policy, world, seed) for policy in POLICIES for seed in range(seeds)]
-            regrets = list(pool.map(partial(regret, episodes=episodes), trials))
-            table[world] = {name: regrets[i * seeds : (i + 1) * seeds] for i, name in enumerate(POLICIES)}
-    found = {f"quality/loss/{world}": paired(row[OURS], row[PAPERS]) for world, row in table.items()}
+            by_policy = np.array(list(pool.map(regret, trials))).reshape(len(POLICIES), seeds, len(HORIZONS))
+            table[world] = {name: values.T.tolist() for name, values in zip(POLICIES, by_policy, strict=True)}
+    found = {
+        f"quality/loss/{world}": max(paired(*pair) for pair in zip(row[OURS], row[PAPERS], strict=True))
+        for world, row in table.items()
+    }
     first = next(iter(WORLDS))
-    found[f"quality/half/{first}"] = float(np.mean(table[first][OURS]) / np.mean(table[first][PAPERS]))
+    found[f"quality/half/{first}"] = float(np.mean(table[first][OURS][-1]) / np.mean(table[first][PAPERS][-1]))
     return table, found

@@ -8,15 +8,15 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.peers import PEERS
-from benchmarks.requirements import Requirement, grid
+from benchmarks.requirements import HORIZONS, Requirement, grid
 
 Results = dict[str, Any]
 
 INTRODUCTION = """\
 Every number on this page comes from one run of the command below, on one BLAS thread, with all contestants
-taking turns in one process on the same rows. The floors are ratios; milliseconds stand beside them for
-orientation and belong to this machine. A ratio is the median over rounds of the times of two contestants that
-ran next to each other. Learning includes the solve; deciding includes exact propensities, which no peer
+taking turns in one process on the same rows. Times are processor time, which on one thread is the time on the
+wall of an idle machine. The floors are ratios; milliseconds stand beside them for orientation and belong to this
+machine. A ratio is the median over rounds of the times of two contestants that ran next to each other. Learning includes the solve; deciding includes exact propensities, which no peer
 computes. The fastest peer is the best of the LinUCB of contextualbandits (either method) and of MABWiser in
 double precision; that each of them computes mean + α·width for every action is asserted before the race."""
 
@@ -99,19 +99,17 @@ def memory_sheet(results: Results) -> Sheet:
 
 
 def quality_sheet(results: Results) -> Sheet:
-    """Return mean regret ± standard error by world and policy."""
+    """Return mean regret ± standard error by world and policy after the last horizon."""
     names = list(next(iter(results["quality"].values())))
     rows = []
     for world, regrets in results["quality"].items():
-        cells = [
-            f"{number(np.mean(values))} ± {number(np.std(values, ddof=1) / np.sqrt(len(values)))}"
-            for values in regrets.values()
-        ]
+        last = [horizons[-1] for horizons in regrets.values()]
+        cells = [f"{number(np.mean(v))} ± {number(np.std(v, ddof=1) / np.sqrt(len(v)))}" for v in last]
         rows.append((world, *cells, f"{results['measured'][f'quality/loss/{world}']:.1f}"))
     caption = (
-        f"Cumulative regret against the best action for each context after {results['episodes']} episodes of 1,400 "
-        f"rows, c = 150, {results['seeds']} seeds, mean ± standard error; t is the paired statistic of the first "
-        "column minus the second."
+        f"Cumulative regret against the best action for each context after {HORIZONS[-1]} episodes of 1,400 rows, "
+        f"c = 150, {results['seeds']} seeds, mean ± standard error; t is the paired statistic of the first column "
+        f"minus the second, the largest after {', '.join(map(str, HORIZONS))} episodes."
     )
     return Sheet("Quality of the sketch", caption, ("environment", *names, "t"), rows)
 
@@ -143,7 +141,7 @@ def markdown(results: Results) -> str:
     notes = [f"- {peer.name}: {peer.note}." for peer in PEERS]
     parts = ["# Benchmarks", INTRODUCTION, f"```\n{results['command']}\n```", "\n".join(about)]
     if results["quick"]:
-        parts.append("**A quick run: fewer rows, rounds and seeds than the requirements ask for.**")
+        parts.append("**A quick run: fewer rounds and seeds than the requirements ask for.**")
     for sheet in sheets(results):
         parts.append(f"## {sheet.title}")
         parts += [sheet.caption] if sheet.caption else []

@@ -29,16 +29,15 @@ Found = dict[str, float]
 
 @dataclass
 class Effort:
-    """How long to measure: seconds and rounds of a race, cases of the agreement check, cap on rows."""
+    """How long to measure.
+
+    Seconds and rounds of a race, cases of the agreement check, and whether to decide on 100,000 rows too.
+    """
 
     seconds: float = 8.0
     rounds: int = 5
     cases: int = 5
-    rows: int = 10**6
-
-    def shape(self, shape: Shape) -> Shape:
-        """Return ``shape`` with at most ``rows`` rows."""
-        return Shape(shape.name, min(shape.rows, self.rows), shape.dim, shape.actions)
+    heavy: bool = True
 
     def race(self, tasks: Mapping[str, Task], others: Mapping[str, Entry] | None = None) -> Clocks:
         """Time our tasks and the peers' entries with this effort."""
@@ -219,7 +218,7 @@ def whole_episode(out: Speed, shape: Shape, effort: Effort) -> None:
 def sketching(out: Speed, shape: Shape, effort: Effort, *, naive: bool) -> None:
     """Learn one batch by sketches of 1,000 rows."""
     warm, rows = draw_rows(shape, 0), draw_rows(shape, 1)
-    kinds = {kind: kind for kind in MOMENTS} | {"default": make_policy("spuir").moments}
+    kinds = {kind: kind for kind in MOMENTS} | {"default": str(vars(make_policy("spuir"))["moments"])}
     tasks = {
         f"spuir, {kind}": learner(bandit("spuir", shape, warm, sketch_size=SKETCH, moments=kind), rows)
         for kind in kinds.values()
@@ -239,16 +238,17 @@ def sketching(out: Speed, shape: Shape, effort: Effort, *, naive: bool) -> None:
 def measure(effort: Effort, say: Callable[[str], None]) -> Speed:
     """Run every race."""
     out = Speed()
-    for shape in map(effort.shape, SHAPES.values()):
+    for shape in SHAPES.values():
         say(f"learning, {shape}")
         learning(out, shape, effort)
+    for shape in SHAPES.values() if effort.heavy else (PAPER, WIDE):
         say(f"deciding with all widths, {shape}")
         deciding(out, shape, effort)
     for shape in (PAPER, WIDE):
         say(f"deciding with the shared bound, {shape}")
         bounding(out, shape, effort)
         whole_episode(out, shape, effort)
-    for shape in map(effort.shape, (DEEP, LARGE)):
+    for shape in (DEEP, LARGE):
         say(f"sketched learning, {shape}")
-        sketching(out, shape, effort, naive=shape.name == LARGE.name)
+        sketching(out, shape, effort, naive=shape is LARGE)
     return out

@@ -1,4 +1,8 @@
-"""Fair clocks: contestants take turns in one process, on one BLAS thread, with the collector off."""
+"""Fair clocks: contestants take turns in one process, on one BLAS thread, with the collector off.
+
+What is counted is processor time, of all threads and of the kernel on their behalf. On one thread it equals
+the time on the wall of an idle machine, and other programs do not disturb it.
+"""
 
 import gc
 import time
@@ -20,7 +24,7 @@ SLOW = 5
 
 @dataclass(frozen=True)
 class Clock:
-    """Mean seconds a call of one contestant, one entry a round; ``scale`` multiplies a run on fewer rows."""
+    """Mean processor seconds a call of one contestant, one entry a round; ``scale`` multiplies a run on fewer rows."""
 
     seconds: tuple[float, ...]
     scale: float = 1.0
@@ -68,10 +72,10 @@ def _turn(task: Task, calls: int) -> float:
     """Return the mean seconds of ``calls`` calls, after one more that refills the caches if they are short."""
     if calls > 1:
         task()
-    begin = time.perf_counter()
+    begin = time.process_time()
     for _ in range(calls):
         task()
-    return (time.perf_counter() - begin) / calls
+    return (time.process_time() - begin) / calls
 
 
 def race(

@@ -2,6 +2,7 @@
 
 import sys
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -23,9 +24,7 @@ class Run:
 
 def runs(ends, seeds=3, length=12):
     rng = np.random.default_rng(0)
-    return [
-        Run(name, end + 0.01 * rng.standard_normal(length)) for name, end in ends.items() for _ in range(seeds)
-    ]
+    return [Run(name, end + 0.01 * rng.standard_normal(length)) for name, end in ends.items() for _ in range(seeds)]
 
 
 def luminance(colour):
@@ -82,7 +81,7 @@ def test_labels_and_leaders_have_the_line_colour_and_do_not_overlap():
     figure.draw_without_rendering()
     boxes = sorted((text.get_window_extent() for text in ax.texts), key=lambda box: box.y0)
     assert len(boxes) == 9
-    assert all(low.y1 <= high.y0 + 1 for low, high in zip(boxes, boxes[1:], strict=False))
+    assert all(low.y1 <= high.y0 + 1 for low, high in pairwise(boxes))
     assert all(box.x1 <= figure.bbox.x1 for box in boxes)
     colours = [line.get_color() for line in ax.lines]
     assert colours[:9] == colours[9:]

@@ -3,6 +3,7 @@
 import json
 import sys
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -53,7 +54,7 @@ class Frugal(Policy):
         count = np.bincount(sums.actions, minlength=state.n_actions)
         total = np.bincount(sums.actions, sums.rewards, minlength=state.n_actions)
         state = replace(state, total=state.total + total, count=state.count + count, episode=state.episode + 1)
-        return state, Info(rows=len(sums), counts=count)
+        return state, Info(rows=len(sums), counts=count.astype(float))
 
     def grow(self, state, like):
         return state
@@ -71,8 +72,9 @@ class Stubborn(Frugal):
         return replace(table, probabilities=np.eye(state.n_actions)[np.full(len(contexts), self.action)])
 
 
-def short(policy, environment="synthetic", **options):
-    return run(policy, environment, **{"episodes": 6, "batch_size": 80, "seed": 3} | options)
+def short(policy: Any, environment: Any = "synthetic", **options: Any) -> Any:
+    given: dict[str, Any] = {"episodes": 6, "batch_size": 80, "seed": 3}
+    return run(policy, environment, **given | options)
 
 
 def same(one, other):
@@ -138,7 +140,7 @@ def test_the_batch_carries_propensities_and_outcomes():
 
 
 def test_regrets_are_those_of_the_definitions():
-    world = make_environment("heterogeneous", seed=3)
+    world: Any = make_environment("heterogeneous", seed=3)
     policy = Frugal()
     history = short(policy, world, episodes=7)
     losses, gains = [], []
@@ -179,14 +181,16 @@ def test_feedback_changes_neither_contexts_nor_noise():
 
 def test_feedback_needs_an_environment_that_knows_all_rewards():
     world = make_environment("linear")
-    hidden = type("Hidden", (type(world),), {"feedback": lambda *a: replace(type(world).feedback(*a), all_rewards=None)})
+    hidden = type(
+        "Hidden", (type(world),), {"feedback": lambda *a: replace(type(world).feedback(*a), all_rewards=None)}
+    )
     with pytest.raises(InputError, match="feedback"):
         short(Frugal(), hidden(), feedback=0.5)
 
 
 def test_an_open_horizon_is_filled_in_and_a_given_one_kept():
     policy = Frugal(episodes=50)
-    filled = with_horizon(policy, 6, 80)
+    filled: Any = with_horizon(policy, 6, 80)
     assert (filled.episodes, filled.batch_size) == (50, 80)
     assert short(Frugal()).parameters["episodes"] == 6
     settled = Frugal(episodes=1, batch_size=2)

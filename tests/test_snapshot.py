@@ -355,6 +355,21 @@ def test_the_file_reaches_the_disk_before_it_takes_the_name_and_the_folder_after
     assert steps == ["file", "rename", "folder"]
 
 
+def test_a_folder_that_cannot_be_flushed_is_told_and_the_new_file_is_whole(saved: Path, monkeypatch) -> None:
+    real_fsync = os.fsync
+
+    def fsync(handle: int) -> None:
+        if stat.S_ISDIR(os.fstat(handle).st_mode):
+            raise OSError(errno.EIO, "Input/output error")
+        real_fsync(handle)
+
+    monkeypatch.setattr(snapshot.os, "fsync", fsync)
+    with pytest.raises(SnapshotFileError, match="Input/output error"):
+        snapshot.write(saved, {"new": True}, {})
+    assert snapshot.read(saved)[0] == {"new": True}
+    assert os.listdir(saved.parent) == ["state"]
+
+
 def test_the_mode_of_a_file_is_kept(saved: Path) -> None:
     saved.chmod(0o640)
     snapshot.write(saved, {}, {})

@@ -3,6 +3,8 @@
 A command that the converter does not know is a warning, and so stops the build.
 """
 
+from html import escape
+
 from docutils import nodes
 from docutils.utils.math import MathError
 from docutils.utils.math.latex2mathml import tex2mathml
@@ -20,7 +22,7 @@ def _convert(node: nodes.Element, *, block: bool) -> str:
         return tex2mathml(text, as_block=block)
     except MathError as error:
         logger.warning("formula %r: %s", text, error, location=node)
-        return f"<code>{nodes.unescape(text)}</code>"
+        return f"<code>{escape(text)}</code>"
 
 
 def _inline(self: HTML5Translator, node: nodes.math) -> None:

@@ -1,10 +1,8 @@
 """The object that users hold: a policy with its state, labels for actions, and scikit-learn's verbs."""
 
-import json
 import threading
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass, replace
-from hashlib import blake2b
+from dataclasses import replace
 from os import PathLike
 from typing import Any, NamedTuple, Self
 
@@ -12,18 +10,17 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import ArrayLike, NDArray
 
-from spuir import __version__, snapshot, streams
+from spuir import saving, snapshot, streams
 from spuir.core import scoring
 from spuir.core.statistics import dense_rows
-from spuir.errors import InputError, NotFittedError, ParameterError, ShardError, SnapshotError, SpuirError
+from spuir.errors import InputError, NotFittedError, ParameterError, ShardError
 from spuir.inputs import Labels, as_table, column_names
 from spuir.parameters import check_names, parameters_of
-from spuir.policies import POLICIES, Policy, make_policy
+from spuir.policies import Policy, make_policy
 from spuir.policies.ridge import Ridge
 from spuir.records import Batch, Decision, Floats, Info, Mask, State, Table
-
-
-KIND = "spuir bandit"
+from spuir.saving import Model
+from spuir.shards import Shard, fingerprint
 
 
 class Coefficient(NamedTuple):
@@ -33,42 +30,6 @@ class Coefficient(NamedTuple):
     feature: str
     coefficient: float
     standard_error: float
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Shard:
-    """What some rows of one episode contribute; shards of the same episode and policy add up.
-
-    ``episode`` is the number of episodes learnt before, ``fingerprint`` stands for the policy, its seed,
-    actions and, where the sums depend on it, the acting state.
-    """
-
-    episode: int
-    fingerprint: str
-    dim: int
-    sums: Any
-
-    def __add__(self, other: "Shard") -> "Shard":
-        """Return the shard of both sets of rows."""
-        if (self.episode, self.fingerprint) != (other.episode, other.fingerprint):
-            got = f"episodes {self.episode} and {other.episode}" if self.episode != other.episode else "two policies"
-            raise ShardError("shards", got, "shards of one episode of one policy add up", "collect them from one state")
-        return replace(self, sums=self.sums + other.sums)
-
-    def __radd__(self, other: object) -> "Shard":
-        """Return itself when ``sum`` starts from 0."""
-        if other == 0:
-            return self
-        raise ShardError("shards", repr(other), "only shards add up", "pass what collect returned")
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Model:
-    """Everything that a decision reads, swapped as one: labels, columns and the policy's state."""
-
-    labels: Labels
-    names: tuple[str, ...] | None = None
-    state: State | None = None
 
 
 class Bandit:
@@ -124,6 +85,12 @@ class Bandit:
         self._current = Model(labels=labels)
         self.last_info_: Info | None = None
 
+    def _resume(self, model: Model, draws: Generator | None) -> None:
+        """Take over a saved model and, if given, the position of its stream of draws."""
+        self._reset()
+        self._current = model
+        self._draws = self._draws if draws is None else draws
+
     def _start(self, model: Model, dim: int) -> Any:
         """Return the model's state, or a fresh one for contexts of ``dim`` columns."""
         policy = self.policy_
@@ -175,7 +142,9 @@ class Bandit:
     def _fitted(self) -> Any:
         state = self._model.state
         if state is None:
-            raise NotFittedError("bandit", "no contexts yet", "this is known after the first episode", "call partial_fit")
+            raise NotFittedError(
+                "bandit", "no contexts yet", "this is known after the first episode", "call partial_fit"
+            )
         return state
 
     def _ridge(self) -> tuple[Ridge, Any]:
@@ -252,7 +221,11 @@ class Bandit:
         if eligible is None and all(model.labels.active):
             return contexts, state, None
         mask = scoring.eligible_mask(eligible, len(contexts), state.n_actions)
-        return contexts, state, scoring.eligible_mask(mask & np.array(model.labels.active), len(contexts), state.n_actions)
+        return (
+            contexts,
+            state,
+            scoring.eligible_mask(mask & np.array(model.labels.active), len(contexts), state.n_actions),
+        )
 
     # ---- learning -------------------------------------------------------------------------------------------
 
@@ -386,13 +359,7 @@ class Bandit:
         return streams.generator(self._seed, "learn", episode)
 
     def _fingerprint(self, model: Model, state: Any) -> str:
-        policy = self.policy_
-        parts = [type(policy).__name__, json.dumps(parameters_of(policy), sort_keys=True, default=str)]
-        parts += [str(self._seed), str(model.labels.names), str(state.dim)]
-        digest = blake2b("\n".join(parts).encode(), digest_size=16)
-        if "foldable" not in policy.traits and isinstance(policy, Ridge):
-            digest.update(policy.readout(state).solved.theta.tobytes())
-        return digest.hexdigest()
+        return fingerprint(self.policy_, state, (self._seed, model.labels.names))
 
     # ---- live actions ---------------------------------------------------------------------------------------
 
@@ -417,21 +384,7 @@ class Bandit:
     def save(self, path: str | PathLike[str]) -> None:
         """Write everything needed to go on, to exactly that path, atomically."""
         with self._lock:
-            model = self._model
-            policy, labels, state = self.policy_, model.labels, model.state
-            header: dict[str, Any] = {
-                "kind": KIND,
-                "spuir": __version__,
-                "policy": {"name": policy.name, "parameters": parameters_of(policy)},
-                "actions": [_json_label(label) for label in labels.names],
-                "active": list(labels.active),
-                "columns": None if model.names is None else list(model.names),
-                "seed": str(self._seed),
-                "stream": streams.get_state(self._draws),
-            }
-            header["state"], arrays = (None, {}) if state is None else snapshot.pack(state)
-        if policy.name not in POLICIES:
-            raise SnapshotError("policy", repr(policy.name), "a saved policy is registered", "register it under its name")
+            header, arrays = saving.describe(self.policy_, self._model, self._seed, self._draws)
         snapshot.write(path, header, arrays)
 
     # ---- scikit-learn's verbs -------------------------------------------------------------------------------
@@ -445,10 +398,17 @@ class Bandit:
 
     def set_params(self, **params: Any) -> Self:
         """Set constructor arguments, and policy parameters as ``policy__name``."""
-        inner = {name.removeprefix("policy__"): params.pop(name) for name in list(params) if name.startswith("policy__")}
+        inner = {
+            name.removeprefix("policy__"): params.pop(name) for name in list(params) if name.startswith("policy__")
+        }
         for name, value in params.items():
             if name not in ("policy", "actions", "random_state"):
-                raise ParameterError("set_params", repr(name), "the parameters are policy, actions, random_state and policy__…", "use one of these")
+                raise ParameterError(
+                    "set_params",
+                    repr(name),
+                    "the parameters are policy, actions, random_state and policy__…",
+                    "use one of these",
+                )
             setattr(self, name, value)
         if inner:
             check_names(inner, parameters_of(self.policy_), "policy", self.policy_.name)
@@ -469,12 +429,6 @@ class Bandit:
         self._lock = threading.RLock()
 
 
-def _json_label(label: Hashable) -> Any:
-    if label is None or isinstance(label, (str, int, float, bool)):
-        return label
-    raise SnapshotError("action label", repr(label), "a saved label is text, a number or None", "rename the action")
-
-
 def load(path: str | PathLike[str], random_state: streams.Seed = None) -> Bandit:
     """Return a saved bandit.
 
@@ -486,29 +440,7 @@ def load(path: str | PathLike[str], random_state: streams.Seed = None) -> Bandit
         None resumes the streams where they were; a seed or Generator starts new ones, so that replicas of one
         file explore apart.
     """
-    header, arrays = snapshot.read(path)
-    try:
-        if header.get("kind") != KIND:
-            raise SnapshotError(str(path), f"kind {header.get('kind')!r}", "a saved bandit is needed", "pass its path")
-        policy = make_policy(header["policy"]["name"], **header["policy"]["parameters"])
-        labels = Labels.of(header["actions"], header["active"])
-        state = None
-        if header["state"] is not None:
-            state = snapshot.unpack(policy.state_type, header["state"], arrays)
-            if state.n_actions != len(labels.names):
-                raise SnapshotError(str(path), f"{state.n_actions} actions", f"{len(labels.names)} labels", "save it again")
-            policy.check_state(state)
-        bandit = Bandit(policy, list(labels.names), int(header["seed"]))
-        bandit._reset()
-        columns = header["columns"]
-        bandit._current = Model(labels=labels, names=None if columns is None else tuple(columns), state=state)
-        bandit._draws = streams.set_state(header["stream"])
-    except SpuirError:
-        raise
-    except (KeyError, TypeError, ValueError, AttributeError) as broken:
-        raise SnapshotError(str(path), repr(broken), "the header of a saved bandit is complete", "save it again") from broken
-    if random_state is not None:
-        bandit.random_state = random_state
-        bandit._seed = streams.as_seed(random_state)
-        bandit._draws = streams.generator(bandit._seed, "decide")
+    policy, model, seed, draws = saving.restore(str(path), *snapshot.read(path))
+    bandit = Bandit(policy, list(model.labels.names), seed if random_state is None else random_state)
+    bandit._resume(model, draws if random_state is None else None)
     return bandit

@@ -32,11 +32,15 @@ def as_table(X: Any, names: Sequence[str] | None, dim: int | None) -> Any:
     else:
         table = np.asarray(X)
     if table.ndim != 2:
-        raise InputError("X", f"shape {table.shape}", "contexts are a table (rows, columns)", "use X.reshape(1, -1) for one row")
+        raise InputError(
+            "X", f"shape {table.shape}", "contexts are a table (rows, columns)", "use X.reshape(1, -1) for one row"
+        )
     if isinstance(table, np.ndarray) and table.dtype.kind not in "fiub":
         table = _numeric(table)
     if dim is not None and table.shape[1] != dim:
-        raise InputError("X", f"{table.shape[1]} columns", f"this bandit knows {dim}", "pass the same columns as before")
+        raise InputError(
+            "X", f"{table.shape[1]} columns", f"this bandit knows {dim}", "pass the same columns as before"
+        )
     if table.shape[1] == 0:
         raise InputError("X", "no columns", "a context has at least one column", "add a constant column")
     return table
@@ -113,7 +117,9 @@ class Labels:
         values = np.asarray(actions) if not isinstance(actions, list) else actions
         if isinstance(values, np.ndarray):
             if values.ndim != 1:
-                raise InputError("actions", f"shape {values.shape}", "actions are one label per row", "pass a flat list")
+                raise InputError(
+                    "actions", f"shape {values.shape}", "actions are one label per row", "pass a flat list"
+                )
             if self.plain and values.dtype.kind in "iu":
                 bad = (values < 0) | (values >= len(self.names))
                 if bad.any():
@@ -160,7 +166,7 @@ class Labels:
 def _array(names: tuple[Hashable, ...]) -> NDArray[Any]:
     """Return labels as an integer or text array where they are all of that kind, else as objects."""
     kinds = {type(name) for name in names}
-    if kinds == {int} or kinds == {str}:
+    if kinds in ({int}, {str}):
         return np.array(names)
     array = np.empty(len(names), dtype=object)
     array[:] = names

@@ -22,12 +22,12 @@ class Rule:
     test: Callable[[Any], bool]
 
 
+_NUMBERS: tuple[Any, ...] = (int, float, np.integer, np.floating)
+
+
 def _number(value: Any) -> bool:
-    return (
-        isinstance(value, (int, float, np.integer, np.floating))
-        and not isinstance(value, bool)
-        and bool(np.isfinite(value))
-    )
+    # By comparison, not by isfinite, which cannot hold an integer of a thousand digits.
+    return isinstance(value, _NUMBERS) and not isinstance(value, bool) and bool(-np.inf < value < np.inf)
 
 
 def _integer(value: Any) -> bool:

@@ -17,8 +17,10 @@ BATCH_CONSTANT = 25.0
 SKETCH_SHARE = 0.1
 """The share of the batch from which on the paper sees no more gain in a larger sketch."""
 
-HASH_PRICE = 13.0
-"""How many flops of a matrix product take the time of one flop of hashing, which is bound by memory."""
+ROW_PRICE, HASH_PRICE, MOMENT_PRICE, SKETCH_PRICE = 30.0, 30.0, 80.0, 1.6
+"""Measured times in units of one flop of a large symmetric product: to group one number of a row by its action,
+to hash it into one block, to pass over it for the moments that the sketch keeps exact, and one flop of the small
+products of sketched rows. They serve for advice, within a factor of about 1.5."""
 
 WORTHWHILE = 1.25
 """A sketch is advised where learning is at least so many times as fast as with exact sums."""
@@ -93,7 +95,7 @@ def plan(steps: int, dim: int, actions: int, *, sketch_blocks: int = 1) -> Plan:
     named = ", ".join(f"{name} = {value:,}" for name, value in bounds.items())
     rounded = f", rounded up to a multiple of D = {sketch_blocks}" if sketch_blocks > 1 else ""
     reasons = (
-        f"B = {BATCH_CONSTANT:g}·√(T/d) = {batch:,} balances the two terms of the regret bound; N = T/B = {episodes:,}.",
+        f"B = {BATCH_CONSTANT:g}·√(T/d) = {batch:,} balances the terms of the regret bound; N = T/B = {episodes:,}.",
         f"c = {size:,}, set by {binding}: the largest of {named}{rounded}.",
         _advice(batch, actions, size, advised, gains),
     )
@@ -119,16 +121,16 @@ def _advice(batch: int, actions: int, size: int, advised: int | None, gains: Map
         if advised == size:
             return f"Sketch: {speed}; use spuir with sketch_size={advised}."
         return (
-            f"Sketch only at c = {advised:,} (d·ln d, the order that theory asks for, {advised / batch:.1%} of B): {speed}, "
-            f"while c = {size:,} gains too little; compare the reward with puir's before relying on it."
+            f"Sketch only at c = {advised:,} (d·ln d, the order that theory asks for, {advised / batch:.1%} of B): "
+            f"{speed}, while c = {size:,} gains too little; compare the reward with puir's before relying on it."
         )
     if size >= batch:
         return (
             f"Do not sketch: c = {size:,} is no smaller than B = {batch:,}, and such a batch is taken whole; use puir."
         )
     return (
-        "Do not sketch: exact sums cost B·d² for all actions together and sketched ones about 2·M·c·d², so that a sketch "
-        f"gains only where B is well above 2·M·c = {2 * actions * size:,}; use puir, which is exact."
+        "Do not sketch: exact sums cost B·d² for all actions together and sketched ones about 2·M·c·d², so that a "
+        f"sketch gains only where B is well above 2·M·c = {2 * actions * size:,}; use puir, which is exact."
     )
 
 
@@ -137,47 +139,24 @@ def costs(batch: int, dim: int, actions: int, sketches: Iterable[int], blocks: i
     b, d, m = batch, dim, actions
     factor = m * (d**3 / 3 + 2 * d * d)
     observed = b * d * d + 2 * b * d
-    imputed_rows = (m - 1) * b * (d * d + 4 * d)
-    complement = _complement_flops(d, m) + 4 * m * d * d
-    rows, one_copy = FLOAT * b * (d + 1), FLOAT * m * (d * d + d)
-    two_copies = 2 * one_copy + FLOAT * d * d
+    imputed_rows = (m - 1) * b * (d * d + 4 * d) + 2 * m * d * d
+    exact = observed + _complement_flops(d, m) + 4 * m * d * d
+    rows, sums = FLOAT * b * (d + 1), FLOAT * m * (d * d + d)
+    both = 2 * sums + FLOAT * d * d
     dense, bounded = b * m * (d * d + 4 * d), b * (d * d + 2 * m * d)
-    table = [
-        ("sbucb", "no imputation", observed, dense, one_copy, rows),
-        (
-            "puir, row by row",
-            "every imputed row summed, as the paper writes it",
-            observed + imputed_rows,
-            dense,
-            2 * one_copy,
-            2 * rows,
-        ),
-        (
-            "puir",
-            "exact imputation by the complement identity",
-            observed + complement,
-            bounded,
-            two_copies,
-            rows + one_copy,
-        ),
+    paper = "every imputed row summed, as the paper writes it"
+    table: list[tuple[str, str, float, int, int, int]] = [
+        ("sbucb", "no imputation", observed, dense, sums, rows),
+        ("puir, row by row", paper, observed + imputed_rows, dense, 2 * sums, 2 * rows),
+        ("puir", "exact imputation by the complement", exact, bounded, both, rows + sums),
     ]
     for c in sketches:
         hashed = 2 * blocks * b * (d + 1) + 4 * b * d + 2 * m * c * d * d + 4 * m * c * d + 4 * m * d * d
+        work = rows + FLOAT * (m + 1) * c * (d + 1)
         if c < b:
-            table.append(
-                (
-                    f"spuir, c = {c}",
-                    "the sketched batch",
-                    hashed,
-                    bounded,
-                    two_copies,
-                    rows + FLOAT * (m + 1) * c * (d + 1),
-                )
-            )
+            table.append((f"spuir, c = {c}", "a sketched batch", hashed, bounded, both, work))
         else:
-            table.append(
-                (f"spuir, c = {c}", "c ≥ B: taken whole", observed + complement, bounded, two_copies, rows + one_copy)
-            )
+            table.append((f"spuir, c = {c}", "c ≥ B: the batch is taken whole", exact, bounded, both, rows + sums))
     return tuple(
         Cost(
             choice=choice,
@@ -194,13 +173,14 @@ def costs(batch: int, dim: int, actions: int, sketches: Iterable[int], blocks: i
 
 def _complement_flops(dim: int, actions: int) -> float:
     """Return the flops of all M complement sums: a product with 11ᵀ − I, or prefix and suffix sums where M is large."""
-    return (2 * actions if actions <= 100 else 3) * actions * (dim * dim + dim)
+    return (2 * (actions - 1) if actions <= 100 else 3) * actions * (dim * dim + dim)
 
 
 def sketch_gain(batch: int, dim: int, actions: int, size: int, blocks: int = 1) -> float:
-    """Return how many times faster than exact a sketched learning step should be, hashing at its own price."""
+    """Return how many times faster than exact a sketched learning step should be, at the measured prices."""
     if size >= batch:
         return 1.0
     factor = actions * (dim**3 / 3 + 2 * dim * dim)
-    exact = factor + batch * dim * dim + _complement_flops(dim, actions)
-    return exact / (factor + HASH_PRICE * 2 * blocks * batch * dim + 4 * batch * dim + 2 * actions * size * dim * dim)
+    exact = factor + batch * dim * (dim + ROW_PRICE) + _complement_flops(dim, actions)
+    passes = batch * dim * (HASH_PRICE * blocks + MOMENT_PRICE)
+    return exact / (factor + passes + SKETCH_PRICE * 2 * actions * size * dim * dim)

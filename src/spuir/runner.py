@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from io import StringIO
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy
 
 from spuir.environments.base import Environment
 from spuir.errors import SpuirError
@@ -133,13 +133,14 @@ def _known(value: float) -> float | None:
 
 def versions() -> dict[str, str]:
     """Return the versions of everything that the numbers depend on."""
-    found = {"python": platform.python_version()}
-    for name in ("spuir", "numpy", "scipy"):
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = "not installed"
-    return found
+    from spuir import __version__
+
+    return {
+        "spuir": __version__,
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "scipy": scipy.__version__,
+    }
 
 
 def write_rows(path: Path, histories: Iterable[History]) -> Path:

@@ -88,8 +88,9 @@ def _refusals(subject: str, remedy: str) -> Generator[None]:
 def write(path: Path, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
     """Save ``header`` (JSON data) and ``arrays`` at exactly ``path``; whole or not at all.
 
-    The bytes go to a new file in the same folder, reach the disk, and only then take the name; on any
-    failure a file that was there before is untouched.
+    The bytes go to a new file in the same folder, reach the disk, and only then take the name: a failure
+    before that leaves a file that was there untouched, and one after it (in flushing the folder) leaves the
+    new file whole under the name.
     """
     target = os.fsdecode(path)
     with _refusals(f"snapshot {target!r}", "save finite JSON data and plain arrays"):

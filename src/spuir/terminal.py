@@ -45,7 +45,7 @@ def print_summary(results: Mapping[str, Any]) -> None:
     summary: list[dict[str, Any]] = results["summary"]
     columns = {
         "average_reward": ("reward", 1, 4),
-        "regret_per_step": ("regret/step", 1, 5),
+        "regret_per_step": ("regret per step", 1, 5),
         "cvr": ("CVR", 1, 4),
         "ctcvr": ("CTCVR", 1, 4),
     }
@@ -63,7 +63,7 @@ def print_summary(results: Mapping[str, Any]) -> None:
     )
     table.add_column("policy", no_wrap=True)
     for heading, _, _ in shown.values():
-        table.add_column(heading, justify="right", no_wrap=True)
+        table.add_column(heading, justify="right")
     for record in summary:
         table.add_row(
             record["policy"], *(spread(record[name], scale, digits) for name, (_, scale, digits) in shown.items())

@@ -1,6 +1,7 @@
 """What every registered environment promises."""
 
 import copy
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,11 +18,11 @@ def env(request):
     return make_environment(request.param, n_actions=4, dim=6, seed=3)
 
 
-def draw(env, n=50):
+def draw(env: Any, n: int = 50) -> Any:
     return env.draw(n, generator(1, "contexts"))
 
 
-def play(env, rounds, actions):
+def play(env: Any, rounds: Any, actions: Any) -> Any:
     rng = generator(2, "noise")
     return env.feedback(rounds, np.asarray(actions), rng), get_state(rng)
 

@@ -1,13 +1,19 @@
 """Linear, heterogeneous and nonlinear rewards with Gaussian noise."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
-from spuir.environments import make_environment
+from spuir import environments
 from spuir.errors import ParameterError
 from spuir.streams import generator
 
 N = 20_000
+
+
+def make_environment(name: str, **parameters: Any) -> Any:
+    return environments.make_environment(name, **parameters)
 
 
 def expected(env, n=N):

@@ -1,5 +1,7 @@
 """The paper's synthetic setting."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -10,7 +12,7 @@ from spuir.streams import generator
 N = 4000
 
 
-def play(actions=0, **parameters):
+def play(actions: int = 0, **parameters: Any) -> Any:
     env = make_environment("synthetic", **parameters)
     rounds = env.draw(N, generator(1, "contexts"))
     return env, rounds, env.feedback(rounds, np.full(N, actions), generator(2, "noise"))
@@ -25,7 +27,7 @@ def test_contexts_follow_the_papers_law():
 
 
 def test_weights_follow_the_papers_law():
-    env = make_environment("synthetic", n_actions=3, dim=20_000)
+    env: Any = make_environment("synthetic", n_actions=3, dim=20_000)
     spread = (0.01 * np.arange(1, 4)) ** 2
     for weights, slope in ((env.conversion_weights, -0.2), (env.delay_weights, 0.2)):
         # Five standard errors in six means and six deviations: false alarms below 1e-5.

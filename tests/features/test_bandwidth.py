@@ -55,6 +55,29 @@ def test_leave_one_out_is_a_refit_without_each_row(width, ridge):
     assert leave_one_out(columns, rows, ridge) == pytest.approx(naive_error(columns, rows, ridge), rel=1e-10)
 
 
+@pytest.mark.parametrize(
+    "parameters", [{}, {"ridge": 100.0}, {"intercept": True}, {"raw": True}], ids=["plain", "ridge", "intercept", "raw"]
+)
+def test_the_choice_has_the_least_error_with_the_columns_and_the_ridge_of_the_map(parameters):
+    contexts, actions, rewards = batch(n=120, n_actions=2)
+    rewards = rewards + contexts[:, 1] + 5.0
+    rows = canonical_rows(contexts, actions, rewards, None)
+    errors = {}
+    for multiple in MULTIPLES:
+        bandwidth = multiple * median_distance(rows.contexts, rows.weights)
+        features = Fourier(n_features=40, bandwidth=bandwidth, **parameters)
+        columns = features.apply(features.init(3, rng("map")), rows.contexts)
+        errors[bandwidth] = naive_error(columns, rows, features.ridge)
+    assert chosen(contexts, actions, rewards, **parameters) == min(errors, key=errors.__getitem__)
+
+
+def test_a_column_of_zeros_without_a_ridge_is_no_obstacle():
+    contexts, actions, rewards = batch(n=60)
+    rows = Rows(contexts=contexts, actions=actions, rewards=rewards, weights=np.ones(60))
+    padded = np.column_stack([contexts, np.zeros(60)])
+    assert leave_one_out(padded, rows, 0.0) == pytest.approx(leave_one_out(contexts, rows, 0.0), rel=1e-6)
+
+
 def test_a_weight_is_that_many_copies():
     contexts, actions, rewards = batch(n=50)
     copies = rng("copies").integers(1, 5, 50)

@@ -64,12 +64,17 @@ def gaps(
         gap = link_gap(S, theta, link, cap)
         if weights is not None:
             gap *= weights[rows, None]
-        if hidden.ndim == 1:
-            gap[np.arange(len(S)), hidden[rows]] = 0.0
-        else:
-            gap *= hidden[rows]
+        keep_hidden(gap, hidden[rows])
         total += gap.T @ S
     return total
+
+
+def keep_hidden(table: Floats, hidden: Mask | Codes) -> None:
+    """Set to zero, in place, the entries (n, M) that are not imputed; ``hidden`` as in :func:`gaps`."""
+    if hidden.ndim == 1:
+        table[np.arange(len(table)), hidden] = 0.0
+    else:
+        table *= hidden
 
 
 def link_gap(contexts: Floats, theta: Floats, link: "Link", cap: float | None) -> Floats:

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from spuir.core.solving import Solved
+from spuir.core.solving import Solved, factor_root
 from spuir.core.statistics import blocks
 from spuir.errors import InputError
 from spuir.records import Codes, Floats, Mask
@@ -17,7 +18,11 @@ from spuir.records import Codes, Floats, Mask
 TIE = 1e-12
 """Scores within this relative distance of the best are tied."""
 MARGIN = 1e-9
-"""Relative slack of the shared bound against rounding."""
+"""Relative slack of the shared bound against rounding of the scores."""
+ROUNDING, TRUSTED = 16 * 2.0**-52, 0.01
+"""Error of a Gram matrix and its factor per unit of trace, and the share of it that the shared bound may carry."""
+NEAR = 1e-7
+"""Scores from pair products that differ by less than this share of the width are settled by the factors."""
 BLOCK_BYTES = 4 * 2**20
 """Working memory of one block of contexts."""
 PAIRS_FROM = 14
@@ -33,7 +38,7 @@ def row_blocks(n: int, width: int) -> Iterator[slice]:
     return blocks(n, 8 * width, BLOCK_BYTES)
 
 
-def eligible_mask(eligible: Mask | None, n: int, n_actions: int) -> Mask:
+def eligible_mask(eligible: ArrayLike | None, n: int, n_actions: int) -> Mask:
     """Return eligibility as (n, M); a row without any eligible action is refused."""
     if eligible is None:
         return np.ones((n, n_actions), dtype=np.bool_)
@@ -107,18 +112,13 @@ def check_finite(means: Floats, contexts: Floats) -> None:
             "drop or fill that value",
         )
     if not np.all(np.isfinite(means)):
-        raise InputError("contexts", "values that overflow the score", "scores must be finite", "scale the contexts down")
+        raise InputError(
+            "contexts", "values that overflow the score", "scores must be finite", "scale the contexts down"
+        )
 
 
 def squared_widths(solved: Solved, contexts: Floats) -> Floats:
-    """Return sᵀΨ_j⁻¹s for all actions and contexts (n, p), as (M, n), by large matrix products."""
-    if len(solved.theta) >= PAIRS_FROM and solved.well_conditioned:
-        return _by_pairs(solved, contexts)
-    return _by_roots(solved, contexts)
-
-
-def _by_roots(solved: Solved, contexts: Floats) -> Floats:
-    """‖sᵀU_j⁻¹‖² by one product with all roots side by side."""
+    """Return sᵀΨ_j⁻¹s = ‖sᵀU_j⁻¹‖² for all actions and contexts (n, p), as (M, n), by one product per block."""
     m, p = solved.theta.shape
     out = np.empty((m, len(contexts)))
     for rows in row_blocks(len(contexts), m * p):
@@ -128,7 +128,7 @@ def _by_roots(solved: Solved, contexts: Floats) -> Floats:
 
 
 def _by_pairs(solved: Solved, contexts: Floats) -> Floats:
-    """The quadratic form over the products s_i s_k, i ≤ k: half the multiplications of the other way."""
+    """Return the same from the products s_i s_k, i ≤ k: half the multiplications, fewer digits."""
     m, p = solved.theta.shape
     out = np.empty((m, len(contexts)))
     pairs = p * (p + 1) // 2
@@ -257,12 +257,26 @@ def _joined(parts: list[Winners], starts: list[int], m: int) -> Winners:
 
 def _dense(score: Floats, solved: Solved, alpha: float, contexts: Floats) -> Winners:
     """Add every action's α·width to the means (M, n) and take the winners."""
-    if alpha:
-        widths = squared_widths(solved, contexts)
-        np.sqrt(widths, out=widths)
-        widths *= alpha
-        score = score + widths
-    return Winners.of(score)
+    if not alpha:
+        return Winners.of(score)
+    by_pairs = len(score) >= PAIRS_FROM and solved.well_conditioned
+    widths = _by_pairs(solved, contexts) if by_pairs else squared_widths(solved, contexts)
+    np.sqrt(widths, out=widths)
+    widths *= alpha
+    bounds = score + widths
+    if not by_pairs:
+        return Winners.of(bounds)
+    # Ties are a matter of twelve digits, which pair products do not have.
+    near = bounds >= bounds.max(axis=0) - NEAR * widths.max(axis=0)
+    columns = np.flatnonzero(near.sum(axis=0, dtype=np.intp) > 1)
+    exact = _candidate_scores(score[:, columns], near[:, columns], solved, alpha, contexts[columns])
+    return _corrected(bounds.argmax(axis=0), columns, Winners.of(exact))
+
+
+def _corrected(winner: Codes, columns: Codes, exact: Winners) -> Winners:
+    """Return ``winner`` (n,) with what was found exactly for some of the columns."""
+    winner[columns] = exact.winner
+    return Winners(winner=winner, columns=columns[exact.columns], tied=exact.tied)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -275,6 +289,16 @@ class Bound:
 
     root: Floats
     free: Mask
+
+    @classmethod
+    def of(cls, P: Floats, solved: Solved, free: Mask) -> "Bound | None":
+        """Factor P, with room for rounding; None where rounding may have lifted it above some Ψ_j.
+
+        A computed Ψ_j is off by at most ε = ROUNDING·trace Ψ_j, and P − εI ⪰ (1 − ε·trace P⁻¹)·P.
+        """
+        root = factor_root(P)
+        slack = ROUNDING * float(solved.traces.max()) * float(np.vdot(root, root))
+        return None if slack > TRUSTED else cls(root=(1.0 + slack) * root, free=free)
 
 
 def _screened(score: Floats, solved: Solved, alpha: float, contexts: Floats, bound: Bound) -> tuple[Winners, float]:
@@ -293,20 +317,14 @@ def _screened(score: Floats, solved: Solved, alpha: float, contexts: Floats, bou
     candidates = score >= threshold
     if bound.free.any():
         candidates |= bound.free[:, None] & np.isfinite(score)
-    winner = score.argmax(axis=0)
-    open_columns = np.flatnonzero(candidates.sum(axis=0, dtype=np.intp) > 1)
-    none = Winners(winner=winner, columns=np.empty(0, np.intp), tied=np.empty((len(score), 0), np.bool_))
-    if not len(open_columns):
-        return none, 0.0
-    play = candidates[:, open_columns]
-    share = play.sum() / score.size
-    rows = contexts[open_columns]
+    columns = np.flatnonzero(candidates.sum(axis=0, dtype=np.intp) > 1)
+    means, play, rows = score[:, columns], candidates[:, columns], contexts[columns]
+    share = float(play.sum() / score.size)
     if share > LOOSE:
-        exact = _dense(score[:, open_columns], solved, alpha, rows)
+        exact = _dense(means, solved, alpha, rows)
     else:
-        exact = Winners.of(_candidate_scores(score[:, open_columns], play, solved, alpha, rows))
-    winner[open_columns] = exact.winner
-    return Winners(winner=winner, columns=open_columns[exact.columns], tied=exact.tied), float(share)
+        exact = Winners.of(_candidate_scores(means, play, solved, alpha, rows))
+    return _corrected(score.argmax(axis=0), columns, exact), share
 
 
 def _candidate_scores(score: Floats, play: Mask, solved: Solved, alpha: float, contexts: Floats) -> Floats:

@@ -54,7 +54,7 @@ class Solved:
     @cached_property
     def pairs(self) -> Floats:
         """Ψ_j⁻¹ over the p(p+1)/2 pairs (i ≤ k) of a context's entries (M, pairs), off-diagonals doubled."""
-        m, p, _ = self.roots.shape
+        p = self.roots.shape[1]
         inverse = np.matmul(self.roots, self.roots.transpose(0, 2, 1))
         inverse *= 2.0
         inverse[:, np.arange(p), np.arange(p)] *= 0.5
@@ -62,10 +62,14 @@ class Solved:
         return np.ascontiguousarray(inverse[:, rows, columns])
 
     @cached_property
+    def traces(self) -> Floats:
+        """The trace of each Ψ_j (M,)."""
+        return np.einsum("mij,mij->m", np.triu(self.upper), self.upper)
+
+    @cached_property
     def well_conditioned(self) -> bool:
-        """Whether every Ψ_j is tame enough for :attr:`pairs` to keep ten digits."""
-        size = np.einsum("mij,mij->m", np.triu(self.upper), self.upper)
-        return bool(np.all(size * np.einsum("mij,mij->m", self.roots, self.roots) <= WELL_CONDITIONED))
+        """Whether every Ψ_j is tame enough for :attr:`pairs` to keep eight digits."""
+        return bool(np.all(self.traces * np.einsum("mij,mij->m", self.roots, self.roots) <= WELL_CONDITIONED))
 
 
 def solve(psi: Floats, rhs: Floats) -> Solved:

@@ -89,9 +89,9 @@ def dense_rows(contexts: Any, rows: Any) -> Floats:
     return contexts.take(rows, axis=0).astype(np.float64, copy=False)
 
 
-def blocks(n: int, row_bytes: int, budget: int = GATHER_BYTES) -> Iterator[slice]:
+def blocks(n: int, row_bytes: int, budget: int | None = None) -> Iterator[slice]:
     """Return slices that cut n rows into pieces of at most ``budget`` bytes (at least one row each)."""
-    size = max(1, budget // max(1, row_bytes))
+    size = max(1, (GATHER_BYTES if budget is None else budget) // max(1, row_bytes))
     return (slice(start, min(start + size, n)) for start in range(0, n, size))
 
 
@@ -151,8 +151,9 @@ def summarise(
     source = order if rows is None else rows[order]
     values = rewards[order]
     squares = rewards * rewards
-    scale = None if weights is None else np.sqrt(weights[order])
-    if scale is not None:
+    scale: Floats | None = None
+    if weights is not None:
+        scale = np.sqrt(weights[order])
         values, squares = values * scale, squares * weights
     gram, moment = np.zeros((n_actions, width, width)), np.zeros((n_actions, width))
     ends = np.cumsum(counts).tolist()
@@ -177,5 +178,10 @@ def summarise(
             action += fresh
     if not math.isfinite(gram.sum()):
         refuse_non_finite(contexts)
-    weight = counts.astype(np.float64) if weights is None else np.bincount(codes, weights, n_actions)
-    return Statistics(gram=gram, moment=moment, weight=weight, energy=np.bincount(codes, squares, n_actions))
+    weight = counts.astype(np.float64) if weights is None else per_action(codes, weights, n_actions)
+    return Statistics(gram=gram, moment=moment, weight=weight, energy=per_action(codes, squares, n_actions))
+
+
+def per_action(codes: Codes, values: Floats, n_actions: int) -> Floats:
+    """Return the sum of ``values`` (k,) by action (M,)."""
+    return np.bincount(codes, values, n_actions).astype(np.float64, copy=False)

@@ -7,11 +7,11 @@ the policy; from then on the same context always gives the same columns.
 from dataclasses import fields
 from typing import Any
 
-from spuir.features.base import FeatureMap, MapState
+from spuir.features.base import FeatureMap, FeatureRows, MapState
 from spuir.parameters import check_names
 from spuir.registry import Registry
 
-__all__ = ["FEATURES", "FeatureMap", "MapState", "list_features", "make_features"]
+__all__ = ["FEATURES", "FeatureMap", "FeatureRows", "MapState", "list_features", "make_features"]
 
 FEATURES = Registry(
     "feature map",

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.random import Generator
 
+from spuir.core.statistics import dense_rows
 from spuir.errors import ParameterError
 from spuir.parameters import COUNT, FLAG, check, check_value, parameter
 from spuir.records import Codes, Floats
@@ -82,3 +83,30 @@ class FeatureMap(ABC):
     def names(self, state: Any, input_names: Sequence[str]) -> list[str]:
         """Return one name for every column that :meth:`apply` makes."""
         return self.labels(state, input_names) + ["intercept"] * bool(self.intercept)
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureRows:
+    """Feature rows of a batch, computed a block at a time, so that a large batch is never mapped whole."""
+
+    feature_map: FeatureMap
+    state: MapState
+    contexts: Any
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(B, p)."""
+        return int(self.contexts.shape[0]), self.feature_map.width(int(self.contexts.shape[1]))
+
+    @property
+    def ndim(self) -> int:
+        """Two, as a table."""
+        return 2
+
+    def __getitem__(self, rows: Any) -> "FeatureRows":
+        """Return the chosen rows, still unmapped."""
+        return FeatureRows(self.feature_map, self.state, self.contexts[rows])
+
+    def toarray(self) -> Floats:
+        """Return the feature rows (n, p)."""
+        return self.feature_map.apply(self.state, dense_rows(self.contexts, slice(None)))

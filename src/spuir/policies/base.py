@@ -13,31 +13,17 @@ import numpy as np
 from numpy.random import Generator
 
 from spuir.core import scoring
-from spuir.parameters import (
-    COUNT,
-    FLAG,
-    NON_NEGATIVE,
-    POSITIVE,
-    TEXT,
-    UNIT,
-    Rule,
-    check,
-    check_names,
-    either,
-    one_of,
-    optional,
-    parameter,
-)
+from spuir.parameters import TEXT, UNIT, check, check_names, parameter
 from spuir.records import Batch, Decision, Floats, Info, Mask, State, Table
-
-__all__ = ["COUNT", "FLAG", "NON_NEGATIVE", "POSITIVE", "TEXT", "UNIT", "Policy", "Recipe", "Rule", "Sums"]
-__all__ += ["either", "one_of", "optional", "parameter"]
 
 
 class Sums(Protocol):
     """What one shard of an episode contributes; shards merge by addition."""
 
-    rows: int
+    @property
+    def rows(self) -> int:
+        """How many rows the shard had."""
+        ...
 
     def __add__(self, other: Self, /) -> Self: ...
 

@@ -79,4 +79,6 @@ PUIR_POLY = _recipe("PUIR for rewards ⟨θ,s⟩², linearised", _CAP, **_PAPER_
 PUIR_KERNEL = _recipe("PUIR on random Fourier features of the context", {}, **_PAPER_PUIR, **_KERNEL)
 SPUIR_EXP = _recipe("SPUIR for rewards exp⟨θ,s⟩, linearised", _PAPER_HASHED | _CAP, **_IMPUTED, **_HASHED, link="exp")
 SPUIR_POLY = _recipe("SPUIR for rewards ⟨θ,s⟩², linearised", _PAPER_HASHED | _CAP, **_IMPUTED, **_HASHED, link="poly")
-SPUIR_KERNEL = _recipe("SPUIR on random Fourier features of the context", _PAPER_HASHED, **_IMPUTED, **_HASHED, **_KERNEL)
+SPUIR_KERNEL = _recipe(
+    "SPUIR on random Fourier features of the context", _PAPER_HASHED, **_IMPUTED, **_HASHED, **_KERNEL
+)

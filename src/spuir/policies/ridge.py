@@ -8,21 +8,20 @@ from abc import ABC
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.random import Generator
 
 from spuir.core.imputing import LINKS, balanced_rates, linear_moments, scheduled_rate
 from spuir.core.scoring import Bound, check_finite, row_blocks, squared_widths
-from spuir.core.solving import Solved, diagonals, factor_root, solve
+from spuir.core.solving import Solved, diagonals, solve
 from spuir.core.statistics import Statistics, dense_rows
 from spuir.errors import InputError, ParameterError, ShardError
-from spuir.features import FeatureMap, MapState, make_features
+from spuir.features import FeatureMap, FeatureRows, MapState, make_features
 from spuir.parameters import (
     COUNT,
     FLAG,
-    NON_NEGATIVE,
     POSITIVE,
     UNIT,
     either,
@@ -31,7 +30,8 @@ from spuir.parameters import (
     parameter,
 )
 from spuir.policies.base import Policy
-from spuir.policies.sums import ExactSums, SketchedSums, exact_sums
+from spuir.policies.sketched import Hashed, Hashing, SketchedSums, residual_moments, sketched_sums
+from spuir.policies.sums import ExactSums, exact_sums, observed_entries
 from spuir.records import Batch, Floats, Info, State
 from spuir.sketches import Sketch, list_sketches, make_sketch
 
@@ -63,13 +63,13 @@ class Readout:
 
     @cached_property
     def bound(self) -> Bound | None:
-        """The bound of identity 4: P = λI + γT ⪯ Ψ_j, with the smallest positive rate; None if γ = 0."""
+        """The bound of identity 4: P = λI + γT ⪯ Ψ_j, with the smallest positive rate; None where there is none."""
         positive = self.rates[self.rates > 0]
         if self.shared is None or not len(positive):
             return None
         P = float(positive.min()) * self.shared
         P[np.diag_indices(len(P))] += self.ridge
-        return Bound(root=factor_root(P), free=self.rates == 0)
+        return Bound.of(P, self.solved, self.rates == 0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +89,9 @@ class Ridge(Policy, ABC):
     imputed_cap: float | None = parameter(None, "largest imputed reward of a nonlinear link", optional(POSITIVE))
     features: str = parameter("identity", "feature map of the contexts", one_of("identity", "fourier"))
     n_features: int = parameter(100, "number of random Fourier features", COUNT)
-    bandwidth: float | str = parameter("auto", "kernel bandwidth, or chosen on the first batch", either(POSITIVE, one_of("auto")))
+    bandwidth: float | str = parameter(
+        "auto", "kernel bandwidth, or chosen on the first batch", either(POSITIVE, one_of("auto"))
+    )
     raw: bool = parameter(False, "append the raw context to the random features", FLAG)
     intercept: bool = parameter(False, "append a constant 1 to the features", FLAG)
     sketch: str = parameter("identity", "row map of each batch", one_of(*list_sketches()))
@@ -97,7 +99,9 @@ class Ridge(Policy, ABC):
     sketch_blocks: int = parameter(1, "blocks of the sketch (D), a divisor of c", COUNT)
     moments: str = parameter("anchored", "how the sketch keeps moments", one_of(*MOMENTS))
     episodes: int | None = parameter(None, "horizon of the schedule (N); 90 if None", optional(COUNT))
-    batch_size: int | None = parameter(None, "steps of an episode (B), for rules that need the horizon", optional(COUNT))
+    batch_size: int | None = parameter(
+        None, "steps of an episode (B), for rules that need the horizon", optional(COUNT)
+    )
 
     state_type = RidgeState
 
@@ -256,28 +260,35 @@ class Ridge(Policy, ABC):
     def collect(self, state: RidgeState, batch: Batch, rng: Generator) -> ExactSums | SketchedSums:
         """Return a shard's sums; a second pass over the rows cannot be sharded."""
         if not self.feature_map.fixed(state.features):
-            raise ShardError("collect", "a feature map not fixed yet", "its bandwidth comes from the first episode", "learn one episode whole, or give a bandwidth")
+            raise ShardError(
+                "collect",
+                "a feature map not fixed yet",
+                "its bandwidth comes from the first episode",
+                "learn one episode whole, or give a bandwidth",
+            )
         if "additive" not in self.traits:
-            raise ShardError("collect", f"moments={self.moments!r}", "it passes over the whole episode twice", 'use moments="anchored"')
+            raise ShardError(
+                "collect",
+                f"moments={self.moments!r}",
+                "it passes over the whole episode twice",
+                'use moments="anchored"',
+            )
         return self._collect(state, self.mapped(state, self.weighted(state, batch, rng)), rng)
 
     def _collect(self, state: RidgeState, rows: Batch, rng: Generator) -> ExactSums | SketchedSums:
         theta = self.readout(state).solved.theta
         if self.sketch == "identity":
             return exact_sums(rows, theta, self.link, self.imputed_cap, self.imputing)
-        references = {"exact": np.zeros_like(theta), "anchored": theta}
-        sums = SketchedSums(
-            rows=len(rows),
+        how = Hashing(
             sketch=self.row_map,
             key=int(rng.integers(2**63)),
             link=self.link,
             cap=self.imputed_cap,
             theta=theta,
+            reference=theta if self.moments == "anchored" else np.zeros_like(theta),
             sketched_moments=self.moments == "sketched",
-            reference=references.get(self.moments),
-            held=rows,
         )
-        return sums if self.row_map.keeps(len(rows)) else sums.hashed()
+        return sketched_sums(rows, how)
 
     def learn(self, state: RidgeState, batch: Batch, rng: Generator) -> tuple[RidgeState, Info]:
         """Return the state after one episode; an empty batch is not an episode."""
@@ -286,27 +297,30 @@ class Ridge(Policy, ABC):
         ready = self.prepare(state, batch)
         rows = self.mapped(ready, self.weighted(ready, batch, rng))
         sums = self._collect(ready, rows, rng)
-        if isinstance(sums, SketchedSums) and self.moments == "corrected" and sums.held is None:
-            sums = sums.about(self._batch_solution(sums), rows)
+        if isinstance(sums, SketchedSums) and sums.parts is not None and self.moments == "corrected":
+            # The second pass: moments about the sketched solution of this batch alone, θ′.
+            centre = self._batch_solution(sums.parts)
+            residual, surprise = residual_moments(rows, centre, *observed_entries(rows))
+            how = replace(sums.how, reference=centre)
+            sums = replace(sums, how=how, parts=replace(sums.parts, residual=residual, surprise=surprise))
         return self.absorb(ready, sums)
 
-    def _batch_solution(self, sums: SketchedSums) -> Floats:
-        """Return θ′: the sketched ridge solution of this batch alone."""
-        gamma, responses = sums.observed.contexts, sums.observed.rewards
-        psi = np.matmul(gamma.transpose(0, 2, 1), gamma)
+    def _batch_solution(self, parts: Hashed) -> Floats:
+        """Return θ′: the sketched ridge solution of one batch."""
+        psi = np.matmul(parts.contexts.transpose(0, 2, 1), parts.contexts)
         diagonals(psi)[:] += self.ridge
-        return solve(psi, np.matmul(responses[:, None, :], gamma)[:, 0]).theta
+        return solve(psi, _hashed_moment(parts)).theta
 
     def absorb(self, state: RidgeState, sums: ExactSums | SketchedSums) -> tuple[RidgeState, Info]:
         """Fold an episode's sums into the state and solve: (2) to (4), or (6) to (8)."""
         theta = self.readout(state).solved.theta
-        whole = sums.exact(self.imputing) if isinstance(sums, SketchedSums) else sums
-        if whole is None:
-            seen, hidden, total = self._sketched_episode(sums, theta)
-        else:
+        whole = sums if isinstance(sums, ExactSums) else sums.exact(self.imputing)
+        if whole is not None:
             seen, hidden, total = self._exact_episode(whole, theta)
+        else:
+            seen, hidden, total = self._sketched_episode(cast(SketchedSums, sums), theta)
         imputed, shared = state.imputed, state.shared
-        if hidden is not None:
+        if hidden is not None and total is not None:
             imputed = hidden if imputed is None else imputed.then(self.discount, hidden)  # (4), (8)
             kept = min(self.discount, self.forgetting)
             shared = total if shared is None else kept * shared + total
@@ -334,76 +348,53 @@ class Ridge(Policy, ABC):
         hidden = Statistics(gram=gram, moment=moment, weight=weight, energy=np.zeros_like(weight))
         return sums.observed, hidden, sums.observed.gram[0] + gram[0]
 
-    def _sketched_episode(self, sums: SketchedSums, theta: Floats) -> tuple[Statistics, Statistics | None, Floats | None]:
+    def _sketched_episode(
+        self, sums: SketchedSums, theta: Floats
+    ) -> tuple[Statistics, Statistics | None, Floats | None]:
         """Return the same from sketches: ΓᵀΓ in place of SᵀS, and half the Gram of the sketch of all rows."""
-        gamma = sums.observed.contexts
-        gram = np.matmul(gamma.transpose(0, 2, 1), gamma)  # Γ_jᵀΓ_j of (7)
-        moment = self._sketched_moment(sums, gram)
-        seen = Statistics(gram=gram, moment=moment, weight=sums.weight, energy=sums.energy)
+        parts = sums.hashed()
+        gram = np.matmul(parts.contexts.transpose(0, 2, 1), parts.contexts)  # Γ_jᵀΓ_j of (7)
+        moment = self._sketched_moment(parts, sums.how.reference, gram)
+        seen = Statistics(gram=gram, moment=moment, weight=parts.weight, energy=parts.energy)
         if not self.imputing:
             return seen, None, None
-        others, weight = sums.imputed()
+        others, weight = parts.imputed()
         imputed_gram = np.matmul(others.transpose(0, 2, 1), others)  # Γ̂_jᵀΓ̂_j of (8)
         imputed_moment = linear_moments(imputed_gram, theta)  # Γ̂_jᵀΛ̂_j of (8), as Λ̂_j = Γ̂_jθ_j
-        if sums.gap is not None:
-            imputed_moment += sums.gap
-        if sums.gap_sketch is not None:
-            imputed_moment += np.matmul(sums.gap_sketch[:, None, :], others)[:, 0]
+        if parts.gap is not None:
+            imputed_moment += parts.gap
+        if parts.gap_sketch is not None:
+            imputed_moment += np.matmul(parts.gap_sketch[:, None, :], others)[:, 0]
         hidden = Statistics(gram=imputed_gram, moment=imputed_moment, weight=weight, energy=np.zeros_like(weight))
-        everything = gamma[0] + others[0]
+        everything = parts.contexts[0] + others[0]
         # AᵀA + BᵀB ⪰ ½(A+B)ᵀ(A+B): half the sketch of all rows bounds every action from below.
         return seen, hidden, 0.5 * (everything.T @ everything)
 
-    def _sketched_moment(self, sums: SketchedSums, gram: Floats) -> Floats:
+    def _sketched_moment(self, parts: Hashed, reference: Floats, gram: Floats) -> Floats:
         """Return the moment that belongs to the sketched Gram (M, p).
 
         Sketched, its error grows with the noise ‖e‖ of the rewards; taken exactly about a reference, with the
-        distance ‖S(θ − ref)‖ of the reference from the least squares solution. The anchored moment weighs
-        the two, independent, by the inverse of their variances: with g = Sᵀ(R − S ref), ‖S(θ − ref)‖² is gᵀH⁻¹g
-        and ‖e‖² the rest of ‖R − S ref‖².
+        distance ‖S(θ − ref)‖ of the reference from the least squares solution θ. The anchored moment weighs
+        the two by the inverse of their variances: with g = Sᵀ(R − S ref), ‖S(θ − ref)‖² is gᵀ(SᵀS)⁻¹g, estimated on
+        the sketch, and ‖e‖² the rest of ‖R − S ref‖².
         """
-        gamma, responses = sums.observed.contexts, sums.observed.rewards
         if self.moments == "sketched":
-            return np.matmul(responses[:, None, :], gamma)[:, 0]  # Γ_jᵀΛ_j of (7)
-        centre = linear_moments(gram, sums.reference)
+            return _hashed_moment(parts)  # Γ_jᵀΛ_j of (7)
+        centre = linear_moments(gram, reference)
         if self.moments != "anchored":
-            return centre + sums.residual
-        hashed = np.matmul(responses[:, None, :], gamma)[:, 0] - centre
+            return centre + parts.residual
         psi = gram.copy()
         diagonals(psi)[:] += self.ridge
-        shift = solve(psi, sums.residual).theta
-        moved = np.einsum("mp,mp->m", sums.residual, shift)
-        share = np.zeros_like(moved)
-        np.divide(moved, sums.surprise, out=share, where=sums.surprise > 0)
+        shift = np.einsum("mp,mp->m", parts.residual, solve(psi, parts.residual).theta)
+        share = np.zeros_like(shift)
+        np.divide(shift, parts.surprise, out=share, where=parts.surprise > 0)
         share = np.clip(share, 0.0, 1.0)[:, None]
-        return centre + share * hashed + (1.0 - share) * sums.residual
+        return centre + share * (_hashed_moment(parts) - centre) + (1.0 - share) * parts.residual
 
 
-@dataclass(frozen=True, eq=False)
-class FeatureRows:
-    """Feature rows of a batch, computed a block at a time, so that a large batch is never mapped whole."""
-
-    feature_map: FeatureMap
-    state: MapState
-    contexts: Any
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """(B, p)."""
-        return int(self.contexts.shape[0]), self.feature_map.width(int(self.contexts.shape[1]))
-
-    @property
-    def ndim(self) -> int:
-        """Two, as a table."""
-        return 2
-
-    def __getitem__(self, rows: Any) -> "FeatureRows":
-        """Return the chosen rows, still unmapped."""
-        return FeatureRows(self.feature_map, self.state, self.contexts[rows])
-
-    def toarray(self) -> Floats:
-        """Return the feature rows (n, p)."""
-        return self.feature_map.apply(self.state, dense_rows(self.contexts, slice(None)))
+def _hashed_moment(parts: Hashed) -> Floats:
+    """Return Γ_jᵀΛ_j (M, p)."""
+    return np.matmul(parts.rewards[:, None, :], parts.contexts)[:, 0]
 
 
 def wrong_width(got: int, expected: int) -> InputError:

@@ -16,7 +16,7 @@ from spuir.core.normals import monte_carlo_probabilities, win_probabilities
 from spuir.parameters import COUNT, NON_NEGATIVE, UNIT, optional, parameter
 from spuir.policies.base import Recipe
 from spuir.policies.ridge import Ridge, RidgeState
-from spuir.records import Batch, Decision, Floats, Mask, Table
+from spuir.records import Batch, Codes, Decision, Floats, Mask, Table
 
 
 @final
@@ -62,7 +62,7 @@ class Thompson(Ridge):
         propensities = self._estimated(means, widths, mask, rng, actions)
         return Decision(actions, propensities, lambda: self.table(state, contexts, mask), exact=False)
 
-    def _estimated(self, means: Floats, widths: Floats, mask: Mask, rng: Generator, executed: Floats) -> Floats:
+    def _estimated(self, means: Floats, widths: Floats, mask: Mask, rng: Generator, executed: Codes) -> Floats:
         draws = self.propensity_draws or 1
         rule = monte_carlo_probabilities(means, self.scale * widths, mask, draws, rng, executed)
         return self.floor + (1.0 - self.floor * mask.sum(axis=1)) * rule if self.floor else rule

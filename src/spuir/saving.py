@@ -1,0 +1,78 @@
+"""A bandit to and from the header and arrays of a snapshot."""
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from spuir import __version__, snapshot, streams
+from spuir.errors import SnapshotError, SpuirError
+from spuir.inputs import Labels
+from spuir.parameters import parameters_of
+from spuir.policies import POLICIES, Policy, make_policy
+from spuir.records import State
+
+KIND = "spuir bandit"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Model:
+    """Everything that a decision reads, swapped as one: labels, columns and the policy's state."""
+
+    labels: Labels
+    names: tuple[str, ...] | None = None
+    state: State | None = None
+
+
+def describe(
+    policy: Policy, model: Model, seed: int, draws: Generator
+) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Return everything that a bandit needs to go on, as JSON data and arrays."""
+    if policy.name not in POLICIES:
+        raise SnapshotError("policy", repr(policy.name), "a saved policy is registered", "register it under its name")
+    header: dict[str, Any] = {
+        "kind": KIND,
+        "spuir": __version__,
+        "policy": {"name": policy.name, "parameters": parameters_of(policy)},
+        "actions": [_json_label(label) for label in model.labels.names],
+        "active": list(model.labels.active),
+        "columns": None if model.names is None else list(model.names),
+        "seed": str(seed),
+        "stream": streams.get_state(draws),
+    }
+    header["state"], arrays = (None, {}) if model.state is None else snapshot.pack(model.state)
+    return header, arrays
+
+
+def _json_label(label: Hashable) -> Any:
+    if label is None or isinstance(label, (str, int, float, bool)):
+        return label
+    raise SnapshotError("action label", repr(label), "a saved label is text, a number or None", "rename the action")
+
+
+def restore(
+    source: str, header: dict[str, Any], arrays: Mapping[str, NDArray[Any]]
+) -> tuple[Policy, Model, int, Generator]:
+    """Return policy, model, seed and stream from what :func:`describe` made; anything else is refused."""
+    try:
+        if header.get("kind") != KIND:
+            raise SnapshotError(source, f"kind {header.get('kind')!r}", "a saved bandit is needed", "pass its path")
+        policy = make_policy(header["policy"]["name"], **header["policy"]["parameters"])
+        labels = Labels.of(header["actions"], header["active"])
+        state = None
+        if header["state"] is not None:
+            state = snapshot.unpack(policy.state_type, header["state"], arrays)
+            if state.n_actions != len(labels.names):
+                rule = f"its {len(labels.names)} labels must have one state each"
+                raise SnapshotError(source, f"{state.n_actions} actions", rule, "save it again")
+            policy.check_state(state)
+        columns = header["columns"]
+        model = Model(labels=labels, names=None if columns is None else tuple(columns), state=state)
+        return policy, model, int(header["seed"]), streams.set_state(header["stream"])
+    except SpuirError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError) as broken:
+        rule = "the header of a saved bandit is complete"
+        raise SnapshotError(source, repr(broken), rule, "save it again") from broken

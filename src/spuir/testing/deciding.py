@@ -1,0 +1,145 @@
+"""Laws of deciding: the same seed decides alike, looking changes nothing, chances are what they are said to be."""
+
+import numpy as np
+from scipy.stats import chi2
+
+from spuir import streams
+from spuir.bandit import Bandit
+from spuir.policies import Policy
+from spuir.records import Floats
+from spuir.testing.trial import (
+    N_ACTIONS,
+    contexts,
+    episode,
+    fresh,
+    frozen,
+    law,
+    learnt,
+    masks,
+    require,
+    require_chances,
+    require_close,
+    require_same,
+)
+
+DRAWS = 100_000
+ERROR_RATE = 1e-7
+"""Chance of rejecting a correct policy in one comparison of draws with probabilities."""
+RARE = 10.0
+"""Cells with fewer expected draws than this are counted together."""
+
+
+def the_same_seed_decides_alike(policy: Policy) -> None:
+    """Decisions, propensities and coefficients repeat to the last bit; another seed draws otherwise."""
+    first, twin, other = fresh(policy), fresh(policy), fresh(policy, seed=8)
+    X = contexts(300)
+    cold = [bandit.decide(X).actions for bandit in (first, twin, other)]
+    require_same(cold[1], cold[0], "cold decisions")
+    require(not np.array_equal(cold[2], cold[0]), "another seed draws the same 300 actions")
+    for number, size in enumerate((60, 200)):
+        rows = episode(policy, number, size)
+        for bandit in (first, twin):
+            bandit.partial_fit(**rows.columns())
+        decided = [bandit.decide(X) for bandit in (first, twin)]
+        require_same(decided[1].actions, decided[0].actions, "actions")
+        require_same(decided[1].propensities, decided[0].propensities, "propensities")
+        require(frozen(first) == frozen(twin), "states differ")
+
+
+def a_cold_bandit_is_uniform(policy: Policy) -> None:
+    """Before the first episode every action has the chance 1/M, and its draws say so."""
+    bandit, X = fresh(policy), contexts(50)
+    require_close(bandit.predict_proba(X), np.full((50, N_ACTIONS), 1 / N_ACTIONS), "cold chances", 1e-12)
+    decided = bandit.decide(X)
+    if decided.exact:
+        require_close(decided.propensities, np.full(50, 1 / N_ACTIONS), "cold propensities", 1e-12)
+    require_same(bandit.predict(X), np.zeros(50, np.intp), "the first of equals is predicted")
+
+
+def looking_changes_nothing(policy: Policy) -> None:
+    """predict, predict_proba and decision_function leave state and streams as they were, cold or not."""
+    X = contexts(30)
+    for bandit, twin in ((fresh(policy), fresh(policy)), (learnt(policy), learnt(policy))):
+        before = frozen(bandit) if bandit.n_episodes_ else None
+        predicted = bandit.predict(X)
+        probabilities, scores = bandit.predict_proba(X), bandit.decision_function(X)
+        if before is not None:
+            require(frozen(bandit) == before, "looking changed the state")
+        require(frozen(bandit) == frozen(twin), "looking changed what was not yet there")
+        require_same(predicted, probabilities.argmax(axis=1), "predict is the most probable action")
+        require_same(bandit.predict_proba(X), probabilities, "probabilities repeat")
+        require_same(bandit.decision_function(X), scores, "scores repeat")
+        require_same(bandit.decide(X).actions, twin.decide(X).actions, "the next decisions")
+        probabilities[:] = 0.0
+        scores[:] = np.nan
+        require(frozen(bandit) == frozen(twin), "what was returned is a part of the state")
+
+
+def chances_are_probabilities(policy: Policy) -> None:
+    """Rows sum to one, ineligible actions have 0, others at least the floor; propensities are these chances."""
+    X = contexts(600)
+    for sizes in ((), (60,), (60, 200, 170)):
+        bandit = learnt(policy, sizes)
+        for kind, mask in masks(len(X), streams.generator(1, "masks")).items():
+            _check_chances(bandit, X, mask, f"{kind} eligible after {len(sizes)} episodes")
+
+
+def _check_chances(bandit: Bandit, X: Floats, mask: Floats | None, what: str) -> None:
+    n = len(X)
+    allowed = np.broadcast_to(True if mask is None else mask, (n, N_ACTIONS))
+    probabilities = bandit.predict_proba(X, eligible=mask)
+    require_chances(probabilities, allowed, bandit.policy_.floor, what)
+    decided = bandit.decide(X, eligible=mask, ids=np.arange(n))
+    executed = np.arange(n), decided.actions.astype(np.intp)
+    require(allowed[executed].all(), f"{what}: an ineligible action was chosen")
+    require((probabilities[executed] > 0).all(), f"{what}: an impossible action was chosen")
+    require((decided.propensities > 0).all() and (decided.propensities <= 1 + 1e-12).all(), f"{what}: propensities")
+    if decided.exact:
+        require_close(decided.propensities, probabilities[executed], f"{what}: propensities", 1e-9)
+    require_close(decided.probabilities, probabilities, f"{what}: the decision's probabilities", 1e-12)
+    require_same(decided.scores, bandit.decision_function(X, eligible=mask), f"{what}: the decision's scores")
+    require(np.isfinite(decided.means).all() and (decided.widths >= 0).all(), f"{what}: means or widths")
+    require_same(np.asarray(decided.ids), np.arange(n), f"{what}: ids")
+
+
+def draws_match_the_chances(policy: Policy) -> None:
+    """100,000 draws on four contexts, cold and learnt: a chi-square test with an error rate of 1e-7 each."""
+    some = contexts(4)
+    repeated = np.repeat(some, DRAWS // 4, axis=0)
+    mask = np.arange(N_ACTIONS) != 2
+    for sizes, eligible in (((), mask), ((60, 200, 170), None)):
+        bandit = learnt(policy, sizes)
+        probabilities = bandit.predict_proba(some, eligible=eligible)
+        drawn = bandit.decide(repeated, eligible=eligible).actions.astype(np.intp).reshape(4, -1)
+        counts = np.stack([np.bincount(row, minlength=N_ACTIONS) for row in drawn])
+        _check_counts(counts, probabilities, f"after {len(sizes)} episodes")
+
+
+def _check_counts(counts: Floats, probabilities: Floats, what: str) -> None:
+    statistic, freedom = 0.0, 0
+    for seen, chances in zip(counts, probabilities, strict=True):
+        require((seen[chances == 0] == 0).all(), f"{what}: an impossible action was drawn")
+        expected = chances * seen.sum()
+        rare = expected < RARE
+        observed = np.append(seen[~rare], seen[rare].sum())
+        expected = np.append(expected[~rare], expected[rare].sum())
+        some = expected > 0
+        if some[-1] and expected[-1] < RARE:  # too few for the approximation: with the commonest
+            observed[0], expected[0] = observed[0] + observed[-1], expected[0] + expected[-1]
+            some[-1] = False
+        statistic += float((np.square(observed[some] - expected[some]) / expected[some]).sum())
+        freedom += int(some.sum()) - 1
+    if freedom:
+        limit = float(chi2.isf(ERROR_RATE, freedom))
+        require(statistic <= limit, f"{what}: chi-square {statistic:.1f} above {limit:.1f}")
+    else:
+        require(statistic < 1e-6, f"{what}: draws differ from certainties")
+
+
+LAWS = (
+    law(the_same_seed_decides_alike),
+    law(a_cold_bandit_is_uniform),
+    law(looking_changes_nothing),
+    law(chances_are_probabilities),
+    law(draws_match_the_chances),
+)

@@ -1,0 +1,238 @@
+"""Laws of learning: what was learnt depends on the rows alone, and on all of them."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from spuir import streams
+from spuir.bandit import Bandit
+from spuir.policies import Policy
+from spuir.policies.ridge import Ridge
+from spuir.records import Floats
+from spuir.testing.trial import (
+    DIM,
+    N_ACTIONS,
+    SIZES,
+    Rows,
+    contexts,
+    enriched,
+    episode,
+    fresh,
+    frozen,
+    is_exact,
+    law,
+    learnt,
+    require,
+    require_alike,
+    require_close,
+    table,
+)
+
+
+def inputs_are_never_written(policy: Policy) -> None:
+    """Read-only arrays are enough, and what was passed is as it was."""
+    bandit = fresh(policy)
+    X = contexts(40)
+    for number, size in enumerate(SIZES):
+        rows = enriched(episode(policy, number, size))
+        kept = {name: np.array(column) for name, column in rows.columns().items()}
+        for column in (*rows.columns().values(), X):
+            column.flags.writeable = False
+        bandit.partial_fit(**rows.columns())
+        bandit.decide(X, eligible=rows.eligible[:40] if rows.eligible is not None else None)
+        bandit.predict(X), bandit.predict_proba(X), bandit.decision_function(X)
+        for name, column in rows.columns().items():
+            require(np.array_equal(column, kept[name]), f"{name} was written")
+    require(np.array_equal(X, contexts(40)), "contexts were written")
+
+
+def later_changes_of_the_inputs_do_not_matter(policy: Policy) -> None:
+    """A batch or contexts overwritten after the call leave state and decision as they were."""
+    bandit, X = fresh(policy), contexts(40)
+    rows = enriched(episode(policy, 0, 60))
+    bandit.partial_fit(**rows.columns())
+    decided, expected, before = bandit.decide(X), bandit.predict_proba(X), frozen(bandit)
+    for column in (*rows.columns().values(), X):
+        column[...] = 0
+    require(np.array_equal(decided.probabilities, expected), "the decision reads the caller's array")
+    require(frozen(bandit) == before, "the state holds the caller's array")
+
+
+def the_order_of_rows_does_not_matter(policy: Policy) -> None:
+    """Rows in another order, with their ids, teach the same."""
+    straight, shuffled = fresh(policy), fresh(policy)
+    rng = streams.generator(3, "order")
+    for number, size in enumerate(SIZES):
+        rows = episode(policy, number, size)
+        rows = enriched(rows) if number else rows
+        straight.partial_fit(**rows.columns())
+        shuffled.partial_fit(**rows.take(rng.permutation(size)).columns())
+        require_alike(shuffled, straight, f"episode {number}")
+
+
+def names_of_actions_do_not_matter(policy: Policy) -> None:
+    """Actions listed in another order are the same actions."""
+    names = np.array(["red", "blue", "green", "black"])
+    order = np.array([2, 0, 3, 1])
+    plain, other = fresh(policy, actions=list(names)), fresh(policy, actions=list(names[order]))
+    X = contexts(40)
+    for number, size in enumerate(SIZES):
+        rows = episode(policy, number, size)
+        rows = enriched(rows) if number else rows
+        labelled = replace(rows, actions=names[rows.actions])
+        plain.partial_fit(**labelled.columns())
+        tables = ("eligible", "revealed", "revealed_rewards")
+        moved = {name: getattr(rows, name)[:, order] for name in tables if getattr(rows, name) is not None}
+        other.partial_fit(**replace(labelled, **moved).columns())
+        expected, found = table(plain, X), table(other, X)
+        require_close(found["probabilities"], expected["probabilities"][:, order], "probabilities")
+        require_close(found["scores"], expected["scores"][:, order], "scores")
+        if "coefficients" in expected:
+            require_close(found["coefficients"], expected["coefficients"][order], "coefficients")
+
+
+def a_weight_counts_as_copies(policy: Policy) -> None:
+    """A row of weight w teaches what w copies teach, and a row of weight 0 nothing."""
+    weighted, copied = fresh(policy), fresh(policy)
+    for number, size in enumerate(SIZES):
+        rows = episode(policy, number, size)
+        copies = streams.generator(number, "copies").integers(0, 4, size=size)
+        every = np.repeat(np.arange(size), copies)
+        weighted.partial_fit(**replace(rows, sample_weight=copies.astype(np.float64)).columns())
+        copied.partial_fit(**replace(rows.take(every), row_ids=np.arange(len(every))).columns())
+        require_alike(weighted, copied, f"episode {number}")
+
+
+def propensities_default_to_the_own(policy: Policy) -> None:
+    """Leaving propensities out is the same as passing the policy's own, eligibility and retirement observed."""
+    if not is_exact(policy):
+        return
+    implicit, explicit = learnt(policy), learnt(policy)
+    for bandit in (implicit, explicit):
+        bandit.remove_action(3)
+    rows = enriched(episode(policy, 5, 90))
+    rows = rows.take(rows.actions != 3)
+    for number, part in enumerate((rows, replace(rows, eligible=None))):
+        own = explicit.predict_proba(part.X, eligible=part.eligible)[np.arange(len(part)), part.actions]
+        kept = own > 0
+        implicit.partial_fit(**part.take(kept).columns())
+        explicit.partial_fit(**replace(part, propensities=own).take(kept).columns())
+        require_alike(implicit, explicit, f"part {number}")
+
+
+def an_empty_batch_is_no_episode(policy: Policy) -> None:
+    """No rows: no decay, no step of a schedule, no change; also before the first episode."""
+    nothing = episode(policy, 0, 0)
+    for bandit in (fresh(policy), learnt(policy)):
+        before = frozen(bandit) if bandit.n_episodes_ else None
+        bandit.partial_fit(**nothing.columns())
+        require(before is None or frozen(bandit) == before, "an empty batch changed the state")
+        require(bandit.n_episodes_ == (0 if before is None else 3), "an empty batch counted")
+    require(len(learnt(policy).decide(np.empty((0, DIM))).actions) == 0, "no contexts, no actions")
+
+
+def a_never_tried_action_knows_nothing(policy: Policy) -> None:
+    """Its coefficients are 0 and its matrix is λI + γ_jΦ̂_j, Φ̂_j over all rows since they are all imputed."""
+    if not isinstance(policy, Ridge):
+        return
+    for ridge in (0.1, 1.0, 4.0):
+        _check_never_tried(replace(policy, ridge=ridge))
+
+
+def _check_never_tried(policy: Ridge) -> None:
+    bandit, imputed = fresh(policy), None
+    sizes = [min(size, policy.sketch_size) if "sketched" in policy.traits else size for size in (40, 30)]
+    for number, size in enumerate(sizes):
+        # Executed with certainty, so that a rule which balances rows by their propensities leaves them alone.
+        rows = replace(episode(policy, number, size, actions=N_ACTIONS - 1), propensities=np.ones(size))
+        bandit.partial_fit(**rows.columns())
+        columns = policy.feature_map.apply(bandit.state_.features, rows.X)  # type: ignore[attr-defined]
+        gram = columns.T @ columns
+        imputed = gram if imputed is None else policy.discount * imputed + gram
+    assert imputed is not None
+    rate = _rate(policy, len(sizes))
+    psi = policy.ridge * np.eye(len(imputed)) + rate * imputed
+    X = contexts(20)
+    columns = policy.feature_map.apply(bandit.state_.features, X)  # type: ignore[attr-defined]
+    expected = np.sqrt(np.einsum("np,np->n", columns, np.linalg.solve(psi, columns.T).T))
+    decided = bandit.decide(X)
+    require((bandit.coefficients_[-1] == 0).all(), f"λ = {policy.ridge}: coefficients of a never-tried action")
+    require_close(decided.widths[:, -1], expected, f"λ = {policy.ridge}: widths of a never-tried action", 1e-9)
+    require((decided.means[:, -1] == 0).all(), f"λ = {policy.ridge}: means of a never-tried action")
+
+
+def _rate(policy: Ridge, episodes: int) -> float:
+    """Return γ_j of a never-tried action after so many episodes, by its definition."""
+    if policy.imputation_rate == "balanced":
+        return 0.0
+    if policy.imputation_rate == "paper-schedule":
+        return min(1.0, np.ceil(10 * episodes / (policy.episodes or 90)) / 10)
+    return float(policy.imputation_rate)
+
+
+def layout_does_not_matter(policy: Policy) -> None:
+    """Lists, single precision, Fortran order, strides, read-only arrays and CSR teach and decide the same."""
+    kinds = {
+        "list": lambda X: X.tolist(),
+        "float32": lambda X: X.astype(np.float32),
+        "Fortran": np.asfortranarray,
+        "strided": lambda X: np.repeat(X, 2, axis=1)[:, ::2],
+        "CSR": csr_array,
+    }
+    plain, X = learnt(policy), contexts(40)
+    for kind, convert in kinds.items():
+        bandit = fresh(policy)
+        for number, size in enumerate(SIZES):
+            rows = episode(policy, number, size)
+            bandit.partial_fit(**{**rows.columns(), "X": convert(rows.X), "actions": list(rows.actions)})
+        require_alike(bandit, plain, kind)
+        require_close(bandit.predict_proba(convert(X)), plain.predict_proba(X), f"{kind} contexts")
+        require(np.array_equal(bandit.predict(convert(X)), plain.predict(X)), f"{kind}: predictions")
+        require(len(bandit.decide(convert(X)).actions) == 40, f"{kind}: decisions")
+
+
+def extremes_are_learnt(policy: Policy) -> None:
+    """One action, one row, more columns than rows, one action or one context throughout, rewards of ±10⁶."""
+    shapes = {"one action": (1, 3, 40), "one row": (4, 3, 1), "more columns than rows": (4, 30, 8)}
+    for name, (actions, dim, rows) in shapes.items():
+        bandit = fresh(policy, actions=actions)
+        for number in range(3):
+            bandit.partial_fit(**episode(policy, number, rows, actions=actions, dim=dim).columns())
+        _check_alive(bandit, contexts(20, dim=dim), name)
+    changes: dict[str, Callable[[Rows], Rows]] = {
+        "one action executed throughout": lambda rows: replace(rows, actions=np.full(len(rows), 2)),
+        "one context everywhere": lambda rows: replace(rows, X=np.tile(rows.X[:1], (len(rows), 1))),
+        "rewards of a million": lambda rows: replace(rows, rewards=np.where(rows.rewards > 0.5, 1e6, -1e6)),
+    }
+    if getattr(policy, "link", "linear") != "linear":
+        del changes["rewards of a million"]  # nothing bounds what a nonlinear link makes of them
+    for name, change in changes.items():
+        bandit = fresh(policy)
+        for number in range(3):
+            bandit.partial_fit(**change(episode(policy, number, 200)).columns())
+        _check_alive(bandit, contexts(20), name)
+
+
+def _check_alive(bandit: Bandit, X: Floats, name: str) -> None:
+    for part, values in table(bandit, X).items():
+        require(np.isfinite(values).all(), f"{name}: {part} are not finite")
+    require_close(bandit.predict_proba(X).sum(axis=1), np.ones(len(X)), f"{name}: sums", 1e-12)
+    decided = bandit.decide(X)
+    require((decided.propensities > 0).all(), f"{name}: propensities")
+    require(bandit.n_episodes_ == 3, f"{name}: episodes")
+
+
+LAWS = (
+    law(inputs_are_never_written),
+    law(later_changes_of_the_inputs_do_not_matter),
+    law(the_order_of_rows_does_not_matter),
+    law(names_of_actions_do_not_matter),
+    law(a_weight_counts_as_copies, unless={"sketched"}),
+    law(propensities_default_to_the_own),
+    law(an_empty_batch_is_no_episode),
+    law(a_never_tried_action_knows_nothing, needs={"ridge"}),
+    law(layout_does_not_matter),
+    law(extremes_are_learnt),
+)

@@ -1,0 +1,149 @@
+"""Laws of shards: an episode summed in parts is the episode, and parts that do not belong together are refused."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from spuir.bandit import Bandit
+from spuir.errors import ShardError
+from spuir.parameters import parameters_of
+from spuir.policies import Policy
+from spuir.shards import Shard
+from spuir.testing.trial import (
+    DIM,
+    SIZES,
+    Rows,
+    enriched,
+    episode,
+    fresh,
+    frozen,
+    law,
+    learnt,
+    require,
+    require_alike,
+)
+
+
+def collected(bandit: Bandit, rows: Rows, cuts: list[int]) -> Shard:
+    """Return the sum of the shards between the cuts, each collected from the bandit as it is."""
+    edges = [0, *cuts, len(rows)]
+    shards = [
+        bandit.collect(**rows.take(slice(start, stop)).columns())
+        for start, stop in zip(edges[:-1], edges[1:], strict=True)
+    ]
+    return sum(shards[1:], start=shards[0])
+
+
+def shards_add_up(policy: Policy) -> None:
+    """One, two and five uneven shards, an empty one among them, teach what the whole episode teaches."""
+    whole = learnt(policy, SIZES[:1])
+    parts = {cuts: learnt(policy, SIZES[:1]) for cuts in ((), (0.3,), (0.05, 0.05, 0.5, 0.9))}
+    episodes = [episode(policy, 1, 200), enriched(episode(policy, 2, 170)), enriched(episode(policy, 3, 40))]
+    for rows in episodes:
+        whole.partial_fit(**rows.columns())
+        for cuts, bandit in parts.items():
+            before = frozen(bandit)
+            shard = collected(bandit, rows, [int(cut * len(rows)) for cut in cuts])
+            require(frozen(bandit) == before, "collecting changed the state")
+            bandit.absorb(shard)
+            require_alike(bandit, whole, f"{len(rows)} rows in {len(cuts) + 1} shards")
+
+
+def mixed_shards_add_up(policy: Policy) -> None:
+    """Shards with and without weights, eligibility and revealed rewards join: what is absent is the default."""
+    rows = episode(policy, 1, 200)
+    rich = enriched(rows)
+    late = np.arange(200) >= 90
+    full = replace(
+        rich,
+        sample_weight=np.where(late, rich.sample_weight, 1.0),
+        eligible=rich.eligible | ~late[:, None],
+        revealed=rich.revealed & late[:, None],
+    )
+    whole, parts = learnt(policy, SIZES[:1]), learnt(policy, SIZES[:1])
+    whole.partial_fit(**full.columns())
+    first, second = rows.take(slice(0, 90)), rich.take(slice(90, 200))
+    parts.absorb(parts.collect(**first.columns()) + parts.collect(**second.columns()))
+    require_alike(parts, whole, "a plain and a rich shard")
+
+
+def shards_of_nothing_are_no_episode(policy: Policy) -> None:
+    """Absorbing empty shards alone changes nothing."""
+    bandit = learnt(policy, SIZES[:1])
+    before = frozen(bandit)
+    empty = bandit.collect(**episode(policy, 1, 0).columns())
+    bandit.absorb(empty + empty)
+    require(frozen(bandit) == before, "an empty shard changed the state")
+
+
+def foreign_shards_are_refused(policy: Policy) -> None:
+    """Shards of another episode, seed, number of actions, parameter or acting state neither add nor absorb."""
+    bandit, rows = learnt(policy, SIZES[:1]), episode(policy, 1, 50)
+    own = bandit.collect(**rows.columns())
+    grown = learnt(policy, SIZES[:1]).add_action("new")
+    others = {
+        "another episode": learnt(policy, SIZES[:2]),
+        "another number of actions": grown,
+        "another parameter": learnt(replace(policy, floor=0.01), SIZES[:1]),
+    }
+    if "sketched" in policy.traits:
+        others["another seed"] = learnt(policy, SIZES[:1], seed=8)
+    if "foldable" not in policy.traits:
+        moved = fresh(policy)
+        moved.partial_fit(**replace(episode(policy, 0, 60), rewards=np.linspace(0.0, 1.0, 60)).columns())
+        others["another acting state"] = moved
+    before = frozen(bandit)
+    for what, other in others.items():
+        shard = other.collect(**rows.columns())
+        _refused(lambda shard=shard: bandit.absorb(shard), what)
+        _refused(lambda shard=shard: own + shard, what)
+    _refused(lambda: bandit.absorb(own.sums), "something that is no shard")
+    require(frozen(bandit) == before, "a refused shard changed the state")
+    bandit.absorb(own)
+    _refused(lambda: bandit.absorb(own), "a shard absorbed before")
+
+
+def ids_are_asked_for(policy: Policy) -> None:
+    """Rows are hashed by ids: without them, or with one twice, a shard of a sketched policy is refused."""
+    bandit, columns = learnt(policy, SIZES[:1]), episode(policy, 1, 50).columns()
+    for ids in (None, np.zeros(50, np.int64)):
+        _refused(lambda ids=ids: bandit.collect(**{**columns, "row_ids": ids}), f"ids {ids}")
+
+
+def what_does_not_add_up_is_not_collected(policy: Policy) -> None:
+    """A policy whose learning is not additive says so."""
+    bandit = learnt(policy, SIZES[:1])
+    _refused(lambda: bandit.collect(**episode(policy, 1, 50).columns()), "a policy that is not additive")
+
+
+def a_map_not_fixed_yet_is_not_collected(policy: Policy) -> None:
+    """Where the first batch decides on the features, a shard cannot; where nothing is open, the first shard can."""
+    bandit, rows = fresh(policy), episode(policy, 0, 60)
+    if parameters_of(policy).get("features") == "fourier" and parameters_of(policy)["bandwidth"] == "auto":
+        _refused(lambda: bandit.collect(**rows.columns()), "a bandwidth not chosen yet")
+        return
+    bandit.absorb(collected(bandit, rows, [20]))
+    require_alike(bandit, fresh(policy).partial_fit(**rows.columns()), "the first episode in shards")
+    require(bandit.n_features_in_ == DIM, "the first episode in shards: columns")
+
+
+def _refused(call: Callable[[], Any], what: str) -> None:
+    try:
+        call()
+    except ShardError as error:
+        require(error.rule and error.remedy, f"{what}: no rule or no remedy")
+        return
+    raise AssertionError(f"{what}: not refused")
+
+
+LAWS = (
+    law(shards_add_up, needs={"additive"}),
+    law(mixed_shards_add_up, needs={"additive"}),
+    law(shards_of_nothing_are_no_episode, needs={"additive"}),
+    law(foreign_shards_are_refused, needs={"additive"}),
+    law(ids_are_asked_for, needs={"additive", "sketched"}),
+    law(what_does_not_add_up_is_not_collected, unless={"additive"}),
+    law(a_map_not_fixed_yet_is_not_collected, needs={"additive"}),
+)

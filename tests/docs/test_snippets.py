@@ -1,0 +1,115 @@
+"""Every Python block in the README, the tutorial and the how-tos runs, in order, and prints what the page says.
+
+A block fenced as ``python`` is run; the blocks of one page share their names and a temporary folder. A block that
+follows the comment ``<!-- output -->`` holds what the Python block before it prints. Lines that call ``spuir`` in a
+block fenced as ``sh`` are run too, made small.
+"""
+
+import re
+import runpy
+import shlex
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from click.testing import CliRunner
+
+from spuir.cli import main
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([ROOT / "README.md", ROOT / "docs" / "tutorial.md", *(ROOT / "docs" / "howto").glob("*.md")])
+NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
+FENCE = re.compile(
+    r"^(?P<mark><!-- output -->\n+)?(?P<fence>```+)(?P<kind>\w*)\n(?P<body>.*?)^(?P=fence)$", re.MULTILINE | re.DOTALL
+)
+BETWEEN = "\x1e"
+SMALL = "--episodes 2 --batch-size 60 --seeds 1 --workers 1".split()
+
+
+class Block(NamedTuple):
+    """A fenced block: its language, its text, the number of its first line, and whether it is marked as output."""
+
+    kind: str
+    body: str
+    line: int
+    output: bool
+
+
+def blocks(text: str) -> list[Block]:
+    """Return the fenced blocks of a Markdown text."""
+    return [
+        Block(found["kind"], found["body"], text.count("\n", 0, found.start("body")), found["mark"] is not None)
+        for found in FENCE.finditer(text)
+    ]
+
+
+def script(found: list[Block]) -> str:
+    """Return the Python blocks as one program, each at the line where it stands on its page."""
+    lines: list[str] = []
+    for block in found:
+        if block.kind == "python":
+            lines += [""] * (block.line - len(lines))
+            # On the block's last line, so that the numbers of the lines after it stay those of the page.
+            lines += block.body.splitlines() + [f"print({BETWEEN!r})"]
+    return "\n".join(lines) + "\n"
+
+
+def expected(found: list[Block]) -> list[str | None]:
+    """Return what each Python block has to print, None where the page does not say."""
+    told: list[str | None] = []
+    for block in found:
+        if block.kind == "python":
+            told.append(None)
+        elif block.output:
+            told[-1] = block.body
+    return told
+
+
+def commands(found: list[Block]) -> list[list[str]]:
+    """Return the arguments of every call of spuir in the shell blocks."""
+    lines = [line for block in found if block.kind == "sh" for line in block.body.replace("\\\n", " ").splitlines()]
+    return [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("spuir ")]
+
+
+def test_blocks_are_found_with_their_lines_and_marks() -> None:
+    text = "a\n\n```python\nprint(1)\n```\n\n<!-- output -->\n```text\n1\n```\n\n```sh\nspuir list \\\n  --json  # all\n```\n"
+    found = blocks(text)
+    assert found == [
+        Block("python", "print(1)\n", 3, False),
+        Block("text", "1\n", 8, True),
+        Block("sh", "spuir list \\\n  --json  # all\n", 12, False),
+    ]
+    assert script(found).splitlines()[3] == "print(1)"
+    assert expected(found) == ["1\n"]
+    assert commands(found) == [["list", "--json"]]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_python_blocks_run_and_print_what_the_page_says(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = blocks((ROOT / name).read_text(encoding="utf-8"))
+    assert any(block.kind == "python" for block in found)
+    program = tmp_path / "page.py"
+    program.write_text(script(found), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    runpy.run_path(str(program), run_name="__main__")
+    printed = capsys.readouterr().out.split(BETWEEN + "\n")[:-1]
+    told = expected(found)
+    assert len(printed) == len(told)
+    for said, was in zip(told, printed, strict=True):
+        assert said is None or said == was
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if commands(blocks((ROOT / name).read_text("utf-8")))])
+def test_commands_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for arguments in commands(blocks((ROOT / name).read_text(encoding="utf-8"))):
+        small = SMALL if arguments[0] == "run" else []
+        outcome = CliRunner().invoke(main, [*arguments, *small])
+        assert outcome.exit_code == 0, f"spuir {shlex.join(arguments)}: {outcome.output}"
+
+
+def test_the_example_of_the_readme_has_at_most_ten_lines() -> None:
+    first = next(block for block in blocks((ROOT / "README.md").read_text(encoding="utf-8")) if block.kind == "python")
+    assert len(first.body.splitlines()) <= 10
