@@ -4,6 +4,8 @@ Both classes learn the same episode as the library does. The exact one forms Ŝ_
 every other action, for each action anew; the sketched one draws a map of its own for S_j and for Ŝ_j.
 """
 
+from typing import Any
+
 import numpy as np
 from numpy.random import Generator
 from scipy.linalg import cho_factor, cho_solve
@@ -62,5 +64,5 @@ def sjlt(contexts: Floats, rewards: Floats, size: int, rng: Generator) -> tuple[
     signs = rng.integers(2, size=count) * 2.0 - 1.0
     buckets = rng.integers(size, size=count)
     # Compressed by columns, one entry a row, as the library does it: nothing is sorted.
-    hashed = csc_array((signs, buckets, np.arange(count + 1)), shape=(size, count))
+    hashed: Any = csc_array((signs, buckets, np.arange(count + 1)), shape=(size, count))
     return hashed @ contexts, hashed @ rewards

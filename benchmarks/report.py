@@ -16,9 +16,11 @@ INTRODUCTION = """\
 Every number on this page comes from one run of the command below, on one BLAS thread, with all contestants
 taking turns in one process on the same rows. Times are processor time, which on one thread is the time on the
 wall of an idle machine. The floors are ratios; milliseconds stand beside them for orientation and belong to this
-machine. A ratio is the median over rounds of the times of two contestants that ran next to each other. Learning includes the solve; deciding includes exact propensities, which no peer
-computes. The fastest peer is the best of the LinUCB of contextualbandits (either method) and of MABWiser in
-double precision; that each of them computes mean + α·width for every action is asserted before the race."""
+machine. A ratio is the median over rounds of the times of two contestants that ran next to each other. Learning
+includes the solve; deciding includes exact propensities, which the LinUCB peers do not return. The fastest peer
+is the best of the LinUCB of contextualbandits (either method) and of MABWiser in double precision; that each of
+them computes mean + α·width for every action, and that the paper's own form arrives at our coefficients, is
+asserted before the race."""
 
 
 @dataclass(frozen=True)

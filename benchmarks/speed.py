@@ -118,8 +118,18 @@ def check_peers(shape: Shape, batches: list[Rows], contexts: Floats) -> None:
         np.testing.assert_allclose(table, expected, rtol=0, atol=1e-4 if "float32" in name else 1e-9, err_msg=name)
 
 
+def check_naive(shape: Shape) -> None:
+    """Assert that the paper's own form arrives at our coefficients, on the first rows of two episodes."""
+    batches = [draw_rows(shape, episode).head(2_000) for episode in range(2)]
+    naive = NaivePuir(shape)
+    for rows in batches:
+        naive.learn(rows)
+    np.testing.assert_allclose(naive.theta, bandit("puir", shape, *batches).coefficients_, rtol=0, atol=1e-9)
+
+
 def learning(out: Speed, shape: Shape, effort: Effort) -> None:
     """Learn one batch with exact imputation."""
+    check_naive(shape)
     warm, rows = draw_rows(shape, 0), draw_rows(shape, 1)
     naive = NaivePuir(shape)
     ours = {

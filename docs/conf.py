@@ -22,24 +22,28 @@ myst_enable_extensions = ["dollarmath", "deflist", "fieldlist", "colon_fence"]
 myst_heading_anchors = 3
 
 autodoc_member_order = "bysource"
-autodoc_typehints = "description"
-autodoc_typehints_description_target = "documented"
+autodoc_typehints = "none"  # the docstrings say types, and shapes, in words
 napoleon_google_docstring = False
 napoleon_use_rtype = False
 
 html_theme = "furo"
 html_title = f"spuir {version}"
 html_math_renderer = "mathml"
-html_static_path: list[str] = []
+html_static_path = ["_static"]
+html_css_files = ["house.css"]
 html_copy_source = False
 html_show_sphinx = False
 
 
 def keep_matching(_: Sphinx, docname: str, source: list[str]) -> None:
-    """Drop the patterns of the index that match no page, so that a page joins by being there."""
+    """Drop the patterns of the index that match no page beyond those it names: a page joins by being there."""
     if docname == "index":
         lines = source[0].splitlines()
-        source[0] = "\n".join(line for line in lines if not line.endswith("*") or any(HERE.glob(f"{line}.md")))
+        source[0] = "\n".join(line for line in lines if not line.endswith("*") or set(_pages(line)) - set(lines))
+
+
+def _pages(pattern: str) -> list[str]:
+    return [page.relative_to(HERE).with_suffix("").as_posix() for page in HERE.glob(f"{pattern}.md")]
 
 
 def setup(app: Sphinx) -> None:

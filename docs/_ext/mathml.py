@@ -3,6 +3,7 @@
 A command that the converter does not know is a warning, and so stops the build.
 """
 
+import re
 from html import escape
 
 from docutils import nodes
@@ -15,11 +16,14 @@ from sphinx.writers.html5 import HTML5Translator
 
 logger = logging.getLogger(__name__)
 
+# Of an accented letter alone the converter makes one symbol, and sets the index that follows right below it.
+ACCENTED = re.compile(r"\\(?:hat|widehat|tilde|widetilde|bar)\s*(?:\{[^{}]*\}|\\[A-Za-z]+|[A-Za-z])")
+
 
 def _convert(node: nodes.Element, *, block: bool) -> str:
     text = node.astext()
     try:
-        return tex2mathml(text, as_block=block)
+        return tex2mathml(ACCENTED.sub(r"{{}\g<0>}", text), as_block=block)
     except MathError as error:
         logger.warning("formula %r: %s", text, error, location=node)
         return f"<code>{escape(text)}</code>"

@@ -186,15 +186,22 @@ class Bandit:
         """
         model = self._model
         contexts, state, mask = self._prepared(model, X, eligible, own=True)
-        if model.state is None:
+        decided = self.policy_.decide(state, contexts, self._draws, mask)
+        if model.state is None:  # after deciding, so that refused contexts settle no columns
             with self._lock:
                 if self._current.state is None:
                     self._current = replace(self._current, state=state, names=self._names(model, X))
-        return self.policy_.decide(state, contexts, self._draws, mask).relabelled(model.labels.array, ids)
+        return decided.relabelled(model.labels.array, ids)
 
     def predict(self, X: Any, eligible: ArrayLike | None = None) -> NDArray[Any]:
         """Return the most probable action of each row, the first of equals; changes nothing."""
-        return self._model.labels.array[self._table(X, eligible).probabilities.argmax(axis=1)]
+        model = self._model
+        contexts, state, mask = self._prepared(model, X, eligible, own=False)
+        allowed = scoring.eligible_mask(mask, len(contexts), state.n_actions)
+        best = np.empty(len(contexts), np.intp)
+        for rows in scoring.row_blocks(len(contexts), state.n_actions):
+            best[rows] = self.policy_.table(state, contexts[rows], allowed[rows]).probabilities.argmax(axis=1)
+        return model.labels.array[best]
 
     def predict_proba(self, X: Any, eligible: ArrayLike | None = None) -> Floats:
         """Return the probabilities (n, M) that :meth:`decide` draws from; changes nothing."""
@@ -207,8 +214,7 @@ class Bandit:
     def _table(self, X: Any, eligible: ArrayLike | None) -> Table:
         model = self._model
         contexts, state, mask = self._prepared(model, X, eligible, own=False)
-        allowed = np.ones((len(contexts), state.n_actions), np.bool_) if mask is None else mask
-        return self.policy_.table(state, contexts, allowed)
+        return self.policy_.table(state, contexts, scoring.eligible_mask(mask, len(contexts), state.n_actions))
 
     def _prepared(self, model: Model, X: Any, eligible: ArrayLike | None, own: bool) -> tuple[Floats, Any, Mask | None]:
         """Return contexts as float64 (a copy if ``own``), the state, and eligibility (n, M) or None for all."""
@@ -290,10 +296,11 @@ class Bandit:
         if ids is not None and len(np.unique(ids)) != ids.size:
             raise ShardError("row_ids", "a repeated id", "ids are unique within the episode", "number the rows")
         known = {name: columns.pop(name, None) for name in ("propensities", "sample_weight", "eligible")}
-        batch = self._batch(model, X, actions, rewards, *known.values(), {**columns, "row_ids": ids})
+        batch = self._batch(model, X, actions, rewards, **known, columns={**columns, "row_ids": ids})
         state = self._start(model, int(batch.contexts.shape[1]))
         sums = policy.collect(state, batch, self._episode_rng(state.episode))
-        return Shard(episode=state.episode, fingerprint=self._fingerprint(model, state), dim=state.dim, sums=sums)
+        mark = self._fingerprint(model, state)
+        return Shard(episode=state.episode, fingerprint=mark, dim=state.dim, names=self._names(model, X), sums=sums)
 
     def absorb(self, shard: Shard) -> Self:
         """Learn one episode from the sum of its shards."""
@@ -309,7 +316,7 @@ class Bandit:
                 rule = f"this bandit awaits episode {state.episode} of its own policy and state"
                 raise ShardError("shard", got, rule, "collect with a copy of this bandit as it is now")
             state, self.last_info_ = self.policy_.absorb(state, shard.sums)
-            self._current = replace(model, state=state)
+            self._current = replace(model, state=state, names=model.names or shard.names)
         return self
 
     def _batch(
@@ -333,6 +340,11 @@ class Bandit:
                 row = int(np.argmin(allowed))
                 got = f"{model.labels.names[codes[row]]!r} executed but not eligible at row {row}"
                 raise InputError("eligible", got, "an executed action was eligible", "correct the mask")
+        if not all(model.labels.active):
+            # The policy's own propensities are those of a rule without retired actions, late rows of them aside.
+            active = np.broadcast_to(np.array(model.labels.active), (n, m))
+            eligible = active.copy() if eligible is None else eligible & active
+            eligible[np.arange(n), codes] = True
         extra = {"revealed", "revealed_rewards", "click", "conversion", "elapsed", "row_ids"}
         unknown = set(columns) - extra
         if unknown:
@@ -341,15 +353,8 @@ class Bandit:
             table = columns.get(name)
             if table is not None and np.shape(table) != (n, m):
                 raise InputError(name, f"shape {np.shape(table)}", f"it must be ({n}, {m})", "one column per action")
-        return Batch(
-            contexts=contexts,
-            actions=codes,
-            rewards=np.asarray(rewards),
-            propensities=propensities,
-            weights=sample_weight,
-            eligible=eligible,
-            **columns,
-        )
+        given: dict[str, Any] = {"propensities": propensities, "weights": sample_weight, "eligible": eligible}
+        return Batch(contexts=contexts, actions=codes, rewards=np.asarray(rewards), **given, **columns)
 
     def _names(self, model: Model, X: Any) -> tuple[str, ...] | None:
         names = column_names(X)

@@ -76,7 +76,7 @@ class History:
 
     @property
     def average_reward(self) -> Floats:
-        """Running mean of the rewards (N,): up to and including each episode."""
+        """Running mean of the rewards up to and including each episode (N,)."""
         return np.cumsum(self.rewards) / np.arange(1, len(self) + 1)
 
     @property

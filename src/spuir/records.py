@@ -225,7 +225,7 @@ class Decision:
 
     @property
     def scores(self) -> Floats:
-        """What the rule compares (n, M): mean + α·width for optimistic rules."""
+        """What the rule compares (n, M), mean + α·width for optimistic rules."""
         return self._table.scores
 
     @property

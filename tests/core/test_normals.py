@@ -105,6 +105,8 @@ def test_what_cannot_win_gets_exactly_zero():
     found = win_probabilities(means, sds, everyone(means))[0]
     assert found[1] == 0
     assert 0 < found[2] < found[0] < 1e-5
+    # A gap of 14 is 9.9 sds of the difference: probability 2e-23.
+    assert win_probabilities(row([0, -14, -1]), row([1, 1, 1]), everyone(row([0, 0, 0])))[0, 1] == 0
     certain = win_probabilities(row([0, 10, -10]), row([0.5, 0.5, 0.5]), everyone(row([0, 0, 0])))[0]
     assert_array_equal(certain, [0, 1, 0])
 

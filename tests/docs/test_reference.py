@@ -4,9 +4,11 @@ import re
 from pathlib import Path
 
 import pytest
+from docutils import nodes
 
 import spuir
 from docs import generate
+from docs._ext import mathml
 from spuir.policies import POLICIES, make_policy
 
 ROOT = Path(__file__).parents[2]
@@ -52,3 +54,10 @@ def test_links_to_files_lead_somewhere(page: Path) -> None:
     for target in (one or other for one, other in LINK.findall(text)):
         if "://" not in target:
             assert (page.parent / target).exists(), f"{target} is not there"
+
+
+@pytest.mark.parametrize("text", [r"\hat S_j", r"\hat\Phi_j", r"\widehat{S}_j", r"\bar{\theta}_j"])
+def test_the_index_of_an_accented_letter_stands_beside_it(text: str) -> None:
+    made = mathml._convert(nodes.math("", text), block=False)
+    assert "<msub>" in made
+    assert "munder" not in made

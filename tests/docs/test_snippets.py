@@ -14,11 +14,12 @@ from typing import NamedTuple
 import pytest
 from click.testing import CliRunner
 
-from spuir.cli import main
+from spuir import cli
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([ROOT / "README.md", ROOT / "docs" / "tutorial.md", *(ROOT / "docs" / "howto").glob("*.md")])
-NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
+DOCS = ROOT / "docs"
+RUN = [ROOT / "README.md", DOCS / "tutorial.md", *sorted((DOCS / "howto").glob("*.md"))]
+CALL = [*RUN, *sorted((DOCS / "explanation").glob("*.md"))]
 FENCE = re.compile(
     r"^(?P<mark><!-- output -->\n+)?(?P<fence>```+)(?P<kind>\w*)\n(?P<body>.*?)^(?P=fence)$", re.MULTILINE | re.DOTALL
 )
@@ -49,8 +50,8 @@ def script(found: list[Block]) -> str:
     for block in found:
         if block.kind == "python":
             lines += [""] * (block.line - len(lines))
-            # On the block's last line, so that the numbers of the lines after it stay those of the page.
-            lines += block.body.splitlines() + [f"print({BETWEEN!r})"]
+            # It takes the line of the closing fence, so that the blocks after it stay where they are.
+            lines += [*block.body.splitlines(), f"print({BETWEEN!r})"]
     return "\n".join(lines) + "\n"
 
 
@@ -72,7 +73,8 @@ def commands(found: list[Block]) -> list[list[str]]:
 
 
 def test_blocks_are_found_with_their_lines_and_marks() -> None:
-    text = "a\n\n```python\nprint(1)\n```\n\n<!-- output -->\n```text\n1\n```\n\n```sh\nspuir list \\\n  --json  # all\n```\n"
+    text = "a\n\n```python\nprint(1)\n```\n\n<!-- output -->\n```text\n1\n```\n"
+    text += "\n```sh\nspuir list \\\n  --json  # all\n```\n"
     found = blocks(text)
     assert found == [
         Block("python", "print(1)\n", 3, False),
@@ -84,11 +86,19 @@ def test_blocks_are_found_with_their_lines_and_marks() -> None:
     assert commands(found) == [["list", "--json"]]
 
 
-@pytest.mark.parametrize("name", NAMES)
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def read(page: Path) -> list[Block]:
+    return blocks(page.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("page", RUN, ids=name_of)
 def test_python_blocks_run_and_print_what_the_page_says(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = blocks((ROOT / name).read_text(encoding="utf-8"))
+    found = read(page)
     assert any(block.kind == "python" for block in found)
     program = tmp_path / "page.py"
     program.write_text(script(found), encoding="utf-8")
@@ -101,15 +111,17 @@ def test_python_blocks_run_and_print_what_the_page_says(
         assert said is None or said == was
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if commands(blocks((ROOT / name).read_text("utf-8")))])
-def test_commands_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("page", [page for page in CALL if commands(read(page))], ids=name_of)
+def test_commands_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for arguments in commands(blocks((ROOT / name).read_text(encoding="utf-8"))):
+    # Figures have tests of their own, and cost more than these small runs.
+    monkeypatch.setattr(cli, "draw", lambda *_: [])
+    for arguments in commands(read(page)):
         small = SMALL if arguments[0] == "run" else []
-        outcome = CliRunner().invoke(main, [*arguments, *small])
+        outcome = CliRunner().invoke(cli.main, [*arguments, *small])
         assert outcome.exit_code == 0, f"spuir {shlex.join(arguments)}: {outcome.output}"
 
 
 def test_the_example_of_the_readme_has_at_most_ten_lines() -> None:
-    first = next(block for block in blocks((ROOT / "README.md").read_text(encoding="utf-8")) if block.kind == "python")
+    first = next(block for block in read(ROOT / "README.md") if block.kind == "python")
     assert len(first.body.splitlines()) <= 10

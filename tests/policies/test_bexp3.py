@@ -384,13 +384,6 @@ def state_mean(policy, state):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_an_empty_batch_is_no_episode(name):
-    policy = make(name)
-    empty = Batch(contexts=np.zeros((0, D)), actions=np.zeros(0, int), rewards=np.zeros(0))
-    assert learnt(policy, empty).episode == 0
-
-
-@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("preset", [None, "paper"])
 def test_states_are_saved_whole_and_checked_against_the_policy(name, preset):
     policy = make(name, preset=preset)

@@ -15,8 +15,8 @@ from spuir.core.statistics import blocks, dense_rows
 from spuir.errors import NumericalError
 from spuir.records import Codes, Floats, Mask
 
-PRODUCT_UP_TO = 8
-"""Up to this many actions the complement is one small product; beyond, prefix and suffix sums."""
+GROUP = 8
+"""Up to this many actions the complement is one small product; more are first summed in groups of this size."""
 
 
 def complement(stack: Floats) -> Floats:
@@ -24,19 +24,30 @@ def complement(stack: Floats) -> Floats:
 
     Never "total minus own", which cancels and loses positive semi-definiteness.
     """
-    m = len(stack)
-    if m <= PRODUCT_UP_TO:
-        return (_all_but_own(m) @ stack.reshape(m, -1)).reshape(stack.shape)
-    flat = stack.reshape(m, -1)
-    out = np.empty_like(flat)
-    out[0] = 0.0
-    for j in range(1, m):
-        np.add(out[j - 1], flat[j - 1], out=out[j])
-    suffix = flat[m - 1].copy()
-    for j in range(m - 2, -1, -1):
-        out[j] += suffix
-        suffix += flat[j]
+    flat = stack.reshape(len(stack), -1)
+    out = _complement(flat)
+    if len(stack) > GROUP:
+        # Entries of zero share one sum, bit for bit, so that actions never executed tie however large the sums are.
+        idle = [j for j in np.flatnonzero(flat[:, 0] == 0.0) if not flat[j].any()]
+        out[idle] = out[idle[:1]]
     return out.reshape(stack.shape)
+
+
+def _complement(flat: Floats) -> Floats:
+    """Add the rest of each row's group to the complement of its group among the groups."""
+    m, width = flat.shape
+    if m <= GROUP:
+        return _all_but_own(m) @ flat
+    out = np.empty_like(flat)
+    whole = m - m % GROUP
+    groups = out[:whole].reshape(-1, GROUP, width)
+    np.matmul(_all_but_own(GROUP), flat[:whole].reshape(groups.shape), out=groups)
+    if whole < m:
+        np.matmul(_all_but_own(m - whole), flat[whole:], out=out[whole:])
+    others = _complement(out[::GROUP] + flat[::GROUP])
+    groups += others[: len(groups), None]
+    out[whole:] += others[-1]
+    return out
 
 
 @cache

@@ -27,10 +27,10 @@ BLOCK_BYTES = 4 * 2**20
 """Working memory of one block of contexts."""
 PAIRS_FROM = 14
 """From this many actions on, quadratic forms over pair products beat products with the factors."""
-PROBE = 256
-"""Rows on which the shared bound is tried before the rest is entrusted to it."""
 LOOSE = 0.35
 """Share of (row, action) pairs left by the bound above which the dense path is faster (measured)."""
+LOOP_COST = 150
+"""What visiting one action apart costs, in widths computed all together (measured)."""
 
 
 def row_blocks(n: int, width: int) -> Iterator[slice]:
@@ -41,7 +41,7 @@ def row_blocks(n: int, width: int) -> Iterator[slice]:
 def eligible_mask(eligible: ArrayLike | None, n: int, n_actions: int) -> Mask:
     """Return eligibility as (n, M); a row without any eligible action is refused."""
     if eligible is None:
-        return np.ones((n, n_actions), dtype=np.bool_)
+        return np.broadcast_to(np.True_, (n, n_actions))
     mask = np.asarray(eligible)
     if mask.dtype != np.bool_ and not (mask.dtype.kind in "iuf" and np.all((mask == 0) | (mask == 1))):
         raise InputError("eligible", f"dtype {mask.dtype}", "eligibility is True or False", "pass a boolean mask")
@@ -100,8 +100,9 @@ def draw(probabilities: Floats, uniforms: Floats) -> tuple[Codes, Floats]:
 def check_finite(means: Floats, contexts: Floats) -> None:
     """Refuse contexts whose scores (…, n) are not finite, naming the row."""
     # One sum visits every entry; the exact place is looked for only where it is not finite.
-    if np.isfinite(means.sum()):
-        return
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.isfinite(means.sum()):
+            return
     bad = np.argwhere(~np.isfinite(contexts))
     if len(bad):
         row, column = (int(i) for i in bad[0])
@@ -204,41 +205,44 @@ def _nth(allowed: Mask, position: Codes) -> Codes:
     return (np.cumsum(allowed, axis=0) > position).argmax(axis=0)
 
 
-def winners(
-    means: Callable[[Floats], Floats],
-    solved: Solved,
-    alpha: float,
-    contexts: Floats,
-    eligible: Mask | None,
-    bound: "Bound | None",
-) -> Winners:
-    """Return the argmax of mean + α·width for contexts (n, p), by the shared bound where it pays.
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Acting:
+    """What an optimistic rule acts by: factored matrices, the weight α of widths, and the shared bound if any."""
 
-    ``means`` gives (M, n) for a block of contexts; ``eligible`` is (M, n) or None.
+    solved: Solved
+    alpha: float
+    bound: "Bound | None" = None
+
+
+def winners(
+    n: int,
+    features: Callable[[slice], Floats],
+    means: Callable[[Floats], Floats],
+    rule: Acting,
+    eligible: Mask | None,
+) -> Winners:
+    """Return the argmax of mean + α·width for n contexts, by the shared bound where it pays.
+
+    ``features`` gives the rows (k, p) of a slice, ``means`` their estimates (M, k); ``eligible`` is (M, n), None for
+    all. A block on which the bound leaves too much in play sends the rest to the dense path.
     """
-    m = len(solved.theta)
-    n, at = len(contexts), 0
+    solved, alpha, bound = rule.solved, rule.alpha, rule.bound
+    m, p = solved.theta.shape
     parts: list[Winners] = []
     starts: list[int] = []
-    size = max(PROBE, BLOCK_BYTES // (8 * max(m, contexts.shape[1])))
-    while at < n:
-        rows = slice(at, min(n, at + (PROBE if bound is not None and at == 0 and n > 2 * PROBE else size)))
-        block = contexts[rows]
-        allowed = None if eligible is None else eligible[:, rows]
+    for rows in row_blocks(n, max(m, p)):
+        block = features(rows)
         score = means(block)
         check_finite(score, block)
-        if allowed is not None:
-            score = np.where(allowed, score, -np.inf)
-        share = 1.0
-        if bound is not None:
-            part, share = _screened(score, solved, alpha, block, bound)
-        else:
+        if eligible is not None:
+            score = np.where(eligible[:, rows], score, -np.inf)
+        if bound is None:
             part = _dense(score, solved, alpha, block)
-        if bound is not None and share > LOOSE:
-            bound = None
+        else:
+            part, share = _screened(score, solved, alpha, block, bound)
+            bound = None if share > LOOSE else bound
         parts.append(part)
-        starts.append(at)
-        at = rows.stop
+        starts.append(rows.start)
     return _joined(parts, starts, m)
 
 
@@ -319,8 +323,9 @@ def _screened(score: Floats, solved: Solved, alpha: float, contexts: Floats, bou
         candidates |= bound.free[:, None] & np.isfinite(score)
     columns = np.flatnonzero(candidates.sum(axis=0, dtype=np.intp) > 1)
     means, play, rows = score[:, columns], candidates[:, columns], contexts[columns]
-    share = float(play.sum() / score.size)
-    if share > LOOSE:
+    left = int(play.sum())
+    share = left / score.size
+    if left + LOOP_COST * int(play.any(axis=1).sum()) > play.size:
         exact = _dense(means, solved, alpha, rows)
     else:
         exact = Winners.of(_candidate_scores(means, play, solved, alpha, rows))

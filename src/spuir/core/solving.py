@@ -11,6 +11,7 @@ from functools import cached_property
 import numpy as np
 from scipy.linalg import lapack
 
+from spuir.core.statistics import diagonals
 from spuir.errors import NumericalError
 from spuir.records import Codes, Floats
 
@@ -36,6 +37,13 @@ class Solved:
     upper: Floats
     theta: Floats
     code: Codes
+
+    def again(self, rhs: Floats) -> Floats:
+        """Return Ψ_j⁻¹ rhs_j for another right-hand side (M, p)."""
+        theta = rhs.copy()
+        for j, upper in enumerate(self.upper):
+            lapack.dpotrs(upper.T, theta[j], lower=1, overwrite_b=1)
+        return theta
 
     @cached_property
     def roots(self) -> Floats:
@@ -91,12 +99,6 @@ def solve(psi: Floats, rhs: Floats) -> Solved:
             "sums", "a non-finite value", "sums of rows must stay finite", "scale contexts and rewards down"
         )
     return Solved(upper=psi, theta=theta, code=code)
-
-
-def diagonals(stack: Floats) -> Floats:
-    """Return the diagonals (M, p) of a contiguous stack of matrices, as a writable view."""
-    m, p, _ = stack.shape
-    return stack.reshape(m, p * p)[:, :: p + 1]
 
 
 def _restored(matrix: Floats, diagonal: Floats) -> Floats:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
+from scipy.linalg.blas import daxpy
 
 from spuir.errors import InputError
 from spuir.records import Codes, Floats
@@ -50,15 +51,18 @@ class Statistics:
             energy=self.energy + other.energy,
         )
 
-    def then(self, factor: float, other: "Statistics") -> "Statistics":
-        """Return ``factor`` × these sums + ``other``: one episode later."""
-        if factor == 1.0:
-            return self + other
-        kept = self.decayed(factor)
+    def then(self, factor: float, new: "Statistics") -> "Statistics":
+        """Return ``factor`` × these sums + ``new``, one episode later, in the arrays of ``new``, which it uses up."""
         for name in ("gram", "moment", "weight", "energy"):
-            total = getattr(kept, name)
-            total += getattr(other, name)
-        return kept
+            # In place: fresh arrays of this size cost more than the sums themselves.
+            add_scaled(getattr(new, name), factor, getattr(self, name))
+        return new
+
+    def copied(self) -> "Statistics":
+        """Return the sums in arrays of their own."""
+        return Statistics(
+            gram=self.gram.copy(), moment=self.moment.copy(), weight=self.weight.copy(), energy=self.energy.copy()
+        )
 
     def decayed(self, factor: float) -> "Statistics":
         """Return the sums with every row's weight multiplied by ``factor``."""
@@ -72,6 +76,20 @@ class Statistics:
     def grown(self, like: int | None) -> "Statistics":
         """Return the sums with one action more: empty, or a copy of action ``like``'s."""
         return Statistics(**{name: grow(getattr(self, name), like) for name in ("gram", "moment", "weight", "energy")})
+
+
+def diagonals(stack: Floats) -> Floats:
+    """Return the diagonals (M, p) of a contiguous stack of matrices, as a writable view."""
+    m, p, _ = stack.shape
+    return stack.reshape(m, p * p)[:, :: p + 1]
+
+
+def add_scaled(total: Floats, factor: float, other: Floats) -> None:
+    """Add ``factor`` × ``other`` to the contiguous ``total``, in place and without a temporary."""
+    if factor == 1.0:
+        total += other
+    else:
+        daxpy(other.reshape(-1), total.reshape(-1), a=factor)
 
 
 def grow(stack: Floats, like: int | None) -> Floats:
@@ -110,7 +128,11 @@ def count_codes(codes: Codes, n_actions: int) -> Codes:
 
 
 def refuse_non_finite(contexts: Any) -> None:
-    """Name the first row whose values are not finite or too large to be squared."""
+    """Name the first row whose values are not finite or too large to be squared.
+
+    Feature rows are judged by the contexts that they are made of.
+    """
+    contexts = getattr(contexts, "contexts", contexts)
     for piece in blocks(int(contexts.shape[0]), 8 * int(contexts.shape[1])):
         block = dense_rows(contexts, piece)
         with np.errstate(over="ignore", invalid="ignore"):
@@ -131,6 +153,7 @@ def by_action(codes: Codes, n_actions: int) -> Codes:
     return np.argsort(codes.astype(np.uint16) if n_actions <= 2**16 else codes, kind="stable")
 
 
+@np.errstate(over="ignore", invalid="ignore")  # what is not finite is refused, not warned of
 def summarise(
     contexts: Any, codes: Codes, rewards: Floats, weights: Floats | None, n_actions: int, rows: Codes | None = None
 ) -> Statistics:
@@ -176,7 +199,7 @@ def summarise(
             # An action cut by the end of a piece goes on, added to, in the next one.
             fresh = at == ends[action]
             action += fresh
-    if not math.isfinite(gram.sum()):
+    if not math.isfinite(diagonals(gram).sum()):
         refuse_non_finite(contexts)
     weight = counts.astype(np.float64) if weights is None else per_action(codes, weights, n_actions)
     return Statistics(gram=gram, moment=moment, weight=weight, energy=per_action(codes, squares, n_actions))

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.random import Generator
 
+from spuir.core.statistics import refuse_non_finite
 from spuir.errors import InputError, ParameterError
 from spuir.features.bandwidth import choose
 from spuir.features.base import FeatureMap, MapState
@@ -82,11 +83,7 @@ class Fourier(FeatureMap):
         if self.fixed(state):
             return state
         table = _matching(state, np.ascontiguousarray(contexts, dtype=np.float64))
-        if not np.isfinite(table).all():
-            row = int(np.argmin(np.isfinite(table).all(axis=1)))
-            raise InputError(
-                "contexts", f"a non-finite value in row {row}", "contexts must be finite", "correct or drop that row"
-            )
+        refuse_non_finite(table)
         rows = canonical_rows(table, np.asarray(actions), np.asarray(rewards, dtype=np.float64), weights)
         if not len(rows.weights):
             return state
@@ -104,8 +101,9 @@ class Fourier(FeatureMap):
         """Fill the cosine columns, in place after one matrix product, and the raw ones."""
         bandwidth = 1.0 if state.bandwidth is None else state.bandwidth
         cosines = out[:, : self.n_features]
-        np.matmul(_matching(state, contexts), state.frequencies / bandwidth, out=cosines)
-        self._cosines(cosines, state.phases)
+        with np.errstate(over="ignore", invalid="ignore"):  # NaN for what is not finite; the policy refuses it
+            np.matmul(_matching(state, contexts), state.frequencies / bandwidth, out=cosines)
+            self._cosines(cosines, state.phases)
         if self.raw:
             out[:, self.n_features :] = contexts
 

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.random import Generator
 
 from spuir.core import scoring
+from spuir.errors import ParameterError
 from spuir.parameters import TEXT, UNIT, check, check_names, parameter
 from spuir.records import Batch, Decision, Floats, Info, Mask, State, Table
 
@@ -71,8 +72,15 @@ class Policy(ABC):
     def grow(self, state: Any, like: int | None) -> State:
         """Return the state with one action more, cold or with a copy of action ``like``'s sums."""
 
+    def basis(self, state: Any) -> Any:
+        """Return the record that collected sums depend on: the acting state, or None where histories fold."""
+        return None if "foldable" in self.traits else state
+
     def check_state(self, state: Any) -> None:
         """Refuse a state that this policy, with these parameters, could not have made."""
+        if type(state) is not self.state_type:
+            got, rule = type(state).__name__, f"this policy keeps a {self.state_type.__name__}"
+            raise ParameterError("policy", got, rule, "call fit to start anew with another policy")
 
     def prepare(self, state: Any, batch: Batch) -> State:
         """Return the state with everything fixed that the first batch decides (a bandwidth, say)."""
@@ -81,7 +89,7 @@ class Policy(ABC):
     def learn(self, state: Any, batch: Batch, rng: Generator) -> tuple[State, Info]:
         """Return the state after one episode; an empty batch is not an episode."""
         if not len(batch):
-            return state, Info(rows=0, counts=np.zeros(state.n_actions))
+            return state, Info(rows=0, counts=np.zeros(int(state.n_actions)))
         ready = self.prepare(state, batch)
         return self.absorb(ready, self.collect(ready, batch, rng))
 
@@ -89,6 +97,9 @@ class Policy(ABC):
         """Draw one action for each context (n, d); ``eligible`` is (n, M), (M,) or None for all."""
         n = len(contexts)
         mask = scoring.eligible_mask(eligible, n, state.n_actions)
+        # What can be refused is refused before anything is drawn, so that the stream stays where it was.
+        scoring.check_floor(self.floor, mask[:1] if eligible is None else mask)
+        scoring.check_finite(contexts, contexts)
         uniforms = rng.random(n)
         actions, propensities = np.empty(n, np.intp), np.empty(n)
         for rows in scoring.row_blocks(n, state.n_actions):

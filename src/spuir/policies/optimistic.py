@@ -10,7 +10,8 @@ import numpy as np
 from numpy.random import Generator
 
 from spuir.core import scoring
-from spuir.parameters import NON_NEGATIVE, parameter
+from spuir.errors import InputError
+from spuir.parameters import FLAG, NON_NEGATIVE, parameter
 from spuir.policies.base import Recipe
 from spuir.policies.ridge import Ridge, RidgeState
 from spuir.records import Decision, Floats, Mask, Table
@@ -22,6 +23,7 @@ class Optimistic(Ridge):
     """Choose the action with the largest upper confidence bound (the paper's origin and sketched policy)."""
 
     alpha: float = parameter(0.1, "weight of the width (ω of PUIR, α of SPUIR)", NON_NEGATIVE)
+    screen: bool = parameter(True, "skip widths that one bound for all actions makes needless; same actions", FLAG)
 
     def table(self, state: RidgeState, contexts: Floats, eligible: Mask) -> Table:
         """Return means, widths, mean + α·width and probabilities (n, M)."""
@@ -40,20 +42,25 @@ class Optimistic(Ridge):
         n, m = len(contexts), state.n_actions
         mask = scoring.eligible_mask(eligible, n, m)
         scoring.check_floor(self.floor, mask[:1] if eligible is None else mask)
-        uniforms = rng.random(n)
         if not self.feature_map.fixed(state.features):
             return super().decide(state, contexts, rng, eligible)
         readout = self.readout(state)
         allowed = None if eligible is None else np.ascontiguousarray(mask.T)
-        found = scoring.winners(
-            lambda rows: self.means(readout, rows),
-            readout.solved,
-            self.alpha,
-            self.feature_map.apply(state.features, contexts),
-            allowed,
-            readout.bound if self.alpha else None,
+        rule = scoring.Acting(
+            solved=readout.solved, alpha=self.alpha, bound=readout.bound if self.alpha and self.screen else None
         )
-        actions, propensities = found.draw(uniforms, allowed, self.floor)
+        try:
+            found = scoring.winners(
+                n,
+                lambda rows: self.feature_map.apply(state.features, contexts[rows]),
+                lambda features: self.means(readout, features),
+                rule,
+                allowed,
+            )
+        except InputError:
+            scoring.check_finite(contexts, contexts)  # in the caller's rows and columns, not in a block's
+            raise
+        actions, propensities = found.draw(rng.random(n), allowed, self.floor)
         return Decision(actions, propensities, lambda: self.table(state, contexts, mask))
 
 

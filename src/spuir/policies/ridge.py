@@ -15,8 +15,8 @@ from numpy.random import Generator
 
 from spuir.core.imputing import LINKS, balanced_rates, linear_moments, scheduled_rate
 from spuir.core.scoring import Bound, check_finite, row_blocks, squared_widths
-from spuir.core.solving import Solved, diagonals, solve
-from spuir.core.statistics import Statistics, dense_rows
+from spuir.core.solving import Solved, solve
+from spuir.core.statistics import Statistics, add_scaled, dense_rows, diagonals
 from spuir.errors import InputError, ParameterError, ShardError
 from spuir.features import FeatureMap, FeatureRows, MapState, make_features
 from spuir.parameters import (
@@ -161,8 +161,13 @@ class Ridge(Policy, ABC):
             derived=type(state.derived)(),
         )
 
-    def check_state(self, state: RidgeState) -> None:
+    def basis(self, state: RidgeState) -> Any:
+        """Return what collected sums depend on: the feature map, and the acting state unless histories fold."""
+        return state.features if "foldable" in self.traits else state
+
+    def check_state(self, state: Any) -> None:
         """Refuse sums of another width: the feature map or its parameters were changed."""
+        super().check_state(state)
         m, p = state.n_actions, self.feature_map.width(state.dim)
         sums = [part for part in (state.observed, state.imputed) if part is not None]
         shapes = [(part.gram.shape, part.moment.shape, part.weight.shape, part.energy.shape) for part in sums]
@@ -204,12 +209,14 @@ class Ridge(Policy, ABC):
     def _solve(self, state: RidgeState) -> Readout:
         rates = self.rates(state)
         observed, imputed = state.observed, state.imputed
-        if imputed is None or not self.imputing:
-            psi, rhs = observed.gram.copy(), observed.moment
-        else:
-            psi = rates[:, None, None] * imputed.gram
-            psi += observed.gram  # Ψ_j = λI + Φ_j + γΦ̂_j of (2); W_j of (6)
-            rhs = observed.moment + rates[:, None] * imputed.moment
+        psi, rhs = observed.gram.copy(), observed.moment
+        if imputed is not None and self.imputing:
+            # Ψ_j = λI + Φ_j + γΦ̂_j of (2), W_j of (6)
+            if self.imputation_rate == "balanced":
+                psi += rates[:, None, None] * imputed.gram
+            else:
+                add_scaled(psi, float(rates[0]), imputed.gram)
+            rhs = rhs + rates[:, None] * imputed.moment
         diagonals(psi)[:] += self.ridge
         return Readout(rates=rates, solved=solve(psi, rhs), ridge=self.ridge, shared=state.shared)  # (2), (6)
 
@@ -243,6 +250,7 @@ class Ridge(Policy, ABC):
     def estimates(self, state: RidgeState, contexts: Floats) -> tuple[Floats, Floats]:
         """Return T(θ_j,s) and ‖s‖ in the inverse of Ψ_j, each (n, M); before a map is fixed, 0 and 1."""
         if not self.feature_map.fixed(state.features):
+            check_finite(contexts, contexts)
             return np.zeros((len(contexts), state.n_actions)), np.ones((len(contexts), state.n_actions))
         readout = self.readout(state)
         rows = self.feature_map.apply(state.features, contexts)
@@ -253,7 +261,8 @@ class Ridge(Policy, ABC):
 
     def means(self, readout: Readout, rows: Floats) -> Floats:
         """Return T(θ_j,s) (M, n), the same linearised reward that is imputed; ⟨θ_j,s⟩ for the linear link."""
-        z = readout.solved.theta @ rows.T
+        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused, not warned of
+            z = readout.solved.theta @ rows.T
         link = LINKS[self.link]
         return z if link.linear else link.reward(z, None)
 
@@ -300,10 +309,10 @@ class Ridge(Policy, ABC):
         if isinstance(sums, SketchedSums) and sums.parts is not None and self.moments == "corrected":
             # The second pass: moments about the sketched solution of this batch alone, θ′.
             centre = self._batch_solution(sums.parts)
-            residual, surprise = residual_moments(rows, centre, *observed_entries(rows))
+            residual = residual_moments(rows, centre, *observed_entries(rows))
             how = replace(sums.how, reference=centre)
-            sums = replace(sums, how=how, parts=replace(sums.parts, residual=residual, surprise=surprise))
-        return self.absorb(ready, sums)
+            sums = replace(sums, how=how, parts=replace(sums.parts, residual=residual))
+        return self._absorb(ready, sums)
 
     def _batch_solution(self, parts: Hashed) -> Floats:
         """Return θ′: the sketched ridge solution of one batch."""
@@ -313,6 +322,13 @@ class Ridge(Policy, ABC):
 
     def absorb(self, state: RidgeState, sums: ExactSums | SketchedSums) -> tuple[RidgeState, Info]:
         """Fold an episode's sums into the state and solve: (2) to (4), or (6) to (8)."""
+        if isinstance(sums, ExactSums):
+            hidden = None if sums.hidden is None else sums.hidden.copied()
+            sums = replace(sums, observed=sums.observed.copied(), hidden=hidden)
+        return self._absorb(state, sums)
+
+    def _absorb(self, state: RidgeState, sums: ExactSums | SketchedSums) -> tuple[RidgeState, Info]:
+        """Fold an episode's sums into the state, in their own arrays."""
         theta = self.readout(state).solved.theta
         whole = sums if isinstance(sums, ExactSums) else sums.exact(self.imputing)
         if whole is not None:
@@ -324,6 +340,9 @@ class Ridge(Policy, ABC):
             imputed = hidden if imputed is None else imputed.then(self.discount, hidden)  # (4), (8)
             kept = min(self.discount, self.forgetting)
             shared = total if shared is None else kept * shared + total
+        elif shared is not None:
+            shared = self.forgetting * shared  # imputation was switched off: what is observed still fades
+        counts = seen.weight.copy()
         after = RidgeState(
             n_actions=state.n_actions,
             dim=state.dim,
@@ -335,7 +354,7 @@ class Ridge(Policy, ABC):
         )
         readout = self.readout(after)
         code = int(readout.solved.code.max(initial=0))
-        return after, Info(rows=sums.rows, counts=seen.weight, rate=readout.rates, code=code)
+        return after, Info(rows=sums.rows, counts=counts, rate=readout.rates, code=code)
 
     def _exact_episode(self, sums: ExactSums, theta: Floats) -> tuple[Statistics, Statistics | None, Floats | None]:
         """Return observed and imputed statistics of an episode and the Gram of all its rows."""
@@ -375,8 +394,8 @@ class Ridge(Policy, ABC):
 
         Sketched, its error grows with the noise ‖e‖ of the rewards; taken exactly about a reference, with the
         distance ‖S(θ − ref)‖ of the reference from the least squares solution θ. The anchored moment weighs
-        the two by the inverse of their variances: with g = Sᵀ(R − S ref), ‖S(θ − ref)‖² is gᵀ(SᵀS)⁻¹g, estimated on
-        the sketch, and ‖e‖² the rest of ‖R − S ref‖².
+        the two by the inverse of their variances, both estimated on the sketch: with g = Sᵀ(R − S ref), ‖S(θ − ref)‖²
+        by gᵀ(λI + ΓᵀΓ)⁻¹g, and ‖e‖² by the squared residual of the sketched fit.
         """
         if self.moments == "sketched":
             return _hashed_moment(parts)  # Γ_jᵀΛ_j of (7)
@@ -385,11 +404,18 @@ class Ridge(Policy, ABC):
             return centre + parts.residual
         psi = gram.copy()
         diagonals(psi)[:] += self.ridge
-        shift = np.einsum("mp,mp->m", parts.residual, solve(psi, parts.residual).theta)
+        exact = solve(psi, parts.residual)
+        hashed = _hashed_moment(parts) - centre
+        left = parts.rewards - _products(parts.contexts, reference + exact.again(hashed))
+        shift, noise = np.einsum("mp,mp->m", parts.residual, exact.theta), np.einsum("mc,mc->m", left, left)
         share = np.zeros_like(shift)
-        np.divide(shift, parts.surprise, out=share, where=parts.surprise > 0)
-        share = np.clip(share, 0.0, 1.0)[:, None]
-        return centre + share * (_hashed_moment(parts) - centre) + (1.0 - share) * parts.residual
+        np.divide(shift, shift + noise, out=share, where=shift + noise > 0)
+        return centre + share[:, None] * hashed + (1.0 - share[:, None]) * parts.residual
+
+
+def _products(stack: Floats, vectors: Floats) -> Floats:
+    """Return each matrix of (M, c, p) times its vector of (M, p)."""
+    return np.matmul(stack, vectors[:, :, None])[:, :, 0]
 
 
 def _hashed_moment(parts: Hashed) -> Floats:

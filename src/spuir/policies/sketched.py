@@ -23,7 +23,7 @@ class Hashing:
     """How the rows of an episode are hashed, the same for all its shards.
 
     ``theta`` (M, p) are the acting coefficients. With ``sketched_moments`` the moment is Γ_jᵀΛ_j as in the
-    paper; otherwise moments are taken exactly about ``reference`` (M, p): p_j = (Γ_jᵀΓ_j) ref_j + S_jᵀ(R_j − S_j ref_j).
+    paper; otherwise it is taken exactly about ``reference`` (M, p): p_j = (Γ_jᵀΓ_j) ref_j + S_jᵀ(R_j − S_j ref_j).
     """
 
     sketch: Sketch
@@ -40,7 +40,7 @@ class Hashed:
     """Hashed rows of a shard, per action; every field adds up.
 
     ``contexts`` Γ_j = C_j S_j (M, c, p), ``rewards`` Λ_j = C_j R_j (M, c), ``weight`` and ``energy`` (M,) as in exact
-    sums; ``residual`` S_jᵀ(R_j − S_j ref_j) (M, p) and ``surprise`` ‖R_j − S_j ref_j‖² (M,); ``hidden`` (M, c, p) and
+    sums; ``residual`` S_jᵀ(R_j − S_j ref_j) (M, p); ``hidden`` (M, c, p) and
     ``hidden_weight`` (M,) of the imputed rows, None where they are the complement; ``gap`` (M, p) or, sketched,
     ``gap_sketch`` (M, c): what a nonlinear link adds to the imputed moment.
     """
@@ -50,7 +50,6 @@ class Hashed:
     weight: Floats
     energy: Floats
     residual: Floats
-    surprise: Floats
     hidden: Floats | None = None
     hidden_weight: Floats | None = None
     gap: Floats | None = None
@@ -128,12 +127,10 @@ def hash_rows(batch: Batch, how: Hashing) -> Hashed:
     if not np.isfinite(np.vdot(contexts, contexts)):
         refuse_non_finite(batch.contexts)
     if how.sketched_moments:
-        residual, surprise = np.zeros_like(how.theta), np.zeros(len(how.theta))
+        residual = np.zeros_like(how.theta)
     else:
-        residual, surprise = residual_moments(batch, how.reference, *entries)
-    made = Hashed(
-        contexts=contexts, rewards=rewards, weight=weight, energy=energy, residual=residual, surprise=surprise
-    )
+        residual = residual_moments(batch, how.reference, *entries)
+    made = Hashed(contexts=contexts, rewards=rewards, weight=weight, energy=energy, residual=residual)
     mask = hidden_mask(batch)
     if mask.ndim == 2:
         at, action = np.nonzero(mask)
@@ -185,26 +182,26 @@ def _hashed_gaps(batch: Batch, mask: Mask | Codes, how: Hashing) -> Floats:
 
 def residual_moments(
     batch: Batch, reference: Floats, rows: Codes | None, codes: Codes, rewards: Floats, weights: Floats | None
-) -> tuple[Floats, Floats]:
-    """Return S_jᵀ(R_j − S_j ref_j) (M, p) and ‖R_j − S_j ref_j‖² (M,), exactly, in O(k·p) for k entries."""
+) -> Floats:
+    """Return S_jᵀ(R_j − S_j ref_j) (M, p), exactly, in O(k·p) for k entries."""
     m, width = reference.shape
-    total, squares = np.zeros((m, width)), np.zeros(m)
+    total = np.zeros((m, width))
     for piece in blocks(len(codes), 8 * (width + 2 * m)):
         table = dense_rows(batch.contexts, piece if rows is None else rows[piece])
-        own, line = codes[piece], np.arange(piece.stop - piece.start)
+        own, line = codes[piece], np.arange(len(table))
         # With few actions a product over all of them is cheaper than gathering each row's own.
         few = m <= width
         predicted = (table @ reference.T)[line, own] if few else np.einsum("np,np->n", table, reference[own])
         left = rewards[piece] - predicted
-        heavy = left if weights is None else left * weights[piece]
-        squares += per_action(own, left * heavy, m)
+        if weights is not None:
+            left = left * weights[piece]
         if few:
             spread = np.zeros((len(table), m))
-            spread[line, own] = heavy
+            spread[line, own] = left
             total += spread.T @ table
         else:
-            np.add.at(total, own, table * heavy[:, None])
-    return total, squares
+            np.add.at(total, own, table * left[:, None])
+    return total
 
 
 def row_ids(batch: Batch) -> NDArray[np.int64]:

@@ -13,6 +13,7 @@ from numpy.random import Generator
 
 from spuir.core import scoring
 from spuir.core.normals import monte_carlo_probabilities, win_probabilities
+from spuir.core.statistics import refuse_non_finite
 from spuir.parameters import COUNT, NON_NEGATIVE, UNIT, optional, parameter
 from spuir.policies.base import Recipe
 from spuir.policies.ridge import Ridge, RidgeState
@@ -79,6 +80,7 @@ class Thompson(Ridge):
 
     def _own_propensities(self, state: RidgeState, batch: Batch, rng: Generator) -> Floats:
         mask = scoring.eligible_mask(batch.eligible, len(batch), state.n_actions)
+        refuse_non_finite(batch.contexts)
         out = np.empty(len(batch))
         for rows, contexts in self.context_blocks(state, batch):
             if self.propensity_draws is None:

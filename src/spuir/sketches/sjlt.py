@@ -26,7 +26,8 @@ class SJLT(Sketch):
         # One column a row of the batch: compressed by columns, nothing needs sorting.
         pointers = np.arange(0, n * self.blocks + 1, self.blocks, dtype=np.int32)
         hashing = csc_array((signs.ravel(), rows.ravel().astype(np.int32), pointers), shape=(n_groups * self.size, n))
-        return (hashing @ values).reshape(n_groups, self.size, -1)
+        hashed: Floats = np.asarray(hashing @ values)
+        return hashed.reshape(n_groups, self.size, values.shape[1])
 
     def columns(self, ids: NDArray[np.int64], key: int) -> tuple[Codes, Floats]:
         """Return the bucket and the signed scale of each id in each block, both (B, D)."""

@@ -36,7 +36,7 @@ def _wrong_contexts(X: Any) -> Iterator[tuple[str, Any, tuple[str, ...]]]:
         yield f"a context of {value}", _with(X, value), (str(value), f"row {ROW}")
     yield "contexts of text", X.astype(str).astype(object) + "?", ("object",)
     yield "one flat row", X[0], (f"({DIM},)",)
-    yield "contexts without columns", X[:, :0], ("no columns",)
+    yield "contexts without columns", X[:, :0], ("columns",)
 
 
 def _wrong_decisions(bandit: Bandit) -> Iterator[Wrong]:
@@ -173,7 +173,7 @@ def parameters_are_arguments(policy: Policy) -> None:
         require(deep[f"policy__{name}"] == value, f"get_params: {name}")
     same = {name: value for name, value in deep.items() if name.startswith("policy__")}
     state = bandit.state_
-    bandit.set_params(**same, policy__floor=0.05)
+    bandit.set_params(**{**same, "policy__floor": 0.05})
     require(bandit.policy_ == replace(policy, floor=0.05), "set_params")
     require(bandit.state_ is state, "set_params forgot what was learnt")
     require((bandit.predict_proba(contexts(50)) >= 0.05 - 1e-12).all(), "the new floor")

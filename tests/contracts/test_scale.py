@@ -1,0 +1,99 @@
+"""Many actions, many rows, many episodes: what is large stays within bounds."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from spuir import Bandit, list_policies, make_policy, streams
+from spuir.errors import InputError
+from spuir.testing.trial import episode
+
+from tests.contracts.cases import CASES
+
+MANY = 10_000
+ROWS = 1_000_000
+
+
+def small(name):
+    """The policy with parameters that keep ten thousand actions in memory: small features and sketches."""
+    known = make_policy(name).__dataclass_fields__
+    return make_policy(name, **{key: 4 for key in ("n_features", "sketch_size") if key in known})
+
+
+@pytest.mark.parametrize("name", list_policies())
+def test_ten_thousand_actions(name):
+    policy = small(name)
+    bandit = Bandit(policy, MANY, random_state=0)
+    rows = episode(policy, 0, 80, actions=MANY, dim=2)
+    assert np.ptp(bandit.predict_proba(rows.X[:2])) < 1e-12
+    for _ in range(2):
+        bandit.partial_fit(**rows.columns())
+    X = rows.X[:8]
+    chances = bandit.predict_proba(X)
+    decided = bandit.decide(X)
+    np.testing.assert_allclose(chances.sum(axis=1), 1.0, rtol=1e-9)
+    assert np.isfinite(bandit.decision_function(X)).all()
+    # Monte-Carlo propensities err by at most one half over the root of the number of draws, five times over.
+    tolerance = 1e-9 if decided.exact else 0.25
+    np.testing.assert_allclose(decided.propensities, chances[np.arange(8), decided.actions], atol=tolerance)
+
+
+LARGE = {"puir": ROWS, "spuir": ROWS, "puir-kernel": ROWS, "bexp3-ipw": ROWS, "epsilon-greedy": ROWS, "blts-b": 50_000}
+"""Rows per policy; one whose propensities are integrals takes fewer, at the same bytes a row."""
+
+
+def peak_of(work):
+    """Bytes allocated at the worst moment of ``work``, beyond what was there."""
+    tracemalloc.start()
+    try:
+        work()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(("name", "rows"), LARGE.items())
+def test_a_million_rows_need_bounded_memory(name, rows):
+    """A row of 4 columns takes 32 bytes, one of a table for 20 actions 160, one of their features 640."""
+    rng = streams.generator(0, "large")
+    X = rng.standard_normal((rows, 4))
+    actions, rewards = rng.integers(20, size=rows), rng.standard_normal(rows)
+    bandit = Bandit(make_policy(name, **({"n_features": 8} if "kernel" in name else {})), 20, random_state=0)
+    for work in (lambda: bandit.partial_fit(X, actions, rewards), lambda: bandit.decide(X)):
+        peak = peak_of(work)
+        assert peak < 100 * rows + 25e6, f"{peak / 1e6:.0f} MB for {rows} rows"
+
+
+@pytest.mark.parametrize("name", ["puir", "spuir-kernel", "blts-b", "bexp3-ipw", "uniform", "epsilon-greedy"])
+def test_a_wrong_value_far_behind_is_named_by_its_row(name):
+    """Work goes in blocks; a refusal counts rows from the first of the batch."""
+    n, wrong = 250_000, 240_001
+    rng = streams.generator(0, "late")
+    X = rng.standard_normal((n, 2))
+    actions, rewards = rng.integers(3, size=n), rng.standard_normal(n)
+    bandit = Bandit(make_policy(name, **({"n_features": 4} if "kernel" in name else {})), 3, random_state=0)
+    bandit.partial_fit(X[:400], actions[:400], rewards[:400])
+    X[wrong, 1] = np.inf
+    for call in (bandit.decide, bandit.predict_proba, lambda X: bandit.partial_fit(X, actions, rewards)):
+        with pytest.raises(InputError, match=rf"got inf at row {wrong}, column 1\b"):
+            call(X)
+
+
+@pytest.mark.parametrize("case", [name for name in CASES if " " not in name])
+def test_memory_does_not_grow_with_episodes(case):
+    """Nothing is kept beside the state either: thirty episodes leave no more behind than four."""
+    policy = CASES[case]
+    bandit = Bandit(policy, 4, random_state=0)
+    batches = [episode(policy, number, 30).columns() for number in range(3)]
+    held = []
+    for number in range(31):
+        bandit.partial_fit(**batches[number % 3])
+        bandit.decide(batches[0]["X"])
+        if number == 3:
+            tracemalloc.start()
+        if number in (4, 30):
+            held.append(tracemalloc.get_traced_memory()[0])
+    tracemalloc.stop()
+    # One batch alone has 1,200 bytes; the rest is for what the interpreter keeps of the measurement itself.
+    assert held[1] - held[0] < 20_000

@@ -1,0 +1,250 @@
+"""The skeleton of the how-to keeps the contract, and policies with the faults of others do not."""
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from docs.howto.skeleton_policy import SOFTMAX, Softmax
+from spuir import make_policy, streams
+from spuir.core.statistics import Statistics
+from spuir.errors import ParameterError
+from spuir.policies import POLICIES
+from spuir.policies.base import Recipe
+from spuir.records import Decision
+from spuir.testing import LAWS, check_policy, laws_for
+
+ROOT = Path(__file__).parents[2]
+SETTINGS = {
+    "defaults": {},
+    "ridge and floor": {"ridge": 4.0, "floor": 0.1, "temperature": 1.0},
+    "sketched": {"sketch": "sjlt", "sketch_size": 24, "ridge": 0.1},
+}
+
+
+@pytest.fixture
+def registered(monkeypatch):
+    """Register names for one test only."""
+
+    def register(name, target):
+        monkeypatch.setitem(POLICIES._table, name, target)
+
+    return register
+
+
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.name)
+@pytest.mark.parametrize("parameters", SETTINGS.values(), ids=SETTINGS)
+def test_the_skeleton_keeps_every_law_that_applies(registered, parameters, law):
+    registered("softmax", "docs.howto.skeleton_policy:SOFTMAX")
+    policy = make_policy("softmax", **parameters)
+    if law.applies(policy.traits):
+        law.check(policy)
+    else:
+        assert not (law.needs <= policy.traits and policy.traits.isdisjoint(law.unless))
+
+
+def test_the_skeleton_runs_as_it_stands():
+    """As the how-to says: on its own, with no test around it."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OPENBLAS_NUM_THREADS": "1"}
+    skeleton = ROOT / "docs" / "howto" / "skeleton_policy.py"
+    done = subprocess.run([sys.executable, skeleton], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    laws = laws_for(SOFTMAX.make("softmax", None, {}))
+    assert done.stdout.startswith(f"softmax keeps {len(laws)} laws")
+
+
+def test_a_policy_that_is_not_registered_is_told_so():
+    with pytest.raises(ParameterError, match=r"got 'nameless'.*register it"):
+        check_policy(Softmax(name="nameless"))
+
+
+# Policies with one fault each. The docstring says which.
+
+
+@dataclass(frozen=True, kw_only=True)
+class RidgeTwice(Softmax):
+    """λ enters a second time where an action is cold: right for λ = 1 only."""
+
+    def _solve(self, state):
+        readout = super()._solve(state)
+        cold = state.observed.weight == 0
+        upper = readout.solved.upper.copy()
+        upper[cold] *= np.sqrt(self.ridge)
+        return replace(readout, solved=replace(readout.solved, upper=upper))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Boastful(Softmax):
+    """Propensities are those of the best action, whatever was drawn."""
+
+    def decide(self, state, contexts, rng, eligible=None):
+        made = super().decide(state, contexts, rng, eligible)
+        return Decision(made.actions, made.probabilities.max(axis=1), lambda: made._table)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Biased(Softmax):
+    """Draws are pulled towards the first actions, though propensities look right."""
+
+    def decide(self, state, contexts, rng, eligible=None):
+        made = super().decide(state, contexts, rng, eligible)
+        chances = made.probabilities
+        first = (chances > 0.2).argmax(axis=1)
+        pulled = np.where((rng.random(len(contexts)) < 0.05) & (chances.max(axis=1) > 0.2), first, made.actions)
+        return Decision(pulled, chances[np.arange(len(contexts)), pulled], lambda: made._table)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Restless(Softmax):
+    """Looking at contexts moves the state."""
+
+    def table(self, state, contexts, eligible):
+        state.observed.moment[:] += 1e-9
+        return super().table(state, contexts, eligible)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Forgetful(Softmax):
+    """Weights are dropped when shards merge."""
+
+    def collect(self, state, batch, rng):
+        return super().collect(state, replace(batch, weights=None), rng)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Impatient(Softmax):
+    """An empty batch counts as an episode."""
+
+    def absorb(self, state, sums):
+        after, info = super().absorb(state, sums)
+        return replace(after, observed=after.observed.decayed(0.99)), info
+
+    def learn(self, state, batch, rng):
+        return self.absorb(state, self.collect(state, batch, rng)) if not len(batch) else super().learn(state, batch, rng)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Redrawn(Softmax):
+    """Random features are drawn again at every call."""
+
+    def estimates(self, state, contexts):
+        fresh = self.feature_map.init(state.dim, streams.generator(len(contexts), "again"))
+        return super().estimates(replace(state, features=replace(fresh, bandwidth=1.0)), contexts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trusting(Softmax):
+    """NaN is taken for 0."""
+
+    def table(self, state, contexts, eligible):
+        return super().table(state, np.nan_to_num(contexts, posinf=0.0, neginf=0.0), eligible)
+
+    def decide(self, state, contexts, rng, eligible=None):
+        return super().decide(state, np.nan_to_num(contexts, posinf=0.0, neginf=0.0), rng, eligible)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hasty(Softmax):
+    """A number is drawn before contexts are refused."""
+
+    def decide(self, state, contexts, rng, eligible=None):
+        rng.random()
+        return super().decide(state, contexts, rng, eligible)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Partial(Softmax):
+    """The first action counts more than the others, so that names matter."""
+
+    def absorb(self, state, sums):
+        after, info = super().absorb(state, sums)
+        moment = after.observed.moment.copy()
+        moment[0] *= 1.01
+        return replace(after, observed=replace(after.observed, moment=moment)), info
+
+
+@dataclass(frozen=True, kw_only=True)
+class Orderly(Softmax):
+    """The first row of a batch counts twice."""
+
+    def _collect(self, state, rows, rng):
+        weights = np.ones(len(rows)) if rows.weights is None else rows.weights.copy()
+        weights[:1] *= 2
+        return super()._collect(state, replace(rows, weights=weights), rng)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hoarding(Softmax):
+    """The state grows with every episode."""
+
+    def absorb(self, state, sums):
+        after, info = super().absorb(state, sums)
+        zero = Statistics.zero(state.n_actions, 5 + state.episode)
+        return replace(after, imputed=zero if state.episode > 5 else after.imputed), info
+
+    def check_state(self, state):
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scribbling(Softmax):
+    """Rewards are centred in the caller's own array."""
+
+    def weighted(self, state, batch, rng):
+        batch.rewards[...] -= batch.rewards.mean()
+        return batch
+
+
+@dataclass(frozen=True, kw_only=True)
+class Indulgent(Softmax):
+    """Ineligible actions keep a small chance."""
+
+    def table(self, state, contexts, eligible):
+        made = super().table(state, contexts, eligible)
+        return replace(made, probabilities=0.999 * made.probabilities + 0.001 / state.n_actions)
+
+
+FOURIER = {"features": "fourier", "n_features": 8, "bandwidth": 1.0}
+MUTANTS = {
+    RidgeTwice: ({}, "a never tried action knows nothing"),
+    Boastful: ({}, "chances are probabilities"),
+    Biased: ({}, "draws match the chances"),
+    Restless: ({}, "looking changes nothing"),
+    Forgetful: ({}, "shards add up"),
+    Impatient: ({}, "shards of nothing are no episode"),
+    Redrawn: (FOURIER, "chances are probabilities"),
+    Trusting: ({}, "wrong values are refused and change nothing"),
+    Hasty: ({}, "wrong values are refused and change nothing"),
+    Partial: ({}, "names of actions do not matter"),
+    Orderly: ({}, "the order of rows does not matter"),
+    Hoarding: ({}, "the state keeps its size"),
+    Scribbling: ({}, "inputs are never written"),
+    Indulgent: ({}, "chances are probabilities"),
+}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda cls: cls.__name__)
+def test_a_fault_is_found(registered, monkeypatch, mutant):
+    parameters, broken = MUTANTS[mutant]
+    recipe = Recipe(target=mutant, defaults=SOFTMAX.defaults, paper={}, summary="")
+    monkeypatch.setattr("docs.howto.skeleton_policy.MUTANT", recipe, raising=False)
+    registered("mutant", "docs.howto.skeleton_policy:MUTANT")
+    policy = make_policy("mutant", **parameters)
+    law = next(law for law in laws_for(policy) if law.name == broken)
+    with pytest.raises((AssertionError, ValueError)):
+        law.check(policy)
+
+
+def test_all_broken_laws_are_listed(registered, monkeypatch):
+    recipe = Recipe(target=Indulgent, defaults={}, paper={}, summary="")
+    monkeypatch.setattr("docs.howto.skeleton_policy.MUTANT", recipe, raising=False)
+    registered("mutant", "docs.howto.skeleton_policy:MUTANT")
+    with pytest.raises(AssertionError, match=r"policy 'mutant' breaks \d laws:\n") as caught:
+        check_policy(make_policy("mutant"))
+    listed = str(caught.value).splitlines()[1:]
+    assert any(line.startswith("chances are probabilities: AssertionError: ") for line in listed)
+    assert any(line.startswith("retired actions are never chosen: ") for line in listed)

@@ -1,0 +1,269 @@
+"""Identity 4: one matrix below every action's, and the decisions that it spares work for without changing one."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from spuir import make_policy
+from spuir.core import scoring
+from spuir.core.scoring import Acting, Bound, Winners
+from spuir.policies.optimistic import Optimistic
+from spuir.policies.ridge import Readout, RidgeState
+from spuir.streams import generator
+from tests.identities.episodes import make_batch
+
+DIM = 5
+
+
+def optimistic(**parameters: Any) -> Optimistic:
+    made = make_policy("puir", **parameters)
+    assert isinstance(made, Optimistic)
+    return made
+
+
+def psi(policy: Optimistic, state: RidgeState) -> np.ndarray:
+    """Return Ψ_j (M, p, p) from the state's sums."""
+    rates, out = policy.rates(state), state.observed.gram + policy.ridge * np.eye(state.observed.gram.shape[1])
+    return out if state.imputed is None else out + rates[:, None, None] * state.imputed.gram
+
+
+def check_order(policy: Optimistic, state: RidgeState) -> Readout:
+    """Assert that every Ψ_j that the bound covers is at least its P, in the order of quadratic forms."""
+    readout = policy.readout(state)
+    assert readout.bound is not None
+    P = np.linalg.inv(readout.bound.root @ readout.bound.root.T)
+    for j, matrix in enumerate(psi(policy, state)):
+        if not readout.bound.free[j]:
+            assert np.linalg.eigvalsh(matrix - P).min() >= -1e-9 * np.trace(matrix), f"action {j}"
+        else:
+            assert readout.rates[j] == 0
+    return readout
+
+
+def learn(policy: Optimistic, state: RidgeState, n: int, rows: int = 40, **feedback: Any) -> RidgeState:
+    batch = make_batch(generator(11, "bound", n), rows, state.dim, state.n_actions, **feedback)
+    return policy.learn(state, batch, generator(12, "learn", n))[0]
+
+
+SITUATIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "constant": ({"imputation_rate": 0.1, "discount": 0.9}, {}),
+    "full rate, no discount": ({"imputation_rate": 1.0, "discount": 1.0}, {}),
+    "no memory": ({"imputation_rate": 0.5, "discount": 0.0}, {}),
+    "large ridge": ({"imputation_rate": 0.1, "ridge": 100.0}, {}),
+    "small ridge": ({"imputation_rate": 0.1, "ridge": 1e-4}, {}),
+    "schedule": ({"imputation_rate": "paper-schedule", "episodes": 5, "discount": 0.3}, {}),
+    "a rate per action": ({"imputation_rate": "balanced", "discount": 0.5}, {}),
+    "a rate per action, some without": ({"imputation_rate": "balanced"}, {"actions": [0, 2]}),
+    "an action never tried": ({"imputation_rate": 0.4}, {"actions": [0, 1]}),
+    "forgetting faster than the discount": ({"imputation_rate": 0.7, "forgetting": 0.3, "discount": 0.9}, {}),
+    "forgetting slower than the discount": ({"imputation_rate": 0.7, "forgetting": 0.9, "discount": 0.3}, {}),
+    "forgetting everything": ({"imputation_rate": 0.7, "forgetting": 0.0}, {}),
+    "weights": ({"imputation_rate": 0.4}, {"weights": True}),
+    "revealed rewards": ({"imputation_rate": 0.4}, {"revealed": 0.5}),
+    "everything revealed": ({"imputation_rate": 0.4}, {"revealed": 1.1}),
+    "weights and revealed rewards": ({"imputation_rate": "balanced"}, {"weights": True, "revealed": 0.3}),
+    "nonlinear": ({"imputation_rate": 0.4, "link": "exp", "imputed_cap": 1.0}, {}),
+    "intercept": ({"imputation_rate": 0.4, "intercept": True}, {}),
+    "random features": ({"imputation_rate": 0.4, "features": "fourier", "n_features": 9, "bandwidth": 1.0}, {}),
+}
+HASHED: dict[str, Any] = {"sketch": "sjlt", "sketch_size": 12}
+
+
+@pytest.mark.parametrize("sketch", [{}, HASHED, HASHED | {"sketch_blocks": 4}, HASHED | {"sketch": "gaussian"}], ids=str)
+@pytest.mark.parametrize("situation", SITUATIONS.values(), ids=SITUATIONS)
+def test_the_shared_matrix_lies_below_every_action(
+    situation: tuple[dict[str, Any], dict[str, Any]], sketch: dict[str, Any]
+) -> None:
+    parameters, feedback = situation
+    policy = optimistic(**parameters, **sketch)
+    state = policy.init(4, DIM, generator(10, "init"))
+    for n in range(4):
+        # A short episode among them is taken whole even where the others are sketched.
+        state = learn(policy, state, n, rows=10 if n == 2 else 40, **feedback)
+        check_order(policy, state)
+
+
+@pytest.mark.parametrize("sketch", [{}, HASHED], ids=str)
+@pytest.mark.parametrize("like", [None, 1])
+@pytest.mark.parametrize("rate", [0.5, "balanced"])
+def test_an_added_action_restarts_the_bound(like: int | None, rate: Any, sketch: dict[str, Any]) -> None:
+    policy = optimistic(imputation_rate=rate, discount=0.8, **sketch)
+    state = policy.init(3, DIM, generator(10, "init"))
+    for n in range(3):
+        state = learn(policy, state, n)
+    assert state.shared is not None
+    grown = policy.grow(state, like)
+    # With what was known before, the cold action's matrix would lie below the bound.
+    stale = replace(grown, shared=state.shared, derived=type(grown.derived)())
+    if like is None and rate == 0.5:
+        with pytest.raises(AssertionError, match="action 3"):
+            check_order(policy, stale)
+    check_order(policy, grown)
+    for n in range(3, 6):
+        grown = learn(policy, grown, n)
+        check_order(policy, grown)
+
+
+def test_imputation_switched_off_and_on_again_keeps_the_order() -> None:
+    on = optimistic(imputation_rate=0.9, discount=1.0, forgetting=0.5)
+    off = replace(on, imputation_rate=0.0)
+    state = on.init(3, DIM, generator(10, "init"))
+    for n in range(3):
+        state = learn(on, state, n)
+    for n in range(3, 9):
+        state = learn(off, state, n)
+        assert off.readout(state).bound is None
+    check_order(on, state)
+    check_order(on, learn(on, state, 9))
+
+
+def test_there_is_no_bound_without_imputation() -> None:
+    policy = optimistic(imputation_rate=0.0)
+    state = learn(policy, policy.init(3, DIM, generator(10, "init")), 0)
+    assert policy.readout(state).bound is None
+    cold = optimistic(imputation_rate=0.5)
+    assert cold.readout(cold.init(3, DIM, generator(10, "init"))).bound is None
+
+
+@pytest.mark.parametrize("ridge", [1e-9, 1e-11, 1e-13, 1e-15, 1e-20])
+def test_rounding_never_lifts_the_bound_above_a_computed_width(ridge: float) -> None:
+    policy = optimistic(imputation_rate=0.5, ridge=ridge)
+    state = policy.init(3, DIM, generator(10, "init"))
+    for n in range(3):
+        batch = make_batch(generator(11, "bound", n), 40, DIM, 3)
+        batch.contexts[:, 4] = batch.contexts[:, 0]  # one direction has nothing but the ridge
+        state, _ = policy.learn(state, batch, generator(12, "learn", n))
+    readout = policy.readout(state)
+    if readout.bound is not None:
+        contexts = generator(13, "probe").normal(size=(500, DIM))
+        reach = np.linalg.norm(contexts @ readout.bound.root, axis=1)
+        assert np.all(np.sqrt(scoring.squared_widths(readout.solved, contexts)) <= reach * (1 + scoring.MARGIN))
+    assert (readout.bound is None) == (ridge < 1e-10)
+
+
+# ---- the screened path ----------------------------------------------------------------------------------------
+
+
+def random_case(seed: int) -> tuple[Optimistic, RidgeState, np.ndarray, np.ndarray | None]:
+    """Return a policy, a state with ties and near-ties in it, contexts and who is eligible, as the seed has it."""
+    rng = generator(seed, "case")
+    m, dim = int(rng.choice([1, 2, 3, 6, 13, 16, 25])), int(rng.integers(1, 8))
+    sketch: dict[str, Any] = HASHED if rng.random() < 0.3 else {}
+    policy = optimistic(
+        imputation_rate=rng.choice([0.05, 0.5, 1.0]) if rng.random() < 0.7 else "balanced",
+        discount=float(rng.choice([0.1, 0.9])),
+        forgetting=float(rng.choice([1.0, 0.8])),
+        ridge=float(rng.choice([0.1, 1.0, 5.0])),
+        alpha=float(rng.choice([1e-6, 0.01, 0.2, 1.0, 30.0])),
+        floor=float(rng.choice([0.0, 0.02])),
+        **sketch,
+    )
+    state = policy.init(m, dim, rng)
+    truth = rng.normal(size=(m, dim))
+    tried = rng.permutation(m)[: int(rng.integers(1, m + 1))]
+    noise = float(rng.choice([0.0, 0.3]))
+    for n in range(int(rng.integers(1, 5))):
+        batch = make_batch(rng, int(rng.choice([3, 30, 200])), dim, m, actions=tried, truth=truth, noise=noise)
+        state, _ = policy.learn(state, batch, generator(seed, "learn", n))
+    kept = state.shared
+    for _ in range(int(rng.integers(0, 3))):
+        state = policy.grow(state, int(rng.integers(state.n_actions)))
+        moment = state.observed.moment.copy()
+        moment[-1] *= 1.0 + float(rng.choice([0.0, 1e-14, 1e-9, 1e-6, 1e-3]))
+        # A copy's matrix is its model's, so that the bound from before still holds.
+        state = replace(state, observed=replace(state.observed, moment=moment), shared=kept)
+    contexts = float(rng.choice([0.1, 1.0, 50.0])) * (0.3 + rng.normal(size=(60, dim)))
+    contexts[::7] = 0.0
+    eligible = None
+    if rng.random() < 0.4:
+        eligible = rng.random((60, state.n_actions)) < 0.5
+        eligible[np.arange(60), rng.integers(state.n_actions, size=60)] = True
+    return policy, state, contexts, eligible
+
+
+def run(policy: Optimistic, readout: Readout, contexts: np.ndarray, eligible: np.ndarray | None, bound: Any) -> Winners:
+    allowed = None if eligible is None else np.ascontiguousarray(eligible.T)
+    rule = Acting(solved=readout.solved, alpha=policy.alpha, bound=bound)
+    return scoring.winners(
+        len(contexts), lambda rows: contexts[rows], lambda rows: policy.means(readout, rows), rule, allowed
+    )
+
+
+def spy(monkeypatch: pytest.MonkeyPatch) -> Callable[[], tuple[int, int]]:
+    """Count the (context, action) pairs that exact widths were computed for in screening."""
+    pairs = [0, 0]
+    honest = scoring._candidate_scores
+
+    def counting(score: Any, play: Any, *rest: Any) -> Any:
+        pairs[0] += int(play.sum())
+        pairs[1] += 1
+        return honest(score, play, *rest)
+
+    monkeypatch.setattr(scoring, "_candidate_scores", counting)
+    return lambda: (pairs[0], pairs[1])
+
+
+@pytest.mark.parametrize("loose", [0.0, 0.35, 2.0])
+@pytest.mark.parametrize("block", [1, 7, 10**6])
+def test_screening_changes_no_winner_and_no_tie(monkeypatch: pytest.MonkeyPatch, loose: float, block: int) -> None:
+    monkeypatch.setattr(scoring, "LOOSE", loose)
+    bounded = tied = 0
+    exact_pairs, all_pairs = spy(monkeypatch), 0
+    for seed in range(100):
+        policy, state, contexts, eligible = random_case(seed)
+        readout = policy.readout(state)
+        if readout.bound is None:
+            continue
+        monkeypatch.setattr(scoring, "BLOCK_BYTES", 4 * 2**20)
+        dense = run(policy, readout, contexts, eligible, None)
+        monkeypatch.setattr(scoring, "BLOCK_BYTES", block * 8 * max(state.n_actions, state.dim))
+        screened = run(policy, readout, contexts, eligible, readout.bound)
+        for name in ("winner", "columns", "tied"):
+            got, expected = getattr(screened, name), getattr(dense, name)
+            np.testing.assert_array_equal(got, expected, err_msg=f"{name} of case {seed}")
+        bounded, tied, all_pairs = bounded + 1, tied + len(dense.columns), all_pairs + 60 * state.n_actions
+    # The cases are worth something: most have a bound, ties are among them, and screening spared work.
+    assert bounded > 80 and tied > 500
+    assert exact_pairs()[1] > 0 and exact_pairs()[0] < all_pairs
+
+
+@pytest.mark.parametrize("seeds", [range(100, 150), range(150, 200)], ids=str)
+def test_decisions_have_the_probabilities_of_the_full_table(seeds: range) -> None:
+    for seed in seeds:
+        policy, state, contexts, eligible = random_case(seed)
+        decision = policy.decide(state, contexts, generator(seed, "decide"), eligible)
+        mask = np.ones((60, state.n_actions), np.bool_) if eligible is None else eligible
+        table = policy.table(state, contexts, mask).probabilities
+        chosen = table[np.arange(60), decision.actions]
+        np.testing.assert_allclose(decision.propensities, chosen, rtol=1e-9, err_msg=f"case {seed}")
+
+
+def test_an_action_that_the_bound_does_not_cover_stays_in_play() -> None:
+    policy = optimistic(imputation_rate="balanced", alpha=6.0)
+    state = policy.init(4, DIM, generator(10, "init"))
+    truth = np.linspace(1, 2, 4)[:, None] * np.ones(DIM)
+    for n in range(4):
+        state = learn(policy, state, n, rows=300, actions=[0, 1, 2], truth=truth)
+    readout = policy.readout(state)
+    assert readout.bound is not None and readout.bound.free.tolist() == [False, False, False, True]
+    contexts = np.full((50, DIM), 0.3)
+    dense = run(policy, readout, contexts, None, None)
+    assert np.all(dense.winner == 3)  # optimism about the untried action wins everywhere
+    np.testing.assert_array_equal(run(policy, readout, contexts, None, readout.bound).winner, dense.winner)
+    covered = Bound(root=readout.bound.root, free=np.zeros(4, np.bool_))
+    assert not np.array_equal(run(policy, readout, contexts, None, covered).winner, dense.winner)
+
+
+def test_most_contexts_of_a_learnt_problem_need_no_exact_width(monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = optimistic(imputation_rate=0.1, discount=0.9, alpha=0.2)
+    state = policy.init(10, DIM, generator(10, "init"))
+    truth = generator(14, "truth").normal(size=(10, DIM))
+    for n in range(10):
+        state = learn(policy, state, n, rows=400, truth=truth, noise=0.1)
+    contexts = make_batch(generator(13, "probe"), 1000, DIM, 1).contexts
+    pairs = spy(monkeypatch)
+    found = run(policy, policy.readout(state), contexts, None, policy.readout(state).bound)
+    assert pairs()[0] < 0.1 * 10 * len(found.winner)
