@@ -23,6 +23,10 @@ from spuir.saving import Model
 from spuir.shards import Shard, fingerprint
 
 
+_UNTOUCHED = np.random.default_rng(0)
+"""Stands in for a generator where none is drawn from, since making one costs as much as a tenth of an update."""
+
+
 class Coefficient(NamedTuple):
     """One row of the coefficient table."""
 
@@ -268,7 +272,7 @@ class Bandit:
                 return self
             state = self._start(model, int(batch.contexts.shape[1]))
             state, info = self.policy_.learn(state, batch, self._episode_rng(state.episode))
-            self._current = replace(model, state=state, names=self._names(model, X))
+            self._current = Model(labels=model.labels, names=self._names(model, X), state=state)
             self.last_info_ = info
         return self
 
@@ -361,7 +365,7 @@ class Bandit:
         return model.names if model.names is not None or names is None else tuple(names)
 
     def _episode_rng(self, episode: int) -> Generator:
-        return streams.generator(self._seed, "learn", episode)
+        return streams.generator(self._seed, "learn", episode) if self.policy_.draws_to_learn else _UNTOUCHED
 
     def _fingerprint(self, model: Model, state: Any) -> str:
         return fingerprint(self.policy_, state, (self._seed, model.labels.names))

@@ -1,8 +1,9 @@
 """What users pass, turned into what policies read: tables of contexts, and labels as codes."""
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -30,12 +31,12 @@ def as_table(X: Any, names: Sequence[str] | None, dim: int | None) -> Any:
     elif hasattr(X, "tocsr"):
         table = X.tocsr()
     else:
-        table = np.asarray(X)
+        table = _array_of(X)
     if table.ndim != 2:
         raise InputError(
             "X", f"shape {table.shape}", "contexts are a table (rows, columns)", "use X.reshape(1, -1) for one row"
         )
-    if isinstance(table, np.ndarray) and table.dtype.kind not in "fiub":
+    if table.dtype.kind not in "fiub":
         table = _numeric(table)
     if dim is not None and table.shape[1] != dim:
         raise InputError(
@@ -46,7 +47,18 @@ def as_table(X: Any, names: Sequence[str] | None, dim: int | None) -> Any:
     return table
 
 
+def _array_of(X: Any) -> NDArray[Any]:
+    try:
+        return np.asarray(X)
+    except ValueError:
+        rule = "every row has as many columns"
+        raise InputError("X", "rows of different lengths", rule, "fill the short rows") from None
+
+
 def _ordered(X: Any, given: list[str], names: Sequence[str] | None) -> NDArray[Any]:
+    if len(set(given)) < len(given):
+        twice = next(name for name in given if given.count(name) > 1)
+        raise InputError("X", f"column {twice!r} twice", "columns are matched by name", "rename one of them")
     if names is not None and given != list(names):
         missing = [name for name in names if name not in given]
         extra = [name for name in given if name not in names]
@@ -57,8 +69,11 @@ def _ordered(X: Any, given: list[str], names: Sequence[str] | None) -> NDArray[A
     return X.to_numpy()
 
 
-def _numeric(table: NDArray[Any]) -> NDArray[Any]:
+def _numeric(table: Any) -> NDArray[Any]:
+    """Return a table of objects, as a mixed DataFrame gives, as numbers; refuse text, dates and complex numbers."""
     try:
+        if table.dtype.kind != "O":
+            raise TypeError
         return table.astype(np.float64)
     except (TypeError, ValueError):
         raise InputError("X", f"dtype {table.dtype}", "contexts must be numbers", "encode text columns first") from None
@@ -90,6 +105,8 @@ class Labels:
                 raise ParameterError("actions", repr(name), "a label is hashable", "use text or numbers")
             if name in codes:
                 raise ParameterError("actions", repr(name) + " twice", "labels are unique", "drop the second")
+            if name != name:  # noqa: PLR0124 - true of NaN alone
+                raise ParameterError("actions", repr(name), "a label equals itself", "use text or numbers")
             codes[name] = code
         return cls(listed, tuple(active) if active is not None else (True,) * len(listed), codes, _array(listed))
 
@@ -100,21 +117,23 @@ class Labels:
             if actions < 1:
                 raise ParameterError("actions", actions, "at least one action is needed", "pass M ≥ 1 or labels")
             return cls.of(range(int(actions)))
-        if isinstance(actions, str) or not isinstance(actions, Iterable):
+        if isinstance(actions, (str, set, frozenset, Iterator)) or not isinstance(actions, Iterable):
+            # A set has no order of its own, so that codes would differ from run to run; an iterator is read once.
             raise ParameterError("actions", repr(actions), "actions are a number M or a list of labels", "pass a list")
         labels = cls.of(actions)
         if not labels.names:
             raise ParameterError("actions", "an empty list", "at least one action is needed", "pass labels")
         return labels
 
-    @property
+    @cached_property
     def plain(self) -> bool:
         """Whether the labels are the codes 0…M−1 themselves."""
         return self.array.dtype.kind == "i" and self.names == tuple(range(len(self.names)))
 
     def encode(self, actions: Any) -> Codes:
         """Return labels (n,) as codes."""
-        values = np.asarray(actions) if not isinstance(actions, list) else actions
+        # As an array, text and numbers together would all become text.
+        values = actions if isinstance(actions, (list, tuple)) else np.asarray(actions)
         if isinstance(values, np.ndarray):
             if values.ndim != 1:
                 raise InputError(

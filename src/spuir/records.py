@@ -297,6 +297,10 @@ class State:
     episode: int = 0
     derived: Derived = field(default_factory=Derived, repr=False, metadata={"saved": False})
 
+    def __post_init__(self) -> None:
+        # A slot of its own whatever was passed: ``replace`` must not take over what belongs to other sums.
+        object.__setattr__(self, "derived", Derived())
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Info:

@@ -99,10 +99,11 @@ class NaiveRidge:
             case "corrected":
                 batch_theta = solve(G + ridge, sketched)
                 return G, G @ batch_theta + S.T @ (w * (R - S @ batch_theta))
-        left = R - S @ theta
-        residual, surprise = S.T @ (w * left), float(np.sum(w * left**2))
-        share = 0.0 if surprise == 0 else np.clip(residual @ solve(G + ridge, residual) / surprise, 0, 1)
-        return G, G @ theta + share * (sketched - G @ theta) + (1 - share) * residual
+        exact, hashed = S.T @ (w * (R - S @ theta)), sketched - G @ theta
+        shift = exact @ solve(G + ridge, exact)
+        noise = np.sum((Λ - Γ @ (theta + solve(G + ridge, hashed))) ** 2)
+        share = shift / (shift + noise) if shift + noise > 0 else 0.0
+        return G, G @ theta + share * hashed + (1 - share) * exact
 
     def _imputed(self, S, w, C, theta) -> tuple[np.ndarray, np.ndarray]:
         """Φ̂_j and b̂_j of one episode: imputed rewards from the θ that acted, capped for nonlinear links."""

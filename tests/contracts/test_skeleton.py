@@ -11,7 +11,6 @@ import pytest
 
 from docs.howto.skeleton_policy import SOFTMAX, Softmax
 from spuir import make_policy, streams
-from spuir.core.statistics import Statistics
 from spuir.errors import ParameterError
 from spuir.policies import POLICIES
 from spuir.policies.base import Recipe
@@ -119,10 +118,6 @@ class Forgetful(Softmax):
 class Impatient(Softmax):
     """An empty batch counts as an episode."""
 
-    def absorb(self, state, sums):
-        after, info = super().absorb(state, sums)
-        return replace(after, observed=after.observed.decayed(0.99)), info
-
     def learn(self, state, batch, rng):
         return self.absorb(state, self.collect(state, batch, rng)) if not len(batch) else super().learn(state, batch, rng)
 
@@ -160,8 +155,8 @@ class Hasty(Softmax):
 class Partial(Softmax):
     """The first action counts more than the others, so that names matter."""
 
-    def absorb(self, state, sums):
-        after, info = super().absorb(state, sums)
+    def _absorb(self, state, sums):
+        after, info = super()._absorb(state, sums)
         moment = after.observed.moment.copy()
         moment[0] *= 1.01
         return replace(after, observed=replace(after.observed, moment=moment)), info
@@ -181,10 +176,9 @@ class Orderly(Softmax):
 class Hoarding(Softmax):
     """The state grows with every episode."""
 
-    def absorb(self, state, sums):
-        after, info = super().absorb(state, sums)
-        zero = Statistics.zero(state.n_actions, 5 + state.episode)
-        return replace(after, imputed=zero if state.episode > 5 else after.imputed), info
+    def _absorb(self, state, sums):
+        after, info = super()._absorb(replace(state, shared=None), sums)
+        return replace(after, shared=np.zeros(after.episode)), info
 
     def check_state(self, state):
         return None
@@ -215,8 +209,8 @@ MUTANTS = {
     Biased: ({}, "draws match the chances"),
     Restless: ({}, "looking changes nothing"),
     Forgetful: ({}, "shards add up"),
-    Impatient: ({}, "shards of nothing are no episode"),
-    Redrawn: (FOURIER, "chances are probabilities"),
+    Impatient: ({}, "an empty batch is no episode"),
+    Redrawn: (FOURIER, "a context is judged alone"),
     Trusting: ({}, "wrong values are refused and change nothing"),
     Hasty: ({}, "wrong values are refused and change nothing"),
     Partial: ({}, "names of actions do not matter"),

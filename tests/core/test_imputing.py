@@ -21,10 +21,10 @@ def loop_complement(stack: np.ndarray) -> np.ndarray:
     return out
 
 
-@pytest.mark.parametrize("m", [1, 2, 3, 7, 8, 9, 20, 60])
-@pytest.mark.parametrize("by_product", [True, False])
-def test_the_complement_is_the_sum_of_all_others(monkeypatch: pytest.MonkeyPatch, m: int, by_product: bool) -> None:
-    monkeypatch.setattr(imputing, "PRODUCT_UP_TO", 1000 if by_product else 0)
+@pytest.mark.parametrize("m", [1, 2, 3, 7, 8, 9, 15, 16, 17, 20, 60, 64, 65, 130])
+@pytest.mark.parametrize("group", [2, 3, 8, 1000])
+def test_the_complement_is_the_sum_of_all_others(monkeypatch: pytest.MonkeyPatch, m: int, group: int) -> None:
+    monkeypatch.setattr(imputing, "GROUP", group)
     rng = np.random.default_rng(m)
     for shape in ((), (3,), (2, 3), (4, 4)):
         # Whole numbers, so that every order of summation gives the same.
@@ -34,10 +34,9 @@ def test_the_complement_is_the_sum_of_all_others(monkeypatch: pytest.MonkeyPatch
         np.testing.assert_array_equal(stack, kept)
 
 
-def test_the_two_forms_meet_where_one_takes_over() -> None:
-    assert imputing.PRODUCT_UP_TO >= 1
+def test_one_product_and_groups_meet_where_one_takes_over() -> None:
     rng = np.random.default_rng(0)
-    for m in (imputing.PRODUCT_UP_TO, imputing.PRODUCT_UP_TO + 1):
+    for m in (imputing.GROUP, imputing.GROUP + 1, imputing.GROUP**2, imputing.GROUP**2 + 1):
         stack = rng.normal(size=(m, 5, 5))
         np.testing.assert_allclose(complement(stack), loop_complement(stack), rtol=1e-13, atol=1e-13)
 
@@ -114,9 +113,7 @@ def test_a_link_is_the_inner_product_of_coefficients_and_gradient(name: str, rew
     rng = np.random.default_rng(4)
     theta, contexts, step = rng.normal(size=3), rng.normal(size=(20, 3)), 1e-6
     for s in contexts:
-        gradient = [
-            (reward((theta + step * e) @ s) - reward((theta - step * e) @ s)) / (2 * step) for e in np.eye(3)
-        ]
+        gradient = [(reward((theta + step * e) @ s) - reward((theta - step * e) @ s)) / (2 * step) for e in np.eye(3)]
         assert LINKS[name].reward(np.array([theta @ s]), None)[0] == pytest.approx(theta @ np.array(gradient), rel=1e-6)
     z = np.linspace(-1, 1, 5)
     assert not np.shares_memory(LINKS[name].reward(z, None), z)

@@ -138,7 +138,7 @@ class TestFloor:
 
     def test_a_floor_that_leaves_nothing_is_uniform_and_a_higher_one_refused(self) -> None:
         np.testing.assert_allclose(with_floor(np.array([[1.0, 0.0, 0.0]]), ALL, 1 / 3), [[1 / 3] * 3], rtol=1e-15)
-        with pytest.raises(InputError, match="at most 0.333"):
+        with pytest.raises(InputError, match=r"at most 0\.333"):
             with_floor(np.array([[1.0, 0.0, 0.0]]), ALL, 0.34)
 
 

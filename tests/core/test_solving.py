@@ -33,7 +33,10 @@ def test_coefficients_factors_and_roots_belong_to_the_matrix(m: int, p: int) -> 
     np.testing.assert_allclose(solved.roots @ upper, np.broadcast_to(np.eye(p), (m, p, p)), atol=1e-12)
     assert not np.tril(solved.roots, -1).any()
     np.testing.assert_allclose(solved.traces, np.trace(kept, axis1=1, axis2=2), rtol=1e-12)
-    np.testing.assert_array_equal(solved.stacked_roots, np.hstack(list(solved.roots)))
+    other = rng.normal(size=(m, p))
+    again = solved.again(other)
+    np.testing.assert_allclose(kept @ again[:, :, None], other[:, :, None], rtol=1e-10, atol=1e-12)
+    assert again is not other
 
 
 def test_the_lower_triangle_is_not_read() -> None:
@@ -87,6 +90,15 @@ def test_pair_products_are_the_quadratic_form(seed: int, condition: float, p: in
     expected = np.einsum("np,mpq,nq->mn", contexts, inverse, contexts)
     np.testing.assert_allclose(solved.pairs @ products, expected, rtol=1e-9)
     np.testing.assert_allclose(squared_widths(solved, contexts), expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("p", [1, 2, 5, 8])
+@pytest.mark.parametrize("n", [0, 1, 7])
+def test_widths_of_any_number_of_columns_and_contexts(p: int, n: int) -> None:
+    rng = np.random.default_rng(p)
+    psi, contexts = matrices(rng, 3, p, 10.0), rng.normal(size=(n, p))
+    expected = np.einsum("np,mpq,nq->mn", contexts, np.linalg.inv(psi), contexts)
+    np.testing.assert_allclose(squared_widths(solve(psi, np.zeros((3, p))), contexts), expected, rtol=1e-11)
 
 
 @pytest.mark.parametrize(("condition", "tame"), [(1.0, True), (1e5, True), (1e8, False), (1e14, False)])

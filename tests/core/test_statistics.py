@@ -65,19 +65,30 @@ def test_decay_by_one_keeps_and_by_nought_clears(a: Statistics) -> None:
 
 
 @given(sums, sums, factors)
-def test_then_is_decay_and_addition(a: Statistics, b: Statistics, factor: float) -> None:
-    before = [getattr(x, name).copy() for x in (a, b) for name in NAMES]
-    same(a.then(factor, b), a.decayed(factor) + b)
-    same(a.then(1.0, b), a + b)
-    after = [getattr(x, name) for x in (a, b) for name in NAMES]
-    for one, two in zip(before, after, strict=True):
-        np.testing.assert_array_equal(one, two)
+def test_then_is_decay_and_addition_in_the_arrays_of_the_new_sums(a: Statistics, b: Statistics, factor: float) -> None:
+    kept, expected = a.copied(), a.decayed(factor) + b
+    after = a.then(factor, b)
+    same(after, expected, 1e-15)
+    same(a, kept)
+    assert after.gram is b.gram
+
+
+def test_a_copy_has_arrays_of_its_own() -> None:
+    a = make(1)
+    copy = a.copied()
+    same(copy, a)
+    assert not any(np.shares_memory(getattr(a, name), getattr(copy, name)) for name in NAMES)
 
 
 @given(st.integers(0, 10**6), st.integers(0, 20))
 def test_sums_of_parts_add_up_to_the_sums_of_the_whole(seed: int, cut: int) -> None:
     rng = np.random.default_rng(seed)
-    rows, codes, rewards, weights = rng.normal(size=(20, P)), rng.integers(M, size=20), rng.normal(size=20), rng.random(20)
+    rows, codes, rewards, weights = (
+        rng.normal(size=(20, P)),
+        rng.integers(M, size=20),
+        rng.normal(size=20),
+        rng.random(20),
+    )
     whole = summarise(rows, codes, rewards, weights, M)
     parts = [summarise(rows[s], codes[s], rewards[s], weights[s], M) for s in (slice(cut), slice(cut, 20))]
     same(parts[0] + parts[1], whole, 1e-13)

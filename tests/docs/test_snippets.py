@@ -8,6 +8,9 @@ block fenced as ``sh`` are run too, made small.
 import re
 import runpy
 import shlex
+import shutil
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,14 +18,18 @@ import pytest
 from click.testing import CliRunner
 
 from spuir import cli
+from spuir.policies import POLICIES
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 RUN = [ROOT / "README.md", DOCS / "tutorial.md", *sorted((DOCS / "howto").glob("*.md"))]
 CALL = [*RUN, *sorted((DOCS / "explanation").glob("*.md"))]
 FENCE = re.compile(
-    r"^(?P<mark><!-- output -->\n+)?(?P<fence>```+)(?P<kind>\w*)\n(?P<body>.*?)^(?P=fence)$", re.MULTILINE | re.DOTALL
+    r"^(?P<mark><!-- output -->\n+)?(?P<fence>```+)(?P<kind>[^\n`]*)\n(?P<body>.*?)^(?P=fence)$",
+    re.MULTILINE | re.DOTALL,
 )
+BESIDE = {"docs/howto/adding-a-policy.md": {"my_package/softmax.py": DOCS / "howto" / "skeleton_policy.py"}}
+"""Files that a page tells the reader to write, and where the test finds them."""
 BETWEEN = "\x1e"
 SMALL = "--episodes 2 --batch-size 60 --seeds 1 --workers 1".split()
 
@@ -94,15 +101,30 @@ def read(page: Path) -> list[Block]:
     return blocks(page.read_text(encoding="utf-8"))
 
 
+@pytest.fixture
+def apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Run in a temporary folder, from which modules can be imported, and forget these and what they registered."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(POLICIES, "_table", dict(POLICIES._table))
+    before = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", None)).startswith(str(tmp_path)):
+            del sys.modules[name]
+
+
 @pytest.mark.parametrize("page", RUN, ids=name_of)
 def test_python_blocks_run_and_print_what_the_page_says(
-    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    page: Path, apart: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = read(page)
     assert any(block.kind == "python" for block in found)
-    program = tmp_path / "page.py"
+    for name, source in BESIDE.get(name_of(page), {}).items():
+        (apart / name).parent.mkdir(parents=True)
+        shutil.copy(source, apart / name)
+    program = apart / "page.py"
     program.write_text(script(found), encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
     runpy.run_path(str(program), run_name="__main__")
     printed = capsys.readouterr().out.split(BETWEEN + "\n")[:-1]
     told = expected(found)
@@ -112,8 +134,8 @@ def test_python_blocks_run_and_print_what_the_page_says(
 
 
 @pytest.mark.parametrize("page", [page for page in CALL if commands(read(page))], ids=name_of)
-def test_commands_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+@pytest.mark.usefixtures("apart")
+def test_commands_run(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Figures have tests of their own, and cost more than these small runs.
     monkeypatch.setattr(cli, "draw", lambda *_: [])
     for arguments in commands(read(page)):

@@ -42,6 +42,11 @@ def make_batch(
     return Batch(contexts=contexts, actions=codes, rewards=rewards[np.arange(rows), codes], **extra)
 
 
+def batch_of(**columns: Any) -> Batch:
+    """Return a batch of columns of any kind that becomes one."""
+    return Batch(**columns)
+
+
 @dataclass
 class Pair:
     """The library's policy with its state, and the naive policy, after the same episodes."""

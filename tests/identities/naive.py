@@ -131,7 +131,7 @@ class NaivePolicy:
             self.Phi[j] = self.forgetting * self.Phi[j] + gram
             self.b[j] = self.forgetting * self.b[j] + moment
             self.n[j] = self.forgetting * self.n[j] + weight_of(rows, ids)
-            self.energy[j] = self.forgetting * self.energy[j] + R @ R
+            self.energy[j] = self.forgetting * self.energy[j] + float(R @ R)
             self.Phi_hat[j] = self.discount * self.Phi_hat[j] + gram_hat
             self.b_hat[j] = self.discount * self.b_hat[j] + moment_hat
             self.n_hat[j] = self.discount * self.n_hat[j] + weight_of(rows, ids_hat)
@@ -150,9 +150,9 @@ class NaivePolicy:
             return G, G @ first + S.T @ (R - S @ first)
         left = R - S @ acting
         sketched, exact = Gamma.T @ (C @ left), S.T @ left
-        share = 0.0
-        if left @ left > 0:
-            share = min(max(exact @ np.linalg.solve(H, exact) / (left @ left), 0.0), 1.0)
+        shift = exact @ np.linalg.solve(H, exact)
+        rest = C @ left - Gamma @ np.linalg.solve(H, sketched)
+        share = shift / (shift + rest @ rest) if shift + rest @ rest > 0 else 0.0
         return G, G @ acting + share * sketched + (1 - share) * exact
 
     def sketched_imputed(self, C: np.ndarray, S: np.ndarray, R: np.ndarray, acting: np.ndarray) -> tuple[Any, Any]:
@@ -176,20 +176,20 @@ class NaivePolicy:
             return min(1.0, self.balance * self.n[j] / self.n_hat[j]) if self.n_hat[j] > 0 else 0.0
         return float(self.imputation_rate)
 
-    def Psi(self, j: int) -> np.ndarray:
+    def psi(self, j: int) -> np.ndarray:
         """Return Ψ_j = λI + Φ_j + γΦ̂_j, or W_j."""
         return self.ridge * np.eye(self.dim) + self.Phi[j] + self.gamma(j) * self.Phi_hat[j]
 
     def theta(self, j: int) -> np.ndarray:
         """Return θ_j of (2), or θ̃_j of (6)."""
-        return np.linalg.solve(self.Psi(j), self.b[j] + self.gamma(j) * self.b_hat[j])
+        return np.linalg.solve(self.psi(j), self.b[j] + self.gamma(j) * self.b_hat[j])
 
     def tables(self, contexts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return means T(θ_j, s), widths ‖s‖ in the norm of Ψ_j⁻¹, and scores (n, M) of contexts (n, d)."""
         shape = (len(contexts), self.n_actions)
         means, widths = np.empty(shape), np.empty(shape)
         for j in range(self.n_actions):
-            theta, inverse = self.theta(j), np.linalg.inv(self.Psi(j))
+            theta, inverse = self.theta(j), np.linalg.inv(self.psi(j))
             for i, s in enumerate(contexts):
                 means[i, j] = LINK[self.link](float(theta @ s))
                 widths[i, j] = math.sqrt(s @ inverse @ s)

@@ -47,16 +47,14 @@ def exact_about(S: np.ndarray, R: np.ndarray, G: np.ndarray, acting: np.ndarray)
 
 
 @pytest.mark.parametrize("draw", range(20))
-def test_without_noise_it_is_the_papers_to_second_order(draw: int) -> None:
+def test_without_noise_it_is_the_papers(draw: int) -> None:
     S, R, theta, acting = problem(generator(draw, "noiseless"), np.inf)
     G, anchored = sketched_sums("anchored", S, R, acting, draw)
     G_paper, paper = sketched_sums("sketched", S, R, acting, draw)
     np.testing.assert_array_equal(G, G_paper)
     np.testing.assert_allclose(paper, G @ theta, atol=1e-9)  # no noise: the paper's is without error
-    H, delta = S.T @ S, theta - acting
-    # How much the sketch stretches δ bounds the weight of the other moment, whose error is of first order itself.
-    stretch = max(0.0, (delta @ G @ delta) / (delta @ H @ delta) - 1.0)
-    assert np.linalg.norm(anchored - paper) <= stretch * np.linalg.norm((H - G) @ delta) + 1e-6
+    np.testing.assert_allclose(anchored, paper, rtol=1e-9, atol=1e-9)
+    assert np.abs(exact_about(S, R, G, acting) - paper).max() > 1e-3
 
 
 @pytest.mark.parametrize("sketch", ["sjlt", "gaussian"])
@@ -119,7 +117,7 @@ def test_the_two_errors_have_the_stated_size_and_do_not_go_together(kind: str) -
     assert abs(together) < 6 / np.sqrt(DIM * draws)
 
 
-@pytest.mark.parametrize("ratio", [0.05, 0.3, 1.0, 3.0])
+@pytest.mark.parametrize("ratio", [0.05, 0.3, 1.0, 3.0, 20.0])
 def test_its_mean_squared_error_is_below_both_others(ratio: float) -> None:
     draws = 150
     losses = np.empty((draws, 3))

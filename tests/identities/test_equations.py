@@ -56,7 +56,7 @@ def learn_some(pair: Pair, shape: tuple[int, int, int], episodes: int = 3, **fee
 @pytest.mark.parametrize("setting", SETTINGS.values(), ids=SETTINGS)
 def test_exact_policies_follow_equations_2_to_4(setting: dict[str, Any], shape: tuple[int, int, int]) -> None:
     pair = Pair.start(shape[2], shape[1], name="puir", **setting)
-    learn_some(pair, shape)
+    learn_some(pair, shape, episodes=2 if shape[2] == 60 else 3)
     pair.compare(make_batch(generator(6, "probe"), 5, shape[1], 1).contexts)
 
 
@@ -84,7 +84,7 @@ def test_sketched_policies_follow_equations_6_to_8(
 
 
 @pytest.mark.parametrize("moments", ["sketched", "exact", "corrected", "anchored"])
-@pytest.mark.parametrize("feedback", FEEDBACK)
+@pytest.mark.parametrize("feedback", ["executed only", "both"])
 @pytest.mark.parametrize("setting", ["sbucb", "balanced", "forgetting", "schedule", "exp", "exp capped", "poly"])
 def test_every_setting_can_be_sketched(setting: str, feedback: str, moments: str) -> None:
     pair = Pair.start(3, 5, name="spuir", sketch_size=12, moments=moments, **SETTINGS[setting])
@@ -103,8 +103,8 @@ def test_a_batch_no_larger_than_the_sketch_is_taken_whole() -> None:
 
 
 @pytest.mark.parametrize("feedback", FEEDBACK)
-@pytest.mark.parametrize("piece", [1, 2, 3, 7])
-@pytest.mark.parametrize("setting", ["sbucb", "constant", "exp capped"])
+@pytest.mark.parametrize("piece", [1, 3, 7])
+@pytest.mark.parametrize("setting", ["constant", "exp capped"])
 @pytest.mark.parametrize("name", ["puir", "spuir"])
 def test_pieces_of_any_size_give_the_same_sums(
     monkeypatch: pytest.MonkeyPatch, name: str, setting: str, piece: int, feedback: str
@@ -114,16 +114,22 @@ def test_pieces_of_any_size_give_the_same_sums(
     pair = Pair.start(4, 5, name=name, **SETTINGS[setting], **sketch)
     monkeypatch.setattr(statistics, "GATHER_BYTES", piece * 8 * 5)
     monkeypatch.setattr(scoring, "BLOCK_BYTES", piece * 8 * 5)
-    assert [s.stop - s.start for s in statistics.blocks(15, 8 * 5)][0] == piece
+    assert next(statistics.blocks(15, 8 * 5)) == slice(0, piece)
     learn_some(pair, shape, episodes=2, **FEEDBACK[feedback])
     pair.compare(make_batch(generator(6, "probe"), 9, 5, 1).contexts)
+
+
+def read_only(x: np.ndarray) -> np.ndarray:
+    out = x.copy()
+    out.flags.writeable = False
+    return out
 
 
 FORMS = {
     "float32": lambda x: x.astype(np.float32),
     "Fortran order": np.asfortranarray,
     "every second row of a larger array": lambda x: np.repeat(x, 2, axis=0)[::2],
-    "read-only": lambda x: (lambda y: (y.setflags(write=False), y)[1])(x.copy()),
+    "read-only": read_only,
     "CSR array": sparse.csr_array,
     "CSR matrix": sparse.csr_matrix,
     "CSR of float32": lambda x: sparse.csr_array(x.astype(np.float32)),
@@ -131,7 +137,7 @@ FORMS = {
 
 
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
-@pytest.mark.parametrize("feedback", FEEDBACK)
+@pytest.mark.parametrize("feedback", ["executed only", "both"])
 @pytest.mark.parametrize("name", ["puir", "spuir"])
 def test_contexts_in_any_form_are_summed_as_float64(name: str, feedback: str, form: Any) -> None:
     sketch: dict[str, Any] = {"sketch_size": 12} if name == "spuir" else {}
@@ -139,7 +145,9 @@ def test_contexts_in_any_form_are_summed_as_float64(name: str, feedback: str, fo
     for n in range(2):
         batch = make_batch(generator(5, "episode", n), 30, 5, 4, **FEEDBACK[feedback])
         # Values that float32 holds exactly, so that the conversion itself loses nothing.
-        batch = replace(batch, contexts=np.where(batch.contexts > 0.2, batch.contexts, 0).astype(np.float32).astype(float))
+        batch = replace(
+            batch, contexts=np.where(batch.contexts > 0.2, batch.contexts, 0).astype(np.float32).astype(float)
+        )
         pair.learn(batch, given=replace(batch, contexts=form(batch.contexts)))
     pair.compare(make_batch(generator(6, "probe"), 4, 5, 1).contexts)
 

@@ -72,7 +72,9 @@ SITUATIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 HASHED: dict[str, Any] = {"sketch": "sjlt", "sketch_size": 12}
 
 
-@pytest.mark.parametrize("sketch", [{}, HASHED, HASHED | {"sketch_blocks": 4}, HASHED | {"sketch": "gaussian"}], ids=str)
+@pytest.mark.parametrize(
+    "sketch", [{}, HASHED, HASHED | {"sketch_blocks": 4}, HASHED | {"sketch": "gaussian"}], ids=str
+)
 @pytest.mark.parametrize("situation", SITUATIONS.values(), ids=SITUATIONS)
 def test_the_shared_matrix_lies_below_every_action(
     situation: tuple[dict[str, Any], dict[str, Any]], sketch: dict[str, Any]

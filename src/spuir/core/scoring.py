@@ -4,12 +4,14 @@ Inside this module tables are (M, n), one row an action and contexts as columns:
 then whole-row operations. What leaves it for users is (n, M).
 """
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
+from spuir.core.scratch import CACHE_BYTES, workspace
 from spuir.core.solving import Solved, factor_root
 from spuir.core.statistics import blocks
 from spuir.errors import InputError
@@ -25,11 +27,13 @@ NEAR = 1e-7
 """Scores from pair products that differ by less than this share of the width are settled by the factors."""
 BLOCK_BYTES = 4 * 2**20
 """Working memory of one block of contexts."""
-PAIRS_FROM = 14
-"""From this many actions on, quadratic forms over pair products beat products with the factors."""
+TINY = 1e-18
+"""More than what squares lose by underflow in single precision."""
+PAIRS_FROM, PAIRS_TO = 24, 64
+"""With at least so many actions and at most so many columns, pair products beat the factors (measured)."""
 LOOSE = 0.35
 """Share of (row, action) pairs left by the bound above which the dense path is faster (measured)."""
-LOOP_COST = 150
+LOOP_COST = 250
 """What visiting one action apart costs, in widths computed all together (measured)."""
 
 
@@ -122,8 +126,9 @@ def squared_widths(solved: Solved, contexts: Floats) -> Floats:
     """Return sᵀΨ_j⁻¹s = ‖sᵀU_j⁻¹‖² for all actions and contexts (n, p), as (M, n), by one product per block."""
     m, p = solved.theta.shape
     out = np.empty((m, len(contexts)))
-    for rows in row_blocks(len(contexts), m * p):
-        projected = (contexts[rows] @ solved.stacked_roots).reshape(-1, m, p)
+    for rows in blocks(len(contexts), 8 * m * p, CACHE_BYTES):
+        flat = workspace("projected", (rows.stop - rows.start, m * p))
+        projected = np.matmul(contexts[rows], solved.stacked_roots, out=flat).reshape(-1, m, p)
         out[:, rows] = np.einsum("nmp,nmp->nm", projected, projected).T
     return out
 
@@ -134,12 +139,9 @@ def _by_pairs(solved: Solved, contexts: Floats) -> Floats:
     out = np.empty((m, len(contexts)))
     pairs = p * (p + 1) // 2
     columns = np.ascontiguousarray(contexts.T)
-    scratch = np.empty(0)
     for rows in row_blocks(len(contexts), pairs):
         s = columns[:, rows]
-        if not len(scratch):
-            scratch = np.empty(pairs * s.shape[1])
-        products = scratch[: pairs * s.shape[1]].reshape(pairs, -1)
+        products = workspace("products", (pairs, s.shape[1]))
         at = 0
         for i in range(p):
             np.multiply(s[i], s[i:], out=products[at : at + p - i])
@@ -166,7 +168,9 @@ class Winners:
         """Find the winners of (M, n) scores, −inf where ineligible."""
         tied = tied_actions(scores)
         columns = np.flatnonzero(tied.sum(axis=0, dtype=np.intp) > 1)
-        return cls(winner=tied.argmax(axis=0), columns=columns, tied=tied[:, columns])
+        winner, tied = scores.argmax(axis=0), tied[:, columns]
+        winner[columns] = tied.argmax(axis=0)
+        return cls(winner=winner, columns=columns, tied=tied)
 
     def draw(self, uniforms: Floats, eligible: Mask | None, floor: float) -> tuple[Codes, Floats]:
         """Split ties uniformly and mix in the floor; return actions and exact propensities, each (n,).
@@ -174,6 +178,8 @@ class Winners:
         One uniform decides a row: below m·floor it picks an eligible action, above it the rule's.
         """
         actions, rule = self.winner.copy(), np.ones(len(self.winner))
+        if not floor and not len(self.columns):
+            return actions, rule
         m = len(self.tied)
         options = np.full(len(rule), m) if eligible is None else eligible.sum(axis=0)
         lost = floor * options
@@ -263,7 +269,7 @@ def _dense(score: Floats, solved: Solved, alpha: float, contexts: Floats) -> Win
     """Add every action's α·width to the means (M, n) and take the winners."""
     if not alpha:
         return Winners.of(score)
-    by_pairs = len(score) >= PAIRS_FROM and solved.well_conditioned
+    by_pairs = len(score) >= PAIRS_FROM and contexts.shape[1] <= PAIRS_TO and solved.well_conditioned
     widths = _by_pairs(solved, contexts) if by_pairs else squared_widths(solved, contexts)
     np.sqrt(widths, out=widths)
     widths *= alpha
@@ -293,6 +299,22 @@ class Bound:
 
     root: Floats
     free: Mask
+    single: NDArray[np.float32] | None = None
+
+    def reach(self, contexts: Floats) -> Floats:
+        """Return at least ‖s‖ in the inverse of P (n,), in single precision where its error is bounded."""
+        if self.single is not None:
+            with np.errstate(over="ignore", invalid="ignore"):
+                rows = workspace("single", contexts.shape, np.float32)
+                np.copyto(rows, contexts, casting="same_kind")
+                short = np.matmul(rows, self.single, out=workspace("short", contexts.shape, np.float32))
+                reach = np.sqrt(np.einsum("np,np->n", short, short), dtype=np.float64)
+            # What underflows single precision is below TINY; what overflows it is done in double.
+            reach += TINY
+            if math.isfinite(reach.sum()):
+                return reach
+        projected = contexts @ self.root
+        return np.sqrt(np.einsum("np,np->n", projected, projected))
 
     @classmethod
     def of(cls, P: Floats, solved: Solved, free: Mask) -> "Bound | None":
@@ -301,8 +323,15 @@ class Bound:
         A computed Ψ_j is off by at most ε = ROUNDING·trace Ψ_j, and P − εI ⪰ (1 − ε·trace P⁻¹)·P.
         """
         root = factor_root(P)
-        slack = ROUNDING * float(solved.traces.max()) * float(np.vdot(root, root))
-        return None if slack > TRUSTED else cls(root=(1.0 + slack) * root, free=free)
+        inverse_trace = float(np.vdot(root, root))
+        slack = ROUNDING * float(solved.traces.max()) * inverse_trace
+        if slack > TRUSTED:
+            return None
+        # In single precision sᵀU⁻¹ is off by at most (p+2)·2⁻²⁴·‖s‖·‖U⁻¹‖, and ‖s‖ ≤ ‖U‖·‖sᵀU⁻¹‖.
+        error = (len(P) + 4) * 2.0**-23 * math.sqrt(float(np.trace(P)) * inverse_trace)
+        root = (1.0 + slack) * root
+        single = ((1.0 + 2.0 * error) * root).astype(np.float32) if error < TRUSTED else None
+        return cls(root=root, free=free, single=single)
 
 
 def _screened(score: Floats, solved: Solved, alpha: float, contexts: Floats, bound: Bound) -> tuple[Winners, float]:
@@ -311,10 +340,7 @@ def _screened(score: Floats, solved: Solved, alpha: float, contexts: Floats, bou
     An action whose mean + α‖s‖_{P⁻¹} lies below the best mean cannot win, since widths are ≥ 0 and each
     is at most ‖s‖_{P⁻¹}.
     """
-    projected = contexts @ bound.root
-    reach = np.einsum("np,np->n", projected, projected)
-    np.sqrt(reach, out=reach)
-    reach *= alpha
+    reach = alpha * bound.reach(contexts)
     best = score.max(axis=0)
     threshold = best - reach
     threshold -= MARGIN * (np.abs(best) + reach)

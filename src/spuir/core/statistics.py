@@ -12,6 +12,7 @@ from typing import Any, Self
 import numpy as np
 from scipy.linalg.blas import daxpy
 
+from spuir.core.scratch import workspace
 from spuir.errors import InputError
 from spuir.records import Codes, Floats
 
@@ -53,9 +54,11 @@ class Statistics:
 
     def then(self, factor: float, new: "Statistics") -> "Statistics":
         """Return ``factor`` × these sums + ``new``, one episode later, in the arrays of ``new``, which it uses up."""
-        for name in ("gram", "moment", "weight", "energy"):
-            # In place: fresh arrays of this size cost more than the sums themselves.
-            add_scaled(getattr(new, name), factor, getattr(self, name))
+        # In place: fresh arrays of this size cost more than the sums themselves.
+        add_scaled(new.gram, factor, self.gram)
+        add_scaled(new.moment, factor, self.moment)
+        add_scaled(new.weight, factor, self.weight)
+        add_scaled(new.energy, factor, self.energy)
         return new
 
     def copied(self) -> "Statistics":
@@ -104,7 +107,11 @@ def dense_rows(contexts: Any, rows: Any) -> Floats:
         return np.ascontiguousarray(contexts[rows].toarray(), dtype=np.float64)
     if isinstance(rows, slice):
         return np.ascontiguousarray(contexts[rows], dtype=np.float64)
-    return contexts.take(rows, axis=0).astype(np.float64, copy=False)
+    if contexts.dtype != np.float64:
+        return contexts.take(rows, axis=0).astype(np.float64)
+    # Clipping is what allows the rows to be written straight into the workspace; the numbers are all in range.
+    out = workspace("gathered", (len(rows), contexts.shape[1]))
+    return contexts.take(rows, axis=0, out=out, mode="clip")
 
 
 def blocks(n: int, row_bytes: int, budget: int | None = None) -> Iterator[slice]:

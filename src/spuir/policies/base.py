@@ -72,6 +72,11 @@ class Policy(ABC):
     def grow(self, state: Any, like: int | None) -> State:
         """Return the state with one action more, cold or with a copy of action ``like``'s sums."""
 
+    @property
+    def draws_to_learn(self) -> bool:
+        """Whether learning draws random numbers; if not, the generator it is given is never touched."""
+        return True
+
     def basis(self, state: Any) -> Any:
         """Return the record that collected sums depend on: the acting state, or None where histories fold."""
         return None if "foldable" in self.traits else state

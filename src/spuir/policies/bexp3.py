@@ -19,7 +19,7 @@ from spuir.errors import NumericalError, ParameterError
 from spuir.parameters import COUNT, NON_NEGATIVE, POSITIVE, UNIT, Rule, one_of, optional, parameter
 from spuir.policies.base import Policy, Recipe
 from spuir.policies.uniform import executed_weight
-from spuir.records import Batch, Derived, Floats, Info, Mask, State, Table
+from spuir.records import Batch, Floats, Info, Mask, State, Table
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -161,7 +161,6 @@ class Exponential(Policy, ABC):
             totals=totals,
             counts=state.counts + sums.counts,
             history=None if state.history is None else fit,
-            derived=Derived(),
         )
         return after, Info(rows=sums.rows, counts=sums.counts, code=int(solved.code.max(initial=0)))
 
@@ -173,7 +172,6 @@ class Exponential(Policy, ABC):
             totals=grow(state.totals, like),
             counts=grow(state.counts, None),
             history=None if state.history is None else state.history.grown(like),
-            derived=Derived(),
         )
 
 

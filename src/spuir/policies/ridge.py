@@ -130,6 +130,11 @@ class Ridge(Policy, ABC):
                 traits.add("foldable")
         return frozenset(traits)
 
+    @property
+    def draws_to_learn(self) -> bool:
+        """Whether a sketch is drawn."""
+        return self.sketch != "identity"
+
     @cached_property
     def feature_map(self) -> FeatureMap:
         """The map from contexts to feature rows."""
@@ -158,7 +163,6 @@ class Ridge(Policy, ABC):
             observed=state.observed.grown(like),
             imputed=imputed,
             shared=shared,
-            derived=type(state.derived)(),
         )
 
     def basis(self, state: RidgeState) -> Any:
@@ -226,7 +230,7 @@ class Ridge(Policy, ABC):
             return state
         contexts = dense_rows(batch.contexts, slice(None))
         fixed = self.feature_map.fix(state.features, contexts, batch.actions, batch.rewards, batch.weights)
-        return replace(state, features=fixed, derived=type(state.derived)())
+        return replace(state, features=fixed)
 
     def weighted(self, state: RidgeState, batch: Batch, rng: Generator) -> Batch:
         """Return the batch with the weights that observed rows carry in learning; a hook for balancing."""
@@ -374,7 +378,8 @@ class Ridge(Policy, ABC):
         parts = sums.hashed()
         gram = np.matmul(parts.contexts.transpose(0, 2, 1), parts.contexts)  # Γ_jᵀΓ_j of (7)
         moment = self._sketched_moment(parts, sums.how.reference, gram)
-        seen = Statistics(gram=gram, moment=moment, weight=parts.weight, energy=parts.energy)
+        # Copied, for the state adds to these arrays, and a shard may be absorbed by several bandits.
+        seen = Statistics(gram=gram, moment=moment, weight=parts.weight.copy(), energy=parts.energy.copy())
         if not self.imputing:
             return seen, None, None
         others, weight = parts.imputed()
@@ -384,7 +389,8 @@ class Ridge(Policy, ABC):
             imputed_moment += parts.gap
         if parts.gap_sketch is not None:
             imputed_moment += np.matmul(parts.gap_sketch[:, None, :], others)[:, 0]
-        hidden = Statistics(gram=imputed_gram, moment=imputed_moment, weight=weight, energy=np.zeros_like(weight))
+        counts = weight.copy()
+        hidden = Statistics(gram=imputed_gram, moment=imputed_moment, weight=counts, energy=np.zeros_like(counts))
         everything = parts.contexts[0] + others[0]
         # AᵀA + BᵀB ⪰ ½(A+B)ᵀ(A+B): half the sketch of all rows bounds every action from below.
         return seen, hidden, 0.5 * (everything.T @ everything)

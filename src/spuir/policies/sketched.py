@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spuir.core.imputing import LINKS, complement, gaps, keep_hidden, link_gap
+from spuir.core.scratch import CACHE_BYTES, workspace
 from spuir.core.statistics import blocks, count_codes, dense_rows, per_action, refuse_non_finite
 from spuir.errors import ShardError
 from spuir.policies.sums import ExactSums, exact_sums, hidden_mask, observed_entries
@@ -186,21 +187,20 @@ def residual_moments(
     """Return S_jᵀ(R_j − S_j ref_j) (M, p), exactly, in O(k·p) for k entries."""
     m, width = reference.shape
     total = np.zeros((m, width))
-    for piece in blocks(len(codes), 8 * (width + 2 * m)):
+    # Small pieces: each is read twice and should still be in the cache the second time.
+    for piece in blocks(len(codes), 8 * (width + m), CACHE_BYTES):
         table = dense_rows(batch.contexts, piece if rows is None else rows[piece])
         own, line = codes[piece], np.arange(len(table))
         # With few actions a product over all of them is cheaper than gathering each row's own.
-        few = m <= width
-        predicted = (table @ reference.T)[line, own] if few else np.einsum("np,np->n", table, reference[own])
-        left = rewards[piece] - predicted
-        if weights is not None:
-            left = left * weights[piece]
-        if few:
-            spread = np.zeros((len(table), m))
-            spread[line, own] = left
+        if m <= width:
+            spread = np.matmul(table, reference.T, out=workspace("spread", (len(table), m)))
+            left = rewards[piece] - spread[line, own]
+            spread[:] = 0.0
+            spread[line, own] = left if weights is None else left * weights[piece]
             total += spread.T @ table
         else:
-            np.add.at(total, own, table * left[:, None])
+            left = rewards[piece] - np.einsum("np,np->n", table, reference[own])
+            np.add.at(total, own, table * (left if weights is None else left * weights[piece])[:, None])
     return total
 
 

@@ -39,6 +39,11 @@ class Thompson(Ridge):
         """Return the learning half's capabilities and sampling; balancing reads the acting state."""
         return (super().traits | {"sampling"}) - ({"foldable"} if self.propensity_floor else frozenset[str]())
 
+    @property
+    def draws_to_learn(self) -> bool:
+        """Whether a sketch or Monte-Carlo propensities are drawn."""
+        return super().draws_to_learn or self.propensity_draws is not None
+
     def table(self, state: RidgeState, contexts: Floats, eligible: Mask) -> Table:
         """Return means, widths, the means as scores, and win probabilities (n, M)."""
         means, widths = self.estimates(state, contexts)

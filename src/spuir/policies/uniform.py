@@ -10,7 +10,7 @@ from spuir.core import scoring
 from spuir.core.statistics import count_codes, grow, refuse_non_finite
 from spuir.policies.base import Policy, Recipe
 from spuir.policies.ridge import wrong_width
-from spuir.records import Batch, Derived, Floats, Info, Mask, State, Table
+from spuir.records import Batch, Floats, Info, Mask, State, Table
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -77,13 +77,13 @@ class Uniform(Policy):
     def absorb(self, state: UniformState, sums: UniformSums) -> tuple[UniformState, Info]:
         """Add an episode's counts."""
         counts = state.counts + sums.counts
-        after = replace(state, episode=state.episode + 1, counts=counts, derived=Derived())
+        after = replace(state, episode=state.episode + 1, counts=counts)
         return after, Info(rows=sums.rows, counts=sums.counts)
 
     def grow(self, state: UniformState, like: int | None) -> UniformState:
         """Return the state with one action more, which has not been executed yet whatever it is like."""
         counts = grow(state.counts, None)
-        return replace(state, n_actions=state.n_actions + 1, counts=counts, derived=Derived())
+        return replace(state, n_actions=state.n_actions + 1, counts=counts)
 
 
 UNIFORM = Recipe(target=Uniform, defaults={}, paper={}, summary="uniform among the eligible actions")

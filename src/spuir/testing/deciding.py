@@ -20,6 +20,7 @@ from spuir.testing.trial import (
     require_chances,
     require_close,
     require_same,
+    table,
 )
 
 DRAWS = 100_000
@@ -102,6 +103,16 @@ def _check_chances(bandit: Bandit, X: Floats, mask: Floats | None, what: str) ->
     require_same(np.asarray(decided.ids), np.arange(n), f"{what}: ids")
 
 
+def a_context_is_judged_alone(policy: Policy) -> None:
+    """What is said of a context does not depend on the others of the call, nor on how often it is asked."""
+    bandit, X = learnt(policy), contexts(300)
+    whole = table(bandit, X)
+    for rows in (slice(0, 1), slice(40, 47), slice(299, None, -3)):
+        part = table(bandit, X[rows])
+        for name in ("probabilities", "scores"):
+            require_close(part[name], whole[name][rows], f"{name} of {rows}")
+
+
 def draws_match_the_chances(policy: Policy) -> None:
     """100,000 draws on four contexts, cold and learnt: a chi-square test with an error rate of 1e-7 each."""
     some = contexts(4)
@@ -141,5 +152,6 @@ LAWS = (
     law(a_cold_bandit_is_uniform),
     law(looking_changes_nothing),
     law(chances_are_probabilities),
+    law(a_context_is_judged_alone),
     law(draws_match_the_chances),
 )

@@ -6,11 +6,11 @@ from dataclasses import replace
 import numpy as np
 from scipy.sparse import csr_array
 
-from spuir import streams
+from spuir import packing, streams
 from spuir.bandit import Bandit
 from spuir.policies import Policy
 from spuir.policies.ridge import Ridge
-from spuir.records import Floats
+from spuir.records import Batch, Floats
 from spuir.testing.trial import (
     DIM,
     N_ACTIONS,
@@ -130,6 +130,11 @@ def an_empty_batch_is_no_episode(policy: Policy) -> None:
         bandit.partial_fit(**nothing.columns())
         require(before is None or frozen(bandit) == before, "an empty batch changed the state")
         require(bandit.n_episodes_ == (0 if before is None else 3), "an empty batch counted")
+        state = bandit.state_ if before is not None else policy.init(N_ACTIONS, DIM, streams.generator(0, "init"))
+        batch = Batch(contexts=nothing.X, actions=nothing.actions, rewards=nothing.rewards)
+        after, info = policy.learn(state, batch, streams.generator(0, "learn"))
+        same = packing.pack(after)[0] == packing.pack(state)[0] and after.episode == state.episode
+        require(same and info.rows == 0, "an empty batch is an episode to the policy itself")
     require(len(learnt(policy).decide(np.empty((0, DIM))).actions) == 0, "no contexts, no actions")
 
 

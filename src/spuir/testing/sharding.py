@@ -1,7 +1,9 @@
 """Laws of shards: an episode summed in parts is the episode, and parts that do not belong together are refused."""
 
+import copy
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -29,10 +31,7 @@ from spuir.testing.trial import (
 def collected(bandit: Bandit, rows: Rows, cuts: list[int]) -> Shard:
     """Return the sum of the shards between the cuts, each collected from the bandit as it is."""
     edges = [0, *cuts, len(rows)]
-    shards = [
-        bandit.collect(**rows.take(slice(start, stop)).columns())
-        for start, stop in zip(edges[:-1], edges[1:], strict=True)
-    ]
+    shards = [bandit.collect(**rows.take(slice(*piece)).columns()) for piece in pairwise(edges)]
     return sum(shards[1:], start=shards[0])
 
 
@@ -47,8 +46,11 @@ def shards_add_up(policy: Policy) -> None:
             before = frozen(bandit)
             shard = collected(bandit, rows, [int(cut * len(rows)) for cut in cuts])
             require(frozen(bandit) == before, "collecting changed the state")
+            twin = copy.deepcopy(bandit)
             bandit.absorb(shard)
             require_alike(bandit, whole, f"{len(rows)} rows in {len(cuts) + 1} shards")
+            twin.absorb(shard)
+            require(frozen(twin) == frozen(bandit), "a shard was changed by absorbing it")
 
 
 def mixed_shards_add_up(policy: Policy) -> None:

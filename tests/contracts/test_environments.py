@@ -1,0 +1,137 @@
+"""What every registered environment promises: every policy meets the same contexts and the same noise."""
+
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+
+from spuir import list_environments, make_environment
+from spuir.errors import InputError, ParameterError
+from spuir.records import Rounds
+from spuir.streams import generator, get_state
+
+CASES = {
+    "synthetic": ("synthetic", {}),
+    "synthetic, censored": ("synthetic", {"censored": True}),
+    "heterogeneous": ("heterogeneous", {}),
+    "linear": ("linear", {"noise": 2.0}),
+    "nonlinear exp": ("nonlinear", {"truth": "exp"}),
+    "nonlinear poly": ("nonlinear", {"truth": "poly"}),
+    "nonlinear rbf": ("nonlinear", {"truth": "rbf", "noise": 0.1}),
+}
+SUSPECTS = (None, -1, 0, 1.5, np.nan, np.inf, "nonsense", True, [1], object())
+SHAPE = {"n_actions": 4, "dim": 6, "seed": 3}
+
+
+@pytest.fixture(params=CASES.values(), ids=CASES)
+def world(request):
+    name, parameters = request.param
+    return make_environment(name, **SHAPE, **parameters)
+
+
+def draw(world, n=80, seed=1):
+    return world.draw(n, generator(seed, "contexts"))
+
+
+def play(world, rounds, actions, seed=2):
+    rng = generator(seed, "noise")
+    return world.feedback(rounds, np.asarray(actions), rng), get_state(rng)
+
+
+def test_the_set_tested_is_the_set_registered():
+    assert {name for name, _ in CASES.values()} == set(list_environments())
+
+
+def test_the_same_seed_is_the_same_world(world):
+    twin = replace(world)
+    assert twin == world and replace(world, seed=4) != world
+    rounds, again = draw(world), draw(twin)
+    np.testing.assert_array_equal(again.contexts, rounds.contexts)
+    np.testing.assert_array_equal(twin.expected_rewards(again), world.expected_rewards(rounds))
+    first, second = play(world, rounds, np.arange(80) % 4)[0], play(twin, again, np.arange(80) % 4)[0]
+    for name, values in vars(first).items():
+        np.testing.assert_array_equal(getattr(second, name), values)
+    assert not np.array_equal(draw(world, seed=5).contexts, rounds.contexts)
+    assert not np.array_equal(play(world, rounds, np.arange(80) % 4, seed=6)[0].rewards, first.rewards)
+    assert not np.array_equal(replace(world, seed=4).expected_rewards(rounds), world.expected_rewards(rounds))
+
+
+def test_noise_does_not_depend_on_the_actions_asked(world):
+    """Whatever is executed, the stream moves alike and an action's noise is the same."""
+    rounds = draw(world)
+    results = [play(world, rounds, actions) for actions in (np.zeros(80, int), np.full(80, 3), np.arange(80) % 4)]
+    assert results[0][1] == results[1][1] == results[2][1]
+    # Where there are clicks, their share in the reward depends on the executed rows: less than 0.01.
+    tolerance = 0.01 if world.has_clicks else 0.0
+    for outcome, _ in results[1:]:
+        np.testing.assert_allclose(outcome.all_rewards, results[0][0].all_rewards, rtol=0, atol=tolerance)
+    outcome, executed = results[2][0], (np.arange(80), np.arange(80) % 4)
+    np.testing.assert_array_equal(outcome.rewards, outcome.all_rewards[executed])
+    single = [play(world, rounds, np.full(80, j))[0] for j in range(4)]
+    for name in ("click", "conversion", "elapsed"):
+        if world.has_clicks:
+            columns = np.stack([getattr(one, name) for one in single], axis=1)
+            np.testing.assert_array_equal(getattr(outcome, name), columns[executed])
+
+
+def test_expected_rewards_are_the_mean(world):
+    """40 contexts, 4,000 draws of noise each: 160 means within 5.5 standard errors, a false alarm in 1e-5 of cases.
+
+    The share of clicks, which depends on what was executed, shifts a mean by up to 0.005; a censored world counts
+    fewer conversions than are expected in the long run.
+    """
+    some = draw(world, 40)
+    rounds = Rounds(contexts=np.repeat(some.contexts, 4000, axis=0), payload=some.payload)
+    executed = world.expected_rewards(rounds).argmax(axis=1)
+    rewards = play(world, rounds, executed)[0].all_rewards.reshape(40, 4000, 4)
+    gap = rewards.mean(axis=1) - world.expected_rewards(some)
+    slack = 0.005 if world.has_clicks else 0.0
+    limit = 5.5 * rewards.std(axis=1) / np.sqrt(4000) + slack
+    if getattr(world, "censored", False):
+        assert (gap <= limit).all()
+        return
+    assert (np.abs(gap) <= limit).all()
+
+
+def test_nothing_is_written(world):
+    rounds, actions = draw(world), np.arange(80) % 4
+    copies = rounds.contexts.copy(), actions.copy()
+    rounds.contexts.flags.writeable = False
+    actions.flags.writeable = False
+    outcome, _ = play(world, rounds, actions)
+    expected = world.expected_rewards(rounds)
+    expected[:] = np.nan
+    outcome.all_rewards[:] = np.nan
+    np.testing.assert_array_equal(rounds.contexts, copies[0])
+    np.testing.assert_array_equal(actions, copies[1])
+    assert np.isfinite(world.expected_rewards(rounds)).all()
+    assert np.isfinite(play(world, rounds, actions)[0].all_rewards).all()
+
+
+def test_a_row_is_rewarded_alone(world):
+    rounds = draw(world)
+    whole = world.expected_rewards(rounds)
+    part = world.expected_rewards(Rounds(contexts=rounds.contexts[10:20], payload=rounds.payload))
+    np.testing.assert_allclose(part, whole[10:20], rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("actions", [np.zeros(3, int), np.zeros(80), np.full(80, 4), np.full(80, -1)])
+def test_wrong_actions_are_refused_before_anything_is_drawn(world, actions):
+    rng = generator(2, "noise")
+    with pytest.raises(InputError) as caught:
+        world.feedback(draw(world), actions, rng)
+    assert caught.value.rule and caught.value.remedy
+    assert get_state(rng) == get_state(generator(2, "noise"))
+
+
+def test_every_parameter_has_a_rule(world):
+    for item in fields(world):
+        if not item.init:
+            continue
+        rule = item.metadata["rule"]
+        wrong = [value for value in SUSPECTS if not rule.test(value)]
+        assert wrong and item.metadata["doc"]
+        for value in wrong:
+            with pytest.raises(ParameterError) as caught:
+                replace(world, **{item.name: value})
+            assert all(part in str(caught.value) for part in (item.name, repr(value), rule.clause))
