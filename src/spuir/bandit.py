@@ -27,6 +27,10 @@ _UNTOUCHED = np.random.default_rng(0)
 """Stands in for a generator where none is drawn from, since making one costs as much as a tenth of an update."""
 
 
+FURTHER = ("revealed", "revealed_rewards", "click", "conversion", "elapsed", "row_ids")
+"""Columns that :meth:`Bandit.partial_fit` and :meth:`Bandit.collect` take beside those in their signatures."""
+
+
 class Coefficient(NamedTuple):
     """One row of the coefficient table."""
 
@@ -67,7 +71,7 @@ class Bandit:
     @property
     def policy_(self) -> Policy:
         """The policy as an object."""
-        if isinstance(self.policy, Policy):
+        if not isinstance(self.policy, str):
             return self.policy
         made = self.__dict__.get("_made")
         if made is None or made[0] != self.policy:
@@ -87,6 +91,7 @@ class Bandit:
         self._seed = streams.as_seed(self.random_state)
         self._draws = streams.generator(self._seed, "decide")
         self._current = Model(labels=labels)
+        self._checked: Policy | None = None
         self.last_info_: Info | None = None
 
     def _resume(self, model: Model, draws: Generator | None) -> None:
@@ -100,7 +105,10 @@ class Bandit:
         policy = self.policy_
         if model.state is None:
             return policy.init(len(model.labels.names), dim, streams.generator(self._seed, "init"))
-        policy.check_state(model.state)
+        if self._checked is not policy:
+            # The parameters may have changed since the state was made.
+            policy.check_state(model.state)
+            self._checked = policy
         return model.state
 
     @property
@@ -349,14 +357,11 @@ class Bandit:
             active = np.broadcast_to(np.array(model.labels.active), (n, m))
             eligible = active.copy() if eligible is None else eligible & active
             eligible[np.arange(n), codes] = True
-        extra = {"revealed", "revealed_rewards", "click", "conversion", "elapsed", "row_ids"}
-        unknown = set(columns) - extra
-        if unknown:
-            raise ParameterError("argument", repr(min(unknown)), f"the further columns are {sorted(extra)}", "drop it")
-        for name in ("revealed", "revealed_rewards"):
-            table = columns.get(name)
-            if table is not None and np.shape(table) != (n, m):
-                raise InputError(name, f"shape {np.shape(table)}", f"it must be ({n}, {m})", "one column per action")
+        for name, column in columns.items():
+            if name not in FURTHER:
+                raise ParameterError("argument", repr(name), f"the further columns are {', '.join(FURTHER)}", "drop it")
+            if name.startswith("revealed") and column is not None and np.shape(column) != (n, m):
+                raise InputError(name, f"shape {np.shape(column)}", f"it must be ({n}, {m})", "one column per action")
         given: dict[str, Any] = {"propensities": propensities, "weights": sample_weight, "eligible": eligible}
         return Batch(contexts=contexts, actions=codes, rewards=np.asarray(rewards), **given, **columns)
 

@@ -15,6 +15,8 @@ from spuir.records import Codes
 
 def column_names(X: Any) -> list[str] | None:
     """Return the column names of a DataFrame, None for anything else."""
+    if isinstance(X, np.ndarray):
+        return None
     columns = getattr(X, "columns", None)
     return None if columns is None or not hasattr(X, "to_numpy") else [str(name) for name in columns]
 
@@ -28,7 +30,7 @@ def as_table(X: Any, names: Sequence[str] | None, dim: int | None) -> Any:
     given = column_names(X)
     if given is not None:
         table = _ordered(X, given, names)
-    elif hasattr(X, "tocsr"):
+    elif not isinstance(X, np.ndarray) and hasattr(X, "tocsr"):
         table = X.tocsr()
     else:
         table = _array_of(X)
@@ -140,10 +142,12 @@ class Labels:
                     "actions", f"shape {values.shape}", "actions are one label per row", "pass a flat list"
                 )
             if self.plain and values.dtype.kind in "iu":
-                bad = (values < 0) | (values >= len(self.names))
-                if bad.any():
-                    self._unknown(values[np.argmax(bad)].item(), int(np.argmax(bad)))
-                return values.astype(np.intp, copy=False)
+                codes = values.astype(np.intp, copy=False)
+                # Read as unsigned, a negative code is a huge one: one look at the largest tells.
+                if codes.size and codes.view(np.uintp).max() >= len(self.names):
+                    row = int(np.argmax((values < 0) | (values >= len(self.names))))
+                    self._unknown(values[row].item(), row)
+                return codes
             values = values.tolist()
         out = np.empty(len(values), np.intp)
         for row, label in enumerate(values):

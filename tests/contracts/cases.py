@@ -34,6 +34,7 @@ EXTRA: dict[str, list[dict[str, Any]]] = {
         {"imputation_rate": 0.0},
         {"forgetting": 0.6, "discount": 0.9, "floor": 0.1},
         {"intercept": True, "alpha": 2.0},
+        {"screen": False, "ridge": 0.1},
     ],
     "spuir": [
         {**SMALL, "sketch_blocks": 3},

@@ -63,7 +63,8 @@ class NaiveRidge:
         for j, theta in enumerate(acting):
             own = [b for b in range(n) if batch.actions[b] == j or revealed[b, j]]
             rest = [b for b in range(n) if b not in set(own)]
-            rewards = np.array([batch.rewards[b] if batch.actions[b] == j else batch.revealed_rewards[b, j] for b in own])
+            seen = [batch.rewards[b] if batch.actions[b] == j else batch.revealed_rewards[b, j] for b in own]  # type: ignore
+            rewards = np.array(seen)
             gram, moment = self._observed(rows[own], rewards, weights[own], self._hash(batch, own, key), theta)
             self.gram[j] = policy.forgetting * self.gram[j] + gram
             self.moment[j] = policy.forgetting * self.moment[j] + moment
@@ -87,8 +88,8 @@ class NaiveRidge:
         root = np.sqrt(w)
         if C is None:
             return S.T @ np.diag(w) @ S, S.T @ np.diag(w) @ R
-        Γ, Λ = C @ (root[:, None] * S), C @ (root * R)
-        G, sketched = Γ.T @ Γ, Γ.T @ Λ
+        CS, CR = C @ (root[:, None] * S), C @ (root * R)  # Γ and Λ
+        G, sketched = CS.T @ CS, CS.T @ CR
         solve = np.linalg.solve
         ridge = self.policy.ridge * np.eye(self.width)
         match self.policy.moments:
@@ -101,7 +102,7 @@ class NaiveRidge:
                 return G, G @ batch_theta + S.T @ (w * (R - S @ batch_theta))
         exact, hashed = S.T @ (w * (R - S @ theta)), sketched - G @ theta
         shift = exact @ solve(G + ridge, exact)
-        noise = np.sum((Λ - Γ @ (theta + solve(G + ridge, hashed))) ** 2)
+        noise = np.sum((CR - CS @ (theta + solve(G + ridge, hashed))) ** 2)
         share = shift / (shift + noise) if shift + noise > 0 else 0.0
         return G, G @ theta + share * hashed + (1 - share) * exact
 
@@ -113,7 +114,7 @@ class NaiveRidge:
             R = np.minimum(R, self.policy.imputed_cap)
         if C is None:
             return S.T @ np.diag(w) @ S, S.T @ np.diag(w) @ R
-        Γ = C @ (root[:, None] * S)
+        CS = C @ (root[:, None] * S)  # Γ̂
         if self.policy.moments == "sketched":
-            return Γ.T @ Γ, Γ.T @ (C @ (root * R))
-        return Γ.T @ Γ, Γ.T @ Γ @ theta + S.T @ (w * (R - z))
+            return CS.T @ CS, CS.T @ (C @ (root * R))
+        return CS.T @ CS, CS.T @ CS @ theta + S.T @ (w * (R - z))

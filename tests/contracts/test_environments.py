@@ -23,7 +23,7 @@ SUSPECTS = (None, -1, 0, 1.5, np.nan, np.inf, "nonsense", True, [1], object())
 SHAPE = {"n_actions": 4, "dim": 6, "seed": 3}
 
 
-@pytest.fixture(params=CASES.values(), ids=CASES)
+@pytest.fixture(params=CASES.values(), ids=list(CASES))
 def world(request):
     name, parameters = request.param
     return make_environment(name, **SHAPE, **parameters)

@@ -21,7 +21,7 @@ CASES = {
 SUSPECTS = (None, -1, 0, 1.5, np.nan, np.inf, "nonsense", 3, [1])
 
 
-@pytest.fixture(params=CASES.values(), ids=CASES)
+@pytest.fixture(params=CASES.values(), ids=list(CASES))
 def features(request):
     name, parameters = request.param
     return make_features(name, **parameters)

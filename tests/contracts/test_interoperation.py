@@ -3,6 +3,7 @@
 import copy
 import pickle
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -50,7 +51,7 @@ def test_other_columns_are_refused(policy, change, shown):
     given = {**rows.columns(), "X": frame(rows.X)}
     bandit.partial_fit(**given)
     before = frozen(bandit)
-    wrong = frame(rows.X).rename(columns=change)
+    wrong: Any = frame(rows.X).set_axis([change.get(name, name) for name in NAMES], axis=1)
     for call in (bandit.decide, bandit.predict, lambda X: bandit.partial_fit(**{**given, "X": X})):
         with pytest.raises(InputError, match=shown):
             call(wrong)
@@ -78,11 +79,11 @@ def test_clone_forgets_and_keeps_the_parameters(policy):
     bandit = Bandit(policy, ["x", "y"], random_state=5)
     rows = episode(policy, 0, 50, actions=2)
     bandit.partial_fit(**{**rows.columns(), "actions": np.array(["x", "y"])[rows.actions]})
-    twin = clone(bandit)
+    twin: Any = clone(bandit)
     assert twin.n_episodes_ == 0
     assert twin.get_params() == bandit.get_params()
     assert repr(twin) == repr(bandit)
-    named = clone(Bandit(policy.name, 3))
+    named: Any = clone(Bandit(policy.name, 3))
     assert named.policy == policy.name and named.policy_ == policy
 
 

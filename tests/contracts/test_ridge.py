@@ -1,6 +1,7 @@
 """Every ridge policy against the paper's formulas written out, and the limits in which policies coincide."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +11,6 @@ from spuir.policies.ridge import Ridge
 from spuir.policies.thompson import Thompson
 from spuir.records import Batch
 from spuir.testing.trial import contexts, enriched, episode, frozen, require_close
-
 from tests.contracts.cases import CASES
 from tests.contracts.naive import NaiveRidge
 
@@ -67,7 +67,7 @@ def played(policy, batches=(80, 200, 60), actions=4):
 
 @pytest.mark.parametrize("name", ["puir", "puir-rs", "puir-exp", "puir-kernel"])
 def test_without_imputation_puir_is_sbucb_to_the_last_bit(name):
-    policy = make_policy(name, imputation_rate=0.0, link="linear", alpha=0.3)
+    policy: Any = make_policy(name, imputation_rate=0.0, link="linear", alpha=0.3)
     plain = make_policy("sbucb", alpha=0.3, features=policy.features)
     (bandit, decided), (other, expected) = played(policy), played(plain)
     for found, wanted in zip(decided, expected, strict=True):

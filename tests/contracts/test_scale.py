@@ -1,6 +1,7 @@
 """Many actions, many rows, many episodes: what is large stays within bounds."""
 
 import tracemalloc
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,7 +9,6 @@ import pytest
 from spuir import Bandit, list_policies, make_policy, streams
 from spuir.errors import InputError
 from spuir.testing.trial import episode
-
 from tests.contracts.cases import CASES
 
 MANY = 10_000
@@ -18,7 +18,14 @@ ROWS = 1_000_000
 def small(name):
     """The policy with parameters that keep ten thousand actions in memory: small features and sketches."""
     known = make_policy(name).__dataclass_fields__
-    return make_policy(name, **{key: 4 for key in ("n_features", "sketch_size") if key in known})
+    small: dict[str, Any] = {key: 4 for key in ("n_features", "sketch_size") if key in known}
+    return make_policy(name, **small)
+
+
+def narrow(name, width):
+    """The policy, with few features where it has any of its own."""
+    few: dict[str, Any] = {"n_features": width} if name.endswith("kernel") else {}
+    return make_policy(name, **few)
 
 
 @pytest.mark.parametrize("name", list_policies())
@@ -61,7 +68,7 @@ def test_a_million_rows_need_bounded_memory(name):
     rng = streams.generator(0, "large")
     X = rng.standard_normal((rows, 4))
     actions, rewards = rng.integers(20, size=rows), rng.standard_normal(rows)
-    bandit = Bandit(make_policy(name, **({"n_features": 8} if "kernel" in name else {})), 20, random_state=0)
+    bandit = Bandit(narrow(name, 8), 20, random_state=0)
     for work in (lambda: bandit.partial_fit(X, actions, rewards), lambda: bandit.decide(X)):
         peak = peak_of(work)
         assert peak < 100 * rows + fixed, f"{peak / 1e6:.0f} MB for {rows} rows"
@@ -74,7 +81,7 @@ def test_a_wrong_value_far_behind_is_named_by_its_row(name):
     rng = streams.generator(0, "late")
     X = rng.standard_normal((n, 2))
     actions, rewards = rng.integers(3, size=n), rng.standard_normal(n)
-    bandit = Bandit(make_policy(name, **({"n_features": 4} if "kernel" in name else {})), 3, random_state=0)
+    bandit = Bandit(narrow(name, 4), 3, random_state=0)
     bandit.partial_fit(X[:400], actions[:400], rewards[:400])
     X[wrong, 1] = np.inf
     for call in (bandit.decide, bandit.predict_proba, lambda X: bandit.partial_fit(X, actions, rewards)):

@@ -119,7 +119,9 @@ class Impatient(Softmax):
     """An empty batch counts as an episode."""
 
     def learn(self, state, batch, rng):
-        return self.absorb(state, self.collect(state, batch, rng)) if not len(batch) else super().learn(state, batch, rng)
+        if not len(batch):
+            return self.absorb(state, self.collect(state, batch, rng))
+        return super().learn(state, batch, rng)
 
 
 @dataclass(frozen=True, kw_only=True)

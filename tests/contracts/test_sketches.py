@@ -15,7 +15,7 @@ HASHED = {case: kind for case, kind in CASES.items() if kind[0] != "identity"}
 SIZE = 24
 
 
-@pytest.fixture(params=HASHED.values(), ids=HASHED)
+@pytest.fixture(params=HASHED.values(), ids=list(HASHED))
 def sketch(request):
     name, blocks = request.param
     return make_sketch(name, size=SIZE, blocks=blocks)
@@ -39,27 +39,27 @@ def test_a_column_belongs_to_its_id_and_the_key(sketch):
     many = np.arange(200)
     assert not np.array_equal(matrix(sketch, many, key=4), matrix(sketch, many, key=3))
     # Under related keys, and for ids that follow each other, columns are no copies of one another.
-    for one, other in ((matrix(sketch, many), matrix(sketch, many + 1)), (matrix(sketch, many), matrix(sketch, many, 4))):
-        same = np.all(one == other, axis=0).mean()
+    for other in (matrix(sketch, many + 1), matrix(sketch, many, key=4)):
+        same = np.all(matrix(sketch, many) == other, axis=0).mean()
         # A hashed column is one of 2·24 or more, so 4 of 200 are expected; 24 have a chance below 1e-10.
         assert same < 0.12
 
 
 def test_the_gram_is_unbiased(sketch):
-    """E[ΠᵀΠ] = I: over 3,000 keys every entry of the mean is within 5 standard errors, 1e-5 in all for 78 of them."""
-    draws = np.stack([matrix(sketch, np.arange(12) * 1000, key) for key in range(3000)])
+    """E[ΠᵀΠ] = I: over 1,500 keys the 36 entries of the mean are within 5 standard errors; a false alarm in 2e-5."""
+    draws = np.stack([matrix(sketch, np.arange(8) * 1000, key) for key in range(1500)])
     gram = np.matmul(draws.transpose(0, 2, 1), draws)
     error = gram.std(axis=0) / np.sqrt(len(draws))
     # Hashing keeps lengths exactly; only rounding is left on the diagonal.
-    assert (np.abs(gram.mean(axis=0) - np.eye(12)) <= 5 * error + 1e-12).all()
+    assert (np.abs(gram.mean(axis=0) - np.eye(8)) <= 5 * error + 1e-12).all()
 
 
 def test_products_concentrate_at_the_rate_of_the_size(sketch):
-    """The variance of ⟨Πx, Πy⟩ is at most 2‖x‖²‖y‖²/c, measured on 2,000 keys with 25 % to spare (4 standard errors)."""
+    """The variance of ‖Πx‖² is at most 2‖x‖⁴/c: on 1,000 keys, with 40 % to spare, some 5 standard errors."""
     x = np.ones(40) / np.sqrt(40)
-    values = [float(np.square(matrix(sketch, np.arange(40), key) @ x).sum()) for key in range(2000)]
-    assert np.var(values) < 1.25 * 2 / SIZE
-    assert abs(np.mean(values) - 1) < 5 * np.sqrt(2 / SIZE / 2000)
+    values = [float(np.square(matrix(sketch, np.arange(40), key) @ x).sum()) for key in range(1000)]
+    assert np.var(values) < 1.4 * 2 / SIZE
+    assert abs(np.mean(values) - 1) < 5 * np.sqrt(2 / SIZE / 1000)
 
 
 @given(cuts=st.lists(st.integers(0, 50), max_size=4), key=st.integers(0, 2**63 - 1), seed=st.integers(0, 10))

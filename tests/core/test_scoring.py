@@ -183,12 +183,15 @@ def choose(solved: Solved, contexts: np.ndarray, alpha: float) -> Winners:
     return scoring.winners(len(contexts), lambda rows: contexts[rows], lambda rows: solved.theta @ rows.T, rule, None)
 
 
-@pytest.mark.parametrize(("m", "condition", "used"), [(13, 10.0, False), (14, 10.0, True), (14, 1e9, False)])
-def test_pair_products_serve_many_well_conditioned_actions_only(
-    monkeypatch: pytest.MonkeyPatch, m: int, condition: float, used: bool
+@pytest.mark.parametrize(
+    ("more", "p", "condition", "used"), [(-1, 6, 10.0, False), (0, 6, 10.0, True), (0, 6, 1e9, False), (0, 65, 10.0, False)]
+)
+def test_pair_products_serve_many_well_conditioned_actions_of_few_columns_only(
+    monkeypatch: pytest.MonkeyPatch, more: int, p: int, condition: float, used: bool
 ) -> None:
     rng = np.random.default_rng(5)
-    solved, contexts = solved_of(rng, m, 6, condition), rng.normal(size=(30, 6))
+    monkeypatch.setattr(scoring, "PAIRS_TO", 64)
+    solved, contexts = solved_of(rng, scoring.PAIRS_FROM + more, p, condition), rng.normal(size=(30, p))
     calls = []
     honest = scoring._by_pairs
     monkeypatch.setattr(scoring, "_by_pairs", lambda *given_: calls.append(1) or honest(*given_))
@@ -198,7 +201,11 @@ def test_pair_products_serve_many_well_conditioned_actions_only(
 
 @pytest.mark.parametrize("condition", [1.0, 1e3, 1e6])
 @pytest.mark.parametrize("m", [15, 37])
-def test_actions_alike_stay_tied_however_their_widths_are_computed(m: int, condition: float) -> None:
+@pytest.mark.parametrize("pairs_from", [1, 1000])
+def test_actions_alike_stay_tied_however_their_widths_are_computed(
+    monkeypatch: pytest.MonkeyPatch, pairs_from: int, m: int, condition: float
+) -> None:
+    monkeypatch.setattr(scoring, "PAIRS_FROM", pairs_from)
     rng = np.random.default_rng(m)
     solved = solved_of(rng, m, 10, condition, copies=m)
     contexts = rng.normal(size=(200, 10))
@@ -214,7 +221,9 @@ def test_winners_by_pair_products_are_those_by_the_factors(seed: int, condition:
     rng = np.random.default_rng(seed)
     solved = solved_of(rng, 20, 5, condition, copies=int(rng.integers(1, 5)))
     contexts = rng.normal(size=(40, 5))
-    found = choose(solved, contexts, alpha)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scoring, "PAIRS_FROM", 1)
+        found = choose(solved, contexts, alpha)
     exact = Winners.of(solved.theta @ contexts.T + alpha * np.sqrt(scoring.squared_widths(solved, contexts)))
     np.testing.assert_array_equal(found.winner, exact.winner)
     np.testing.assert_array_equal(found.columns, exact.columns)

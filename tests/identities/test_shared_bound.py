@@ -10,6 +10,7 @@ import pytest
 from spuir import make_policy
 from spuir.core import scoring
 from spuir.core.scoring import Acting, Bound, Winners
+from spuir.core.solving import solve
 from spuir.policies.optimistic import Optimistic
 from spuir.policies.ridge import Readout, RidgeState
 from spuir.streams import generator
@@ -144,6 +145,24 @@ def test_rounding_never_lifts_the_bound_above_a_computed_width(ridge: float) -> 
         reach = np.linalg.norm(contexts @ readout.bound.root, axis=1)
         assert np.all(np.sqrt(scoring.squared_widths(readout.solved, contexts)) <= reach * (1 + scoring.MARGIN))
     assert (readout.bound is None) == (ridge < 1e-10)
+
+
+@pytest.mark.parametrize("p", [1, 7, 120])
+@pytest.mark.parametrize("condition", [1.0, 1e3, 1e6])
+@pytest.mark.parametrize("scale", [1e-40, 1e-22, 1e-18, 1e-3, 1.0, 1e15, 1e30])
+def test_the_reach_is_never_below_the_norm_it_stands_for(p: int, condition: float, scale: float) -> None:
+    rng = generator(15, "reach", p)
+    turn, _ = np.linalg.qr(rng.normal(size=(p, p)))
+    P = (turn * np.geomspace(1.0, condition, p)) @ turn.T
+    bound = Bound.of((P + P.T) / 2, solve(2.0 * P[None], np.zeros((1, p))), np.zeros(1, np.bool_))
+    assert bound is not None
+    contexts = rng.normal(size=(200, p))
+    contexts[:100] = contexts[:100] @ P / condition  # along the long axes, where digits are lost
+    norms = np.sqrt(np.einsum("np,pq,nq->n", contexts, np.linalg.inv(P), contexts)) * scale
+    reach = bound.reach(scale * contexts)
+    assert np.all(reach >= norms * (1 - 1e-9))
+    # Nor far above it, but for what single precision cannot tell from nought.
+    assert np.all(reach <= norms * 1.05 + 2e-17)
 
 
 # ---- the screened path ----------------------------------------------------------------------------------------

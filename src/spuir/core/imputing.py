@@ -56,7 +56,7 @@ def _all_but_own(m: int) -> Floats:
 
 
 def linear_moments(gram: Floats, theta: Floats) -> Floats:
-    """Return Ŝ_jᵀR̂_j = (Ŝ_jᵀŜ_j) θ_j for a stack of Grams (M, p, p): identity 2, no rows needed."""
+    """Return Ŝ_jᵀR̂_j = (Ŝ_jᵀŜ_j) θ_j (M, p) for a stack of Grams (M, p, p): identity 2, no rows needed."""
     return np.matmul(gram, theta[:, :, None])[:, :, 0]
 
 

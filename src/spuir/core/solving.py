@@ -94,7 +94,7 @@ def solve(psi: Floats, rhs: Floats) -> Solved:
         _, _, failed = lapack.dposv(matrix.T, theta[j], lower=1, overwrite_a=1, overwrite_b=1)
         if failed and math.isfinite(diagonal[j].sum()):
             theta[j], code[j] = _rescue(matrix, _restored(matrix, diagonal[j]), rhs[j])
-    if not (math.isfinite(theta.sum()) and math.isfinite(diagonal.sum())):
+    if not (math.isfinite(np.add.reduce(theta, axis=None)) and math.isfinite(np.add.reduce(diagonal, axis=None))):
         raise NumericalError(
             "sums", "a non-finite value", "sums of rows must stay finite", "scale contexts and rewards down"
         )

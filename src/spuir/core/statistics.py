@@ -16,73 +16,80 @@ from spuir.core.scratch import workspace
 from spuir.errors import InputError
 from spuir.records import Codes, Floats
 
-GATHER_BYTES = 32 * 2**20
-"""Rows are gathered in pieces of about this size, so that memory stays bounded for any batch."""
+GATHER_BYTES = 4 * 2**20
+"""Rows are gathered in pieces of about this size: memory stays bounded, and the piece in the cache (measured)."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Statistics:
-    """Sums of M actions over feature vectors of p columns.
+    """Sums of M actions over feature vectors of p = ``width`` columns, in one table.
 
-    ``gram`` (M, p, p) is Φ of (3), ``moment`` (M, p) is b, ``weight`` (M,) the number of rows and
-    ``energy`` (M,) the sum of squared rewards.
+    Row j of ``table`` (M, p² + p + 2) holds action j's ``gram`` (M, p, p), Φ of (3), its ``moment`` (M, p), b, its
+    ``weight`` (M,), the number of rows, and its ``energy`` (M,), the sum of squared rewards: views of the table, so
+    that every linear operation on sums is one operation on it.
     """
 
-    gram: Floats
-    moment: Floats
-    weight: Floats
-    energy: Floats
+    width: int
+    table: Floats
 
     @classmethod
     def zero(cls, n_actions: int, width: int) -> Self:
         """Return the neutral element."""
-        return cls(
-            gram=np.zeros((n_actions, width, width)),
-            moment=np.zeros((n_actions, width)),
-            weight=np.zeros(n_actions),
-            energy=np.zeros(n_actions),
-        )
+        return cls(width=width, table=np.zeros((n_actions, width * width + width + 2)))
+
+    @classmethod
+    def of(cls, *, gram: Floats, moment: Floats, weight: Floats, energy: Floats | float = 0.0) -> Self:
+        """Return a table filled from its parts."""
+        m, width = moment.shape
+        made = cls(width=width, table=np.empty((m, width * width + width + 2)))
+        made.gram[:], made.moment[:], made.weight[:], made.energy[:] = gram, moment, weight, energy
+        return made
+
+    @property
+    def gram(self) -> Floats:
+        """Σ w s sᵀ (M, p, p)."""
+        return self.table[:, : self.width**2].reshape(-1, self.width, self.width)
+
+    @property
+    def moment(self) -> Floats:
+        """Σ w s r (M, p)."""
+        return self.table[:, self.width**2 : -2]
+
+    @property
+    def weight(self) -> Floats:
+        """Σ w (M,)."""
+        return self.table[:, -2]
+
+    @property
+    def energy(self) -> Floats:
+        """Σ w r² (M,)."""
+        return self.table[:, -1]
 
     def __add__(self, other: "Statistics") -> "Statistics":
         """Return the sums of both sets of rows."""
-        return Statistics(
-            gram=self.gram + other.gram,
-            moment=self.moment + other.moment,
-            weight=self.weight + other.weight,
-            energy=self.energy + other.energy,
-        )
+        return Statistics(width=self.width, table=self.table + other.table)
 
     def then(self, factor: float, new: "Statistics") -> "Statistics":
-        """Return ``factor`` × these sums + ``new``, one episode later, in the arrays of ``new``, which it uses up."""
-        # In place: fresh arrays of this size cost more than the sums themselves.
-        add_scaled(new.gram, factor, self.gram)
-        add_scaled(new.moment, factor, self.moment)
-        add_scaled(new.weight, factor, self.weight)
-        add_scaled(new.energy, factor, self.energy)
+        """Return ``factor`` × these sums + ``new``, one episode later, in the table of ``new``, which it uses up."""
+        # In place: fresh memory of this size costs more than the sums themselves.
+        add_scaled(new.table, factor, self.table)
         return new
 
     def copied(self) -> "Statistics":
-        """Return the sums in arrays of their own."""
-        return Statistics(
-            gram=self.gram.copy(), moment=self.moment.copy(), weight=self.weight.copy(), energy=self.energy.copy()
-        )
+        """Return the sums in a table of their own."""
+        return Statistics(width=self.width, table=self.table.copy())
 
     def decayed(self, factor: float) -> "Statistics":
         """Return the sums with every row's weight multiplied by ``factor``."""
-        return Statistics(
-            gram=factor * self.gram,
-            moment=factor * self.moment,
-            weight=factor * self.weight,
-            energy=factor * self.energy,
-        )
+        return Statistics(width=self.width, table=factor * self.table)
 
     def grown(self, like: int | None) -> "Statistics":
         """Return the sums with one action more: empty, or a copy of action ``like``'s."""
-        return Statistics(**{name: grow(getattr(self, name), like) for name in ("gram", "moment", "weight", "energy")})
+        return Statistics(width=self.width, table=grow(self.table, like))
 
 
 def diagonals(stack: Floats) -> Floats:
-    """Return the diagonals (M, p) of a contiguous stack of matrices, as a writable view."""
+    """Return the diagonals (M, p) of a stack of contiguous matrices, as a writable view."""
     m, p, _ = stack.shape
     return stack.reshape(m, p * p)[:, :: p + 1]
 
@@ -103,7 +110,7 @@ def grow(stack: Floats, like: int | None) -> Floats:
 
 def dense_rows(contexts: Any, rows: Any) -> Floats:
     """Return the chosen rows of an array of any layout or dtype, or of a CSR matrix, as float64."""
-    if hasattr(contexts, "toarray"):
+    if not isinstance(contexts, np.ndarray):
         return np.ascontiguousarray(contexts[rows].toarray(), dtype=np.float64)
     if isinstance(rows, slice):
         return np.ascontiguousarray(contexts[rows], dtype=np.float64)
@@ -185,31 +192,35 @@ def summarise(
     if weights is not None:
         scale = np.sqrt(weights[order])
         values, squares = values * scale, squares * weights
-    gram, moment = np.zeros((n_actions, width, width)), np.zeros((n_actions, width))
-    ends = np.cumsum(counts).tolist()
+    sums = Statistics.zero(n_actions, width)
+    gram, moment = sums.gram, sums.moment
+    ends, n = counts.cumsum().tolist(), len(order)
+    size = max(1, GATHER_BYTES // (8 * width))
     action, at, fresh = 0, 0, True
-    for piece in blocks(len(order), 8 * width):
-        gathered = dense_rows(contexts, source[piece])
+    for start in range(0, n, size):
+        stop = min(start + size, n)
+        gathered = dense_rows(contexts, source[start:stop])
         if scale is not None:
-            gathered = gathered * scale[piece, None]
-        while at < piece.stop:
-            stop = min(ends[action], piece.stop)
-            if stop > at:
-                S, R = gathered[at - piece.start : stop - piece.start], values[at:stop]
+            gathered = gathered * scale[start:stop, None]
+        while at < stop:
+            end = min(ends[action], stop)
+            if end > at:
+                S, R = gathered[at - start : end - start], values[at:end]
                 if fresh:
-                    np.matmul(S.T, S, out=gram[action])  # (3) SᵀS, a symmetric rank-k product
-                    np.matmul(R, S, out=moment[action])  # (3) SᵀR
+                    np.matmul(S.T, S, gram[action])  # (3) SᵀS, a symmetric rank-k product
+                    np.matmul(R, S, moment[action])  # (3) SᵀR
                 else:
                     gram[action] += S.T @ S
                     moment[action] += R @ S
-                at = stop
+                at = end
             # An action cut by the end of a piece goes on, added to, in the next one.
             fresh = at == ends[action]
             action += fresh
-    if not math.isfinite(diagonals(gram).sum()):
+    if not math.isfinite(np.add.reduce(diagonals(gram), axis=None)):
         refuse_non_finite(contexts)
-    weight = counts.astype(np.float64) if weights is None else per_action(codes, weights, n_actions)
-    return Statistics(gram=gram, moment=moment, weight=weight, energy=per_action(codes, squares, n_actions))
+    sums.weight[:] = counts if weights is None else per_action(codes, weights, n_actions)
+    sums.energy[:] = per_action(codes, squares, n_actions)
+    return sums
 
 
 def per_action(codes: Codes, values: Floats, n_actions: int) -> Floats:

@@ -173,11 +173,11 @@ class Ridge(Policy, ABC):
         """Refuse sums of another width: the feature map or its parameters were changed."""
         super().check_state(state)
         m, p = state.n_actions, self.feature_map.width(state.dim)
-        sums = [part for part in (state.observed, state.imputed) if part is not None]
-        shapes = [(part.gram.shape, part.moment.shape, part.weight.shape, part.energy.shape) for part in sums]
+        size = (m, p * p + p + 2)
+        tables = [(part.width, part.table.shape) for part in (state.observed, state.imputed) if part is not None]
         shared = None if state.shared is None else state.shared.shape
-        if any(shape != ((m, p, p), (m, p), (m,), (m,)) for shape in shapes) or shared not in (None, (p, p)):
-            got, rule = f"sums of shape {shapes[0][0]}", f"this policy needs ({m}, {p}, {p})"
+        if any(table != (p, size) for table in tables) or shared not in (None, (p, p)):
+            got, rule = f"sums of shape {tables[0][1]}", f"this policy needs {size} for {p} features"
             raise ParameterError("policy", got, rule, "call fit to start anew with changed features")
         self.feature_map.check_state(state.features, state.dim)
 
@@ -212,17 +212,16 @@ class Ridge(Policy, ABC):
 
     def _solve(self, state: RidgeState) -> Readout:
         rates = self.rates(state)
-        observed, imputed = state.observed, state.imputed
-        psi, rhs = observed.gram.copy(), observed.moment
-        if imputed is not None and self.imputing:
-            # Ψ_j = λI + Φ_j + γΦ̂_j of (2), W_j of (6)
+        # λI + Φ_j + γΦ̂_j and b_j + γb̂_j of (2), or of (6), side by side as in the sums.
+        total = state.observed.copied()
+        if state.imputed is not None and self.imputing:
             if self.imputation_rate == "balanced":
-                psi += rates[:, None, None] * imputed.gram
+                total.table[:] += rates[:, None] * state.imputed.table
             else:
-                add_scaled(psi, float(rates[0]), imputed.gram)
-            rhs = rhs + rates[:, None] * imputed.moment
-        diagonals(psi)[:] += self.ridge
-        return Readout(rates=rates, solved=solve(psi, rhs), ridge=self.ridge, shared=state.shared)  # (2), (6)
+                add_scaled(total.table, float(rates[0]), state.imputed.table)
+        diagonals(total.gram)[:] += self.ridge
+        solved = solve(total.gram, total.moment)
+        return Readout(rates=rates, solved=solved, ridge=self.ridge, shared=state.shared)  # (2), (6)
 
     def prepare(self, state: RidgeState, batch: Batch) -> RidgeState:
         """Fix what the feature map chooses on the first batch."""
@@ -364,12 +363,12 @@ class Ridge(Policy, ABC):
         """Return observed and imputed statistics of an episode and the Gram of all its rows."""
         if not self.imputing:
             return sums.observed, None, None
-        gram, weight = sums.imputed()
-        moment = linear_moments(gram, theta)  # Ŝ_jᵀR̂_j of (4), identity 2
+        hidden = sums.imputed()
+        hidden.moment[:] = linear_moments(hidden.gram, theta)  # Ŝ_jᵀR̂_j of (4), identity 2
+        hidden.energy[:] = 0.0
         if sums.gap is not None:
-            moment += sums.gap
-        hidden = Statistics(gram=gram, moment=moment, weight=weight, energy=np.zeros_like(weight))
-        return sums.observed, hidden, sums.observed.gram[0] + gram[0]
+            hidden.moment[:] += sums.gap
+        return sums.observed, hidden, sums.observed.gram[0] + hidden.gram[0]
 
     def _sketched_episode(
         self, sums: SketchedSums, theta: Floats
@@ -379,7 +378,7 @@ class Ridge(Policy, ABC):
         gram = np.matmul(parts.contexts.transpose(0, 2, 1), parts.contexts)  # Γ_jᵀΓ_j of (7)
         moment = self._sketched_moment(parts, sums.how.reference, gram)
         # Copied, for the state adds to these arrays, and a shard may be absorbed by several bandits.
-        seen = Statistics(gram=gram, moment=moment, weight=parts.weight.copy(), energy=parts.energy.copy())
+        seen = Statistics.of(gram=gram, moment=moment, weight=parts.weight, energy=parts.energy)
         if not self.imputing:
             return seen, None, None
         others, weight = parts.imputed()
@@ -390,7 +389,7 @@ class Ridge(Policy, ABC):
         if parts.gap_sketch is not None:
             imputed_moment += np.matmul(parts.gap_sketch[:, None, :], others)[:, 0]
         counts = weight.copy()
-        hidden = Statistics(gram=imputed_gram, moment=imputed_moment, weight=counts, energy=np.zeros_like(counts))
+        hidden = Statistics.of(gram=imputed_gram, moment=imputed_moment, weight=counts)
         everything = parts.contexts[0] + others[0]
         # AᵀA + BᵀB ⪰ ½(A+B)ᵀ(A+B): half the sketch of all rows bounds every action from below.
         return seen, hidden, 0.5 * (everything.T @ everything)

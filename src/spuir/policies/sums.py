@@ -1,6 +1,6 @@
 """What one shard of an episode contributes to a ridge policy that keeps no sketch: sums that add up."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -44,25 +44,19 @@ class ExactSums:
     hidden: Statistics | None = None
     gap: Floats | None = None
 
-    def imputed(self) -> tuple[Floats, Floats]:
-        """Return Ŝ_jᵀŜ_j (M, p, p) and the imputed weight (M,)."""
+    def imputed(self) -> Statistics:
+        """Return the sums of the rows imputed for each action; only gram and weight mean something."""
         if self.hidden is not None:
-            return self.hidden.gram, self.hidden.weight
-        return complement(self.observed.gram), complement(self.observed.weight)
+            return self.hidden
+        return Statistics(width=self.observed.width, table=complement(self.observed.table))
 
     def __add__(self, other: "ExactSums") -> "ExactSums":
         """Return the sums of both shards."""
         hidden = None
         if self.hidden is not None or other.hidden is not None:
-            hidden = self._explicit() + other._explicit()
+            hidden = self.imputed() + other.imputed()
         gap = self.gap if other.gap is None else other.gap if self.gap is None else self.gap + other.gap
         return ExactSums(rows=self.rows + other.rows, observed=self.observed + other.observed, hidden=hidden, gap=gap)
-
-    def _explicit(self) -> Statistics:
-        if self.hidden is not None:
-            return self.hidden
-        gram, weight = self.imputed()
-        return replace(Statistics.zero(*self.observed.moment.shape), gram=gram, weight=weight)
 
 
 def exact_sums(batch: Batch, theta: Floats, link: str, cap: float | None, imputing: bool) -> ExactSums:

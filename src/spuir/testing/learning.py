@@ -41,15 +41,16 @@ def inputs_are_never_written(policy: Policy) -> None:
         for column in (*rows.columns().values(), X):
             column.flags.writeable = False
         bandit.partial_fit(**rows.columns())
-        bandit.decide(X, eligible=rows.eligible[:40] if rows.eligible is not None else None)
-        bandit.predict(X), bandit.predict_proba(X), bandit.decision_function(X)
+        bandit.decide(X, eligible=rows.eligible[:40])
+        for look in (bandit.predict, bandit.predict_proba, bandit.decision_function):
+            look(X)
         for name, column in rows.columns().items():
             require(np.array_equal(column, kept[name]), f"{name} was written")
     require(np.array_equal(X, contexts(40)), "contexts were written")
 
 
 def later_changes_of_the_inputs_do_not_matter(policy: Policy) -> None:
-    """A batch or contexts overwritten after the call leave state and decision as they were."""
+    """State and decision stay as they were when a batch or contexts are overwritten after the call."""
     bandit, X = fresh(policy), contexts(40)
     rows = enriched(episode(policy, 0, 60))
     bandit.partial_fit(**rows.columns())
@@ -94,7 +95,7 @@ def names_of_actions_do_not_matter(policy: Policy) -> None:
 
 
 def a_weight_counts_as_copies(policy: Policy) -> None:
-    """A row of weight w teaches what w copies teach, and a row of weight 0 nothing."""
+    """Rows of weight w teach what w copies teach, and rows of weight 0 nothing."""
     weighted, copied = fresh(policy), fresh(policy)
     for number, size in enumerate(SIZES):
         rows = episode(policy, number, size)
@@ -178,7 +179,7 @@ def _rate(policy: Ridge, episodes: int) -> float:
 
 
 def layout_does_not_matter(policy: Policy) -> None:
-    """Lists, single precision, Fortran order, strides, read-only arrays and CSR teach and decide the same."""
+    """Nested lists, single precision, Fortran order, strides and CSR teach and decide the same."""
     kinds = {
         "list": lambda X: X.tolist(),
         "float32": lambda X: X.astype(np.float32),

@@ -34,7 +34,7 @@ CALLS = 300
 
 
 def a_snapshot_goes_on_bit_for_bit(policy: Policy) -> None:
-    """Saved mid-run and loaded, a bandit decides and learns on as the original; before the first episode too."""
+    """Once saved and loaded, mid-run or cold, a bandit decides and learns on as the original does."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "bandit.spuir"
         for sizes in ((), SIZES[:2]):
@@ -64,7 +64,7 @@ def _go_on_alike(original: Bandit, restored: Bandit) -> None:
 
 
 def a_new_seed_draws_otherwise(policy: Policy) -> None:
-    """A bandit loaded with a seed knows the same and draws from streams of its own."""
+    """Bandits loaded with a seed know the same and draw from streams of their own."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "bandit.spuir"
         cold, warm = fresh(policy), learnt(policy)
@@ -82,7 +82,7 @@ def a_new_seed_draws_otherwise(policy: Policy) -> None:
 
 
 def the_state_keeps_its_size(policy: Policy) -> None:
-    """What is kept after 12 episodes is as large as after 2."""
+    """After 12 episodes no more is kept than after 2."""
     bandit = fresh(policy)
     kept: list[int] = []
     for number in range(12):
@@ -114,7 +114,7 @@ def retired_actions_are_never_chosen(policy: Policy) -> None:
 
 
 def actions_can_be_added(policy: Policy) -> None:
-    """A new action is cold, or starts from a copy of what is known of another; then it learns like any other."""
+    """Cold, or from a copy of what is known of another, a new action starts, and learns like any other."""
     X = contexts(50)
     for like in (None, 2):
         bandit = learnt(policy)

@@ -6,10 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from spuir import streams
 from spuir.bandit import Bandit
 from spuir.errors import ParameterError, SpuirError
 from spuir.parameters import Rule, parameters_of
 from spuir.policies import Policy
+from spuir.policies.ridge import Ridge
 from spuir.testing.trial import DIM, N_ACTIONS, contexts, episode, fresh, frozen, law, learnt, require
 
 ROW, ROWS = 700, 1000
@@ -121,10 +123,13 @@ def wrong_values_are_refused_and_change_nothing(policy: Policy) -> None:
     for bandit in (fresh(policy), learnt(policy)):
         bandit.predict(contexts(1))
         before = frozen(bandit)
-        for wrong in (*_wrong_decisions(bandit), *_wrong_batches(bandit), *_wrong_actions(bandit)):
-            _require_refused(wrong)
-            require(frozen(bandit) == before, f"{wrong.what}: the refused call changed something")
-            require(bandit.policy is policy, f"{wrong.what}: the policy changed")
+        for group in (_wrong_decisions, _wrong_batches, _wrong_actions):
+            for wrong in group(bandit):
+                model, place = bandit._model, streams.get_state(bandit._draws)
+                _require_refused(wrong)
+                kept = bandit._model is model and streams.get_state(bandit._draws) == place
+                require(kept and bandit.policy is policy, f"{wrong.what}: the refused call changed something")
+            require(frozen(bandit) == before, f"{group.__name__}: a refused call changed the state's own arrays")
 
 
 def _require_refused(wrong: Wrong) -> None:
@@ -163,6 +168,14 @@ def every_parameter_has_a_rule(policy: Policy) -> None:
     require(frozen(bandit) == before and bandit.policy is policy, "a refused parameter changed something")
 
 
+def traits_are_known_and_consistent(policy: Policy) -> None:
+    """Traits are words that contracts, training and merging read, and no other; what folds adds up."""
+    known = {"ridge", "imputing", "sketched", "sampling", "additive", "foldable"}
+    require(policy.traits <= known, f"unknown traits: {sorted(policy.traits - known)}")
+    require("foldable" not in policy.traits or "additive" in policy.traits, "what folds must add up")
+    require(("ridge" in policy.traits) == isinstance(policy, Ridge), "ridge policies are built on Ridge")
+
+
 def parameters_are_arguments(policy: Policy) -> None:
     """get_params rebuilds the bandit, set_params reaches the policy, and neither changes what was learnt."""
     bandit = learnt(policy)
@@ -180,7 +193,7 @@ def parameters_are_arguments(policy: Policy) -> None:
 
 
 def a_floor_too_high_is_refused(policy: Policy) -> None:
-    """A floor that leaves nothing for the rule is refused when it is known for how many actions."""
+    """Too high a floor is refused when it is known for how many actions it has to do."""
     bandit = fresh(replace(policy, floor=0.3))
     bandit.predict(contexts(1), eligible=np.arange(N_ACTIONS) < 3)
     before = frozen(bandit)
@@ -197,6 +210,7 @@ def a_floor_too_high_is_refused(policy: Policy) -> None:
 LAWS = (
     law(wrong_values_are_refused_and_change_nothing),
     law(every_parameter_has_a_rule),
+    law(traits_are_known_and_consistent),
     law(parameters_are_arguments),
     law(a_floor_too_high_is_refused),
 )

@@ -8,15 +8,19 @@ from typing import Any
 
 import numpy as np
 
+from spuir import streams
 from spuir.bandit import Bandit
 from spuir.errors import ShardError
 from spuir.parameters import parameters_of
 from spuir.policies import Policy
+from spuir.records import Batch
 from spuir.shards import Shard
 from spuir.testing.trial import (
     DIM,
+    N_ACTIONS,
     SIZES,
     Rows,
+    contexts,
     enriched,
     episode,
     fresh,
@@ -25,6 +29,7 @@ from spuir.testing.trial import (
     learnt,
     require,
     require_alike,
+    require_close,
 )
 
 
@@ -107,6 +112,25 @@ def foreign_shards_are_refused(policy: Policy) -> None:
     _refused(lambda: bandit.absorb(own), "a shard absorbed before")
 
 
+def a_history_folds(policy: Policy) -> None:
+    """Episodes summed before any of them was learnt, then absorbed in order, teach what they teach one by one."""
+    start = learnt(policy, SIZES[:1]).state_
+    batches = [
+        Batch(contexts=rows.X, actions=rows.actions, rewards=rows.rewards, propensities=rows.propensities)
+        for rows in (episode(policy, number, size) for number, size in ((1, 200), (2, 40), (3, 170)))
+    ]
+    streamed = [(batch, streams.generator(number, "fold")) for number, batch in enumerate(batches)]
+    folded, learned = start, start
+    for sums in [policy.collect(start, batch, rng) for batch, rng in streamed]:
+        folded, _ = policy.absorb(folded, sums)
+    for number, batch in enumerate(batches):
+        learned, _ = policy.learn(learned, batch, streams.generator(number, "fold"))
+    X, everything = contexts(40), np.ones((40, N_ACTIONS), np.bool_)
+    found, expected = (policy.table(state, X, everything) for state in (folded, learned))
+    for name in ("means", "widths", "scores", "probabilities"):
+        require_close(getattr(found, name), getattr(expected, name), f"{name} of a folded history")
+
+
 def ids_are_asked_for(policy: Policy) -> None:
     """Rows are hashed by ids: without them, or with one twice, a shard of a sketched policy is refused."""
     bandit, columns = learnt(policy, SIZES[:1]), episode(policy, 1, 50).columns()
@@ -115,7 +139,7 @@ def ids_are_asked_for(policy: Policy) -> None:
 
 
 def what_does_not_add_up_is_not_collected(policy: Policy) -> None:
-    """A policy whose learning is not additive says so."""
+    """Policies whose learning is not additive say so."""
     bandit = learnt(policy, SIZES[:1])
     _refused(lambda: bandit.collect(**episode(policy, 1, 50).columns()), "a policy that is not additive")
 
@@ -145,6 +169,7 @@ LAWS = (
     law(mixed_shards_add_up, needs={"additive"}),
     law(shards_of_nothing_are_no_episode, needs={"additive"}),
     law(foreign_shards_are_refused, needs={"additive"}),
+    law(a_history_folds, needs={"additive", "foldable"}),
     law(ids_are_asked_for, needs={"additive", "sketched"}),
     law(what_does_not_add_up_is_not_collected, unless={"additive"}),
     law(a_map_not_fixed_yet_is_not_collected, needs={"additive"}),

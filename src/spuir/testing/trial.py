@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from spuir import saving, streams
 from spuir.bandit import Bandit
 from spuir.policies import Policy
-from spuir.records import Codes, Floats, Mask
+from spuir.records import Floats, Mask
 
 N_ACTIONS, DIM = 4, 5
 SIZES = (60, 200, 170)
@@ -46,13 +46,13 @@ class Rows:
 
     X: Any
     actions: Any
-    rewards: Floats
-    row_ids: Codes
-    propensities: Floats | None = None
-    sample_weight: Floats | None = None
-    eligible: Mask | None = None
-    revealed: Mask | None = None
-    revealed_rewards: Floats | None = None
+    rewards: Any
+    row_ids: Any
+    propensities: Any = None
+    sample_weight: Any = None
+    eligible: Any = None
+    revealed: Any = None
+    revealed_rewards: Any = None
 
     def __len__(self) -> int:
         """Return B."""
