@@ -159,9 +159,9 @@ class Partial(Softmax):
 
     def _absorb(self, state, sums):
         after, info = super()._absorb(state, sums)
-        moment = after.observed.moment.copy()
-        moment[0] *= 1.01
-        return replace(after, observed=replace(after.observed, moment=moment)), info
+        observed = after.observed.copied()
+        observed.moment[0] *= 1.01
+        return replace(after, observed=observed), info
 
 
 @dataclass(frozen=True, kw_only=True)

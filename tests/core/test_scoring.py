@@ -184,7 +184,8 @@ def choose(solved: Solved, contexts: np.ndarray, alpha: float) -> Winners:
 
 
 @pytest.mark.parametrize(
-    ("more", "p", "condition", "used"), [(-1, 6, 10.0, False), (0, 6, 10.0, True), (0, 6, 1e9, False), (0, 65, 10.0, False)]
+    ("more", "p", "condition", "used"),
+    [(-1, 6, 10.0, False), (0, 6, 10.0, True), (0, 6, 1e9, False), (0, 65, 10.0, False)],
 )
 def test_pair_products_serve_many_well_conditioned_actions_of_few_columns_only(
     monkeypatch: pytest.MonkeyPatch, more: int, p: int, condition: float, used: bool

@@ -192,10 +192,10 @@ def random_case(seed: int) -> tuple[Optimistic, RidgeState, np.ndarray, np.ndarr
     kept = state.shared
     for _ in range(int(rng.integers(0, 3))):
         state = policy.grow(state, int(rng.integers(state.n_actions)))
-        moment = state.observed.moment.copy()
-        moment[-1] *= 1.0 + float(rng.choice([0.0, 1e-14, 1e-9, 1e-6, 1e-3]))
+        observed = state.observed.copied()
+        observed.moment[-1] *= 1.0 + float(rng.choice([0.0, 1e-14, 1e-9, 1e-6, 1e-3]))
         # A copy's matrix is its model's, so that the bound from before still holds.
-        state = replace(state, observed=replace(state.observed, moment=moment), shared=kept)
+        state = replace(state, observed=observed, shared=kept)
     contexts = float(rng.choice([0.1, 1.0, 50.0])) * (0.3 + rng.normal(size=(60, dim)))
     contexts[::7] = 0.0
     eligible = None

@@ -71,18 +71,18 @@ class TestEntries:
     def test_observed_and_hidden_rows_of_an_action_are_all_rows(self, feedback: dict[str, Any]) -> None:
         batch = make_batch(generator(1, "rows"), B, D, M, **feedback)
         sums = exact_sums(batch, THETA, "linear", None, True)
-        gram, weight = sums.imputed()
+        imputed = sums.imputed()
         heavy = np.ones(B) if batch.weights is None else batch.weights
         total = batch.contexts.T @ (heavy[:, None] * batch.contexts)
         for j in range(M):
-            np.testing.assert_allclose(sums.observed.gram[j] + gram[j], total, rtol=1e-12)
-        np.testing.assert_allclose(sums.observed.weight + weight, heavy.sum())
+            np.testing.assert_allclose(sums.observed.gram[j] + imputed.gram[j], total, rtol=1e-12)
+        np.testing.assert_allclose(sums.observed.weight + imputed.weight, heavy.sum())
 
 
 def same_exact(first: ExactSums, second: ExactSums) -> None:
     assert first.rows == second.rows
     pairs = [(getattr(first.observed, n), getattr(second.observed, n)) for n in ("gram", "moment", "weight", "energy")]
-    pairs += list(zip(first.imputed(), second.imputed(), strict=True))
+    pairs += [(getattr(first.imputed(), n), getattr(second.imputed(), n)) for n in ("gram", "weight")]
     assert (first.gap is None) == (second.gap is None)
     if first.gap is not None and second.gap is not None:
         pairs.append((first.gap, second.gap))

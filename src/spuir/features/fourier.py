@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.random import Generator
 
-from spuir.core.statistics import refuse_non_finite
+from spuir.core.scoring import check_finite
 from spuir.errors import InputError, ParameterError
 from spuir.features.bandwidth import choose
 from spuir.features.base import FeatureMap, MapState
@@ -83,7 +83,7 @@ class Fourier(FeatureMap):
         if self.fixed(state):
             return state
         table = _matching(state, np.ascontiguousarray(contexts, dtype=np.float64))
-        refuse_non_finite(table)
+        check_finite(table, table)
         rows = canonical_rows(table, np.asarray(actions), np.asarray(rewards, dtype=np.float64), weights)
         if not len(rows.weights):
             return state

@@ -199,7 +199,7 @@ class BatchedExp3(Exponential):
             for action, root in enumerate(np.sqrt(chance.T)):
                 scaled = S * root[:, None]
                 gram[action] += scaled.T @ scaled
-        return replace(own, gram=gram)
+        return Statistics.of(gram=gram, moment=own.moment, weight=own.weight, energy=own.energy)
 
 
 CAP = Rule("a finite number ≥ 1", lambda value: POSITIVE.test(value) and value >= 1)
