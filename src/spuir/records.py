@@ -4,6 +4,7 @@ Letters: B rows (decisions) of a batch, n rows of any call, M actions, d context
 actions are integer codes 0…M−1; :class:`spuir.Bandit` translates labels.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -62,6 +63,9 @@ def _column(name: str, values: ArrayLike, length: int, rule: str, ok: Callable[[
     if column.shape != (length,):
         needed = f"one value per context row is needed, {length} here"
         raise InputError(name, f"shape {column.shape}", needed, "match the lengths")
+    # A finite sum vouches for finite values; otherwise each is looked at.
+    if ok is np.isfinite and math.isfinite(np.add.reduce(column, axis=None)):
+        return column
     good = ok(column)
     if not good.all():
         row = int(np.argmin(good))
@@ -165,12 +169,13 @@ class Batch:
         length = len(self)
         put(self, "actions", _codes(self.actions, length))
         put(self, "rewards", _column("rewards", self.rewards, length, "every reward must be finite", np.isfinite))
+        given = self.__dict__
         for name, rule, good in _COLUMNS:
-            if getattr(self, name) is not None:
-                put(self, name, _column(name, getattr(self, name), length, rule, good))
+            if given[name] is not None:
+                put(self, name, _column(name, given[name], length, rule, good))
         for name, dtype in _TABLES:
-            if getattr(self, name) is not None:
-                put(self, name, _table(name, getattr(self, name), length, dtype))
+            if given[name] is not None:
+                put(self, name, _table(name, given[name], length, dtype))
         _check_revealed(self.revealed, self.revealed_rewards)
         if self.row_ids is not None:
             put(self, "row_ids", _ids(self.row_ids, length))

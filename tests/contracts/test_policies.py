@@ -1,5 +1,10 @@
 """Every law on every registered policy, with both presets and the parameters that change what it does."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from spuir.errors import ParameterError, UnknownNameError
@@ -33,3 +38,32 @@ def test_a_typo_is_answered_with_the_nearest_name(name):
 @pytest.mark.parametrize(("policy", "law"), TRIALS)
 def test_law(policy, law):
     law.check(policy)
+
+
+REPEATED = """
+import hashlib
+from spuir import Bandit, list_policies
+from spuir.testing.trial import contexts, episode
+digest = hashlib.sha256()
+for name in list_policies():
+    bandit = Bandit(name, ["red", "blue", "green", "black"], random_state=1)
+    for number, size in enumerate((60, 200)):
+        rows = episode(bandit.policy_, number, size)
+        bandit.partial_fit(**{**rows.columns(), "actions": bandit.actions_[rows.actions]})
+        decided = bandit.decide(contexts(100))
+        digest.update("".join(decided.actions).encode() + decided.propensities.tobytes())
+print(digest.hexdigest())
+"""
+
+
+def test_other_processes_decide_alike():
+    """Nothing depends on the order of sets or on the hashes of texts, which differ between processes."""
+    outputs = set()
+    for number in ("1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": number, "OPENBLAS_NUM_THREADS": "1"}
+        environment["PYTHONPATH"] = str(Path(__file__).parents[2] / "src")
+        command = [sys.executable, "-c", REPEATED]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        outputs.add(done.stdout)
+    assert len(outputs) == 1

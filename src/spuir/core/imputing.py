@@ -24,6 +24,8 @@ def complement(stack: Floats) -> Floats:
 
     Never "total minus own", which cancels and loses positive semi-definiteness.
     """
+    if len(stack) <= GROUP and stack.ndim == 2:
+        return _all_but_own(len(stack)) @ stack
     flat = stack.reshape(len(stack), -1)
     out = _complement(flat)
     if len(stack) > GROUP:

@@ -6,13 +6,15 @@ then whole-row operations. What leaves it for users is (n, M).
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
+from scipy.linalg import solve_triangular
 
 from spuir.core.scratch import CACHE_BYTES, workspace
-from spuir.core.solving import Solved, factor_root
+from spuir.core.solving import Single, Solved, factor_root
 from spuir.core.statistics import blocks
 from spuir.errors import InputError
 from spuir.records import Codes, Floats, Mask
@@ -23,18 +25,14 @@ MARGIN = 1e-9
 """Relative slack of the shared bound against rounding of the scores."""
 ROUNDING, TRUSTED = 16 * 2.0**-52, 0.01
 """Error of a Gram matrix and its factor per unit of trace, and the share of it that the shared bound may carry."""
-NEAR = 1e-7
-"""Scores from pair products that differ by less than this share of the width are settled by the factors."""
 BLOCK_BYTES = 4 * 2**20
 """Working memory of one block of contexts."""
 TINY = 1e-18
-"""More than what squares lose by underflow in single precision."""
-PAIRS_FROM, PAIRS_TO = 24, 64
-"""With at least so many actions and at most so many columns, pair products beat the factors (measured)."""
-LOOSE = 0.35
-"""Share of (row, action) pairs left by the bound above which the dense path is faster (measured)."""
-LOOP_COST = 250
-"""What visiting one action apart costs, in widths computed all together (measured)."""
+"""More than what widths lose by underflow of their squares in single precision."""
+LOOSE = 0.5
+"""Share of contexts left open by the shared bound above which the next block does without it (measured)."""
+LOOP_ACTION, LOOP_PAIR = 50.0, 2.5
+"""What an action visited apart and each of its contexts cost, in widths computed all together (measured)."""
 
 
 def row_blocks(n: int, width: int) -> Iterator[slice]:
@@ -101,8 +99,8 @@ def draw(probabilities: Floats, uniforms: Floats) -> tuple[Codes, Floats]:
     return actions, probabilities[np.arange(len(actions)), actions]
 
 
-def check_finite(means: Floats, contexts: Floats) -> None:
-    """Refuse contexts whose scores (…, n) are not finite, naming the row."""
+def check_finite(means: Floats, contexts: Floats, first: int = 0) -> None:
+    """Refuse contexts whose scores (…, n) are not finite, naming the row; ``first`` is the number of the first."""
     # One sum visits every entry; the exact place is looked for only where it is not finite.
     with np.errstate(over="ignore", invalid="ignore"):
         if np.isfinite(means.sum()):
@@ -112,7 +110,7 @@ def check_finite(means: Floats, contexts: Floats) -> None:
         row, column = (int(i) for i in bad[0])
         raise InputError(
             "contexts",
-            f"{contexts[row, column]} at row {row}, column {column}",
+            f"{contexts[row, column]} at row {first + row}, column {column}",
             "every context value must be finite",
             "drop or fill that value",
         )
@@ -133,22 +131,20 @@ def squared_widths(solved: Solved, contexts: Floats) -> Floats:
     return out
 
 
-def _by_pairs(solved: Solved, contexts: Floats) -> Floats:
-    """Return the same from the products s_i s_k, i ≤ k: half the multiplications, fewer digits."""
-    m, p = solved.theta.shape
-    out = np.empty((m, len(contexts)))
-    pairs = p * (p + 1) // 2
-    columns = np.ascontiguousarray(contexts.T)
-    for rows in row_blocks(len(contexts), pairs):
-        s = columns[:, rows]
-        products = workspace("products", (pairs, s.shape[1]))
-        at = 0
-        for i in range(p):
-            np.multiply(s[i], s[i:], out=products[at : at + p - i])
-            at += p - i
-        np.matmul(solved.pairs, products, out=out[:, rows])
-    # Rounding may leave a tiny negative where the form is nearly zero.
-    return np.maximum(out, 0.0, out=out)
+def single_widths(single: Single, contexts: Floats, count: int) -> Floats | None:
+    """Return the widths ‖sᵀU_j⁻¹‖ of ``count`` roots, as (M, n), in single precision; None where that overflows."""
+    n, p = contexts.shape
+    out = np.empty((count, n))
+    with np.errstate(over="ignore", invalid="ignore"):
+        for rows in blocks(n, 4 * single.roots.shape[1], CACHE_BYTES):
+            k = rows.stop - rows.start
+            short = workspace("short", (k, p), np.float32)
+            np.copyto(short, contexts[rows], casting="same_kind")
+            flat = workspace("flat", (k, single.roots.shape[1]), np.float32)
+            projected = np.matmul(short, single.roots, out=flat).reshape(k, count, -1)
+            out[:, rows] = np.einsum("nmp,nmp->mn", projected, projected)
+        np.sqrt(out, out=out)
+        return out if math.isfinite(np.add.reduce(out, axis=None)) else None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -162,6 +158,11 @@ class Winners:
     winner: Codes
     columns: Codes
     tied: Mask
+
+    @classmethod
+    def sure(cls, winner: Codes, m: int) -> "Winners":
+        """Return winners (n,) among m actions without any tie."""
+        return cls(winner=winner, columns=np.empty(0, np.intp), tied=np.empty((m, 0), np.bool_))
 
     @classmethod
     def of(cls, scores: Floats) -> "Winners":
@@ -227,29 +228,79 @@ def winners(
     rule: Acting,
     eligible: Mask | None,
 ) -> Winners:
-    """Return the argmax of mean + α·width for n contexts, by the shared bound where it pays.
+    """Return the argmax of mean + α·width for n contexts, with exact widths only where they decide.
 
     ``features`` gives the rows (k, p) of a slice, ``means`` their estimates (M, k); ``eligible`` is (M, n), None for
-    all. A block on which the bound leaves too much in play sends the rest to the dense path.
+    all. A block on which the shared bound settles too little lets the rest do without it.
     """
-    solved, alpha, bound = rule.solved, rule.alpha, rule.bound
-    m, p = solved.theta.shape
+    m, p = rule.solved.theta.shape
     parts: list[Winners] = []
     starts: list[int] = []
     for rows in row_blocks(n, max(m, p)):
         block = features(rows)
         score = means(block)
-        check_finite(score, block)
+        check_finite(score, block, rows.start)
         if eligible is not None:
             score = np.where(eligible[:, rows], score, -np.inf)
-        if bound is None:
-            part = _dense(score, solved, alpha, block)
-        else:
-            part, share = _screened(score, solved, alpha, block, bound)
-            bound = None if share > LOOSE else bound
+        part, share = _settled(score, rule, block)
+        if share > LOOSE:
+            rule = replace(rule, bound=None)
         parts.append(part)
         starts.append(rows.start)
     return _joined(parts, starts, m)
+
+
+def _settled(score: Floats, rule: Acting, contexts: Floats) -> tuple[Winners, float]:
+    """Find the winners of a block by ever closer widths; also the share of contexts the shared bound left open.
+
+    First one bound for all actions, then widths in single precision, and exact ones for what is still in play.
+    """
+    if not rule.alpha:
+        return Winners.of(score), 0.0
+    if rule.bound is None:
+        return _by_width(score, np.isfinite(score), rule, contexts), 0.0
+    winner, best = score.argmax(axis=0), score.max(axis=0)
+    reach = rule.alpha * rule.bound.reach(contexts)
+    # Widths are ≥ 0 and at most the reach: below the best mean less the reach nothing wins or ties.
+    play = score >= best - reach - MARGIN * (np.abs(best) + reach)
+    if rule.bound.free.any():
+        play |= rule.bound.free[:, None] & np.isfinite(score)
+    columns = _open(play)
+    if not len(columns):
+        return Winners.sure(winner, len(score)), 0.0
+    found = _by_width(score[:, columns], play[:, columns], rule, contexts.take(columns, axis=0))
+    return _corrected(winner, columns, found), len(columns) / score.shape[1]
+
+
+def _by_width(score: Floats, play: Mask, rule: Acting, contexts: Floats) -> Winners:
+    """Find the winners among the actions in play (M, n): widths in single precision, then exact ones where close."""
+    single = rule.solved.single
+    widths = None
+    if single.error < TRUSTED and not _sparse(play):
+        widths = single_widths(single, contexts, len(score))
+    if widths is None:
+        return _exact(score, play, rule, contexts)
+    widths *= rule.alpha
+    widest = widths.max(axis=0)
+    widths += score
+    best = widths.max(axis=0)
+    error = 4.0 * single.error * widest + MARGIN * (np.abs(best) + widest) + 2.0 * rule.alpha * TINY
+    close = widths >= best - error
+    columns = _open(close)
+    if not len(columns):
+        return Winners.sure(widths.argmax(axis=0), len(score))
+    close = close[:, columns] & play[:, columns]
+    return _corrected(widths.argmax(axis=0), columns, _exact(score[:, columns], close, rule, contexts[columns]))
+
+
+def _sparse(play: Mask) -> bool:
+    """Tell whether so few (action, context) pairs are in play that visiting each action apart is cheaper."""
+    return LOOP_ACTION * play.any(axis=1).sum() + LOOP_PAIR * play.sum() < play.size
+
+
+def _open(play: Mask) -> Codes:
+    """Return the columns in which more than one action is in play."""
+    return np.flatnonzero(play.sum(axis=0, dtype=np.intp) > 1)
 
 
 def _joined(parts: list[Winners], starts: list[int], m: int) -> Winners:
@@ -257,7 +308,7 @@ def _joined(parts: list[Winners], starts: list[int], m: int) -> Winners:
     if len(parts) == 1:
         return parts[0]
     if not parts:
-        return Winners(winner=np.empty(0, np.intp), columns=np.empty(0, np.intp), tied=np.empty((m, 0), np.bool_))
+        return Winners.sure(np.empty(0, np.intp), m)
     return Winners(
         winner=np.concatenate([part.winner for part in parts]),
         columns=np.concatenate([part.columns + start for part, start in zip(parts, starts, strict=True)]),
@@ -265,22 +316,14 @@ def _joined(parts: list[Winners], starts: list[int], m: int) -> Winners:
     )
 
 
-def _dense(score: Floats, solved: Solved, alpha: float, contexts: Floats) -> Winners:
-    """Add every action's α·width to the means (M, n) and take the winners."""
-    if not alpha:
-        return Winners.of(score)
-    by_pairs = len(score) >= PAIRS_FROM and contexts.shape[1] <= PAIRS_TO and solved.well_conditioned
-    widths = _by_pairs(solved, contexts) if by_pairs else squared_widths(solved, contexts)
+def _exact(score: Floats, play: Mask, rule: Acting, contexts: Floats) -> Winners:
+    """Find the winners among the actions in play (M, n) by exact widths."""
+    if _sparse(play):
+        return Winners.of(_candidate_scores(score, play, rule, contexts))
+    widths = squared_widths(rule.solved, contexts)
     np.sqrt(widths, out=widths)
-    widths *= alpha
-    bounds = score + widths
-    if not by_pairs:
-        return Winners.of(bounds)
-    # Ties are a matter of twelve digits, which pair products do not have.
-    near = bounds >= bounds.max(axis=0) - NEAR * widths.max(axis=0)
-    columns = np.flatnonzero(near.sum(axis=0, dtype=np.intp) > 1)
-    exact = _candidate_scores(score[:, columns], near[:, columns], solved, alpha, contexts[columns])
-    return _corrected(bounds.argmax(axis=0), columns, Winners.of(exact))
+    widths *= rule.alpha
+    return Winners.of(score + widths)
 
 
 def _corrected(winner: Codes, columns: Codes, exact: Winners) -> Winners:
@@ -299,20 +342,19 @@ class Bound:
 
     root: Floats
     free: Mask
-    single: NDArray[np.float32] | None = None
+
+    @cached_property
+    def single(self) -> Single:
+        """The root in single precision."""
+        upper = solve_triangular(self.root, np.eye(len(self.root)))
+        return Single.of(self.root, float(np.vdot(self.root, self.root) * np.vdot(upper, upper)))
 
     def reach(self, contexts: Floats) -> Floats:
-        """Return at least ‖s‖ in the inverse of P (n,), in single precision where its error is bounded."""
-        if self.single is not None:
-            with np.errstate(over="ignore", invalid="ignore"):
-                rows = workspace("single", contexts.shape, np.float32)
-                np.copyto(rows, contexts, casting="same_kind")
-                short = np.matmul(rows, self.single, out=workspace("short", contexts.shape, np.float32))
-                reach = np.sqrt(np.einsum("np,np->n", short, short), dtype=np.float64)
-            # What underflows single precision is below TINY; what overflows it is done in double.
-            reach += TINY
-            if math.isfinite(reach.sum()):
-                return reach
+        """Return at least ‖s‖ in the inverse of P (n,), in single precision where its error is small."""
+        single = self.single
+        short = single_widths(single, contexts, 1) if single.error < TRUSTED else None
+        if short is not None:
+            return (1.0 + 2.0 * single.error) * short[0] + TINY
         projected = contexts @ self.root
         return np.sqrt(np.einsum("np,np->n", projected, projected))
 
@@ -323,47 +365,16 @@ class Bound:
         A computed Ψ_j is off by at most ε = ROUNDING·trace Ψ_j, and P − εI ⪰ (1 − ε·trace P⁻¹)·P.
         """
         root = factor_root(P)
-        inverse_trace = float(np.vdot(root, root))
-        slack = ROUNDING * float(solved.traces.max()) * inverse_trace
-        if slack > TRUSTED:
-            return None
-        # In single precision sᵀU⁻¹ is off by at most (p+2)·2⁻²⁴·‖s‖·‖U⁻¹‖, and ‖s‖ ≤ ‖U‖·‖sᵀU⁻¹‖.
-        error = (len(P) + 4) * 2.0**-23 * math.sqrt(float(np.trace(P)) * inverse_trace)
-        root = (1.0 + slack) * root
-        single = ((1.0 + 2.0 * error) * root).astype(np.float32) if error < TRUSTED else None
-        return cls(root=root, free=free, single=single)
+        slack = ROUNDING * float(solved.traces.max()) * float(np.vdot(root, root))
+        return None if slack > TRUSTED else cls(root=(1.0 + slack) * root, free=free)
 
 
-def _screened(score: Floats, solved: Solved, alpha: float, contexts: Floats, bound: Bound) -> tuple[Winners, float]:
-    """Compute exact widths only for actions that the shared bound leaves in play; also the share left.
-
-    An action whose mean + α‖s‖_{P⁻¹} lies below the best mean cannot win, since widths are ≥ 0 and each
-    is at most ‖s‖_{P⁻¹}.
-    """
-    reach = alpha * bound.reach(contexts)
-    best = score.max(axis=0)
-    threshold = best - reach
-    threshold -= MARGIN * (np.abs(best) + reach)
-    candidates = score >= threshold
-    if bound.free.any():
-        candidates |= bound.free[:, None] & np.isfinite(score)
-    columns = np.flatnonzero(candidates.sum(axis=0, dtype=np.intp) > 1)
-    means, play, rows = score[:, columns], candidates[:, columns], contexts[columns]
-    left = int(play.sum())
-    share = left / score.size
-    if left + LOOP_COST * int(play.any(axis=1).sum()) > play.size:
-        exact = _dense(means, solved, alpha, rows)
-    else:
-        exact = Winners.of(_candidate_scores(means, play, solved, alpha, rows))
-    return _corrected(score.argmax(axis=0), columns, exact), share
-
-
-def _candidate_scores(score: Floats, play: Mask, solved: Solved, alpha: float, contexts: Floats) -> Floats:
+def _candidate_scores(score: Floats, play: Mask, rule: Acting, contexts: Floats) -> Floats:
     """Return mean + α·width for the pairs still in play, −inf elsewhere; (M, n)."""
     out = np.full_like(score, -np.inf)
     for j in np.flatnonzero(play.any(axis=1)):
         columns = np.flatnonzero(play[j])
-        projected = contexts[columns] @ solved.roots[j]
+        projected = contexts[columns] @ rule.solved.roots[j]
         width = np.sqrt(np.einsum("np,np->n", projected, projected))
-        out[j, columns] = score[j, columns] + alpha * width
+        out[j, columns] = score[j, columns] + rule.alpha * width
     return out

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.linalg import lapack
 
 from spuir.core.statistics import diagonals
@@ -23,9 +24,6 @@ MEANING = {
 }
 """Result codes of a solve, ranked by gravity, with what they mean."""
 
-WELL_CONDITIONED = 1e7
-"""Bound on trace Ψ · trace Ψ⁻¹ up to which a quadratic form may be expanded into pair products."""
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Solved:
@@ -37,6 +35,11 @@ class Solved:
     upper: Floats
     theta: Floats
     code: Codes
+
+    @property
+    def worst(self) -> int:
+        """The gravest of the result codes."""
+        return int(np.maximum.reduce(self.code, initial=FINE))
 
     def again(self, rhs: Floats) -> Floats:
         """Return Ψ_j⁻¹ rhs_j for another right-hand side (M, p)."""
@@ -60,24 +63,34 @@ class Solved:
         return np.ascontiguousarray(self.roots.transpose(1, 0, 2)).reshape(p, m * p)
 
     @cached_property
-    def pairs(self) -> Floats:
-        """Ψ_j⁻¹ over the p(p+1)/2 pairs (i ≤ k) of a context's entries (M, pairs), off-diagonals doubled."""
-        p = self.roots.shape[1]
-        inverse = np.matmul(self.roots, self.roots.transpose(0, 2, 1))
-        inverse *= 2.0
-        inverse[:, np.arange(p), np.arange(p)] *= 0.5
-        rows, columns = np.triu_indices(p)
-        return np.ascontiguousarray(inverse[:, rows, columns])
-
-    @cached_property
     def traces(self) -> Floats:
         """The trace of each Ψ_j (M,)."""
         return np.einsum("mij,mij->m", np.triu(self.upper), self.upper)
 
     @cached_property
-    def well_conditioned(self) -> bool:
-        """Whether every Ψ_j is tame enough for :attr:`pairs` to keep eight digits."""
-        return bool(np.all(self.traces * np.einsum("mij,mij->m", self.roots, self.roots) <= WELL_CONDITIONED))
+    def single(self) -> "Single":
+        """The roots in single precision, with the error they carry into widths."""
+        inverse_traces = np.einsum("mij,mij->m", self.roots, self.roots)
+        return Single.of(self.stacked_roots, float((self.traces * inverse_traces).max()))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Single:
+    """Roots (p, k) in single precision, and a bound on the relative error of the widths computed with them.
+
+    With u = 2⁻²⁴, sᵀU⁻¹ is off by at most (p+2)·u·‖s‖·‖U⁻¹‖ (Frobenius norms), and ‖s‖ ≤ ‖U‖·‖sᵀU⁻¹‖: relative to the
+    width, by (p+2)·u·√(trace Ψ · trace Ψ⁻¹). Summing the squares adds (p+2)·u/2; twice the first covers both.
+    """
+
+    roots: NDArray[np.float32]
+    error: float
+
+    @classmethod
+    def of(cls, roots: Floats, condition: float) -> "Single":
+        """Round roots (p, k) whose matrices have trace Ψ · trace Ψ⁻¹ ≤ ``condition``."""
+        error = (len(roots) + 4) * 2.0**-23 * math.sqrt(condition)
+        with np.errstate(over="ignore"):
+            return cls(roots=roots.astype(np.float32), error=error)
 
 
 def solve(psi: Floats, rhs: Floats) -> Solved:

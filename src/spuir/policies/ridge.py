@@ -219,8 +219,9 @@ class Ridge(Policy, ABC):
                 total.table[:] += rates[:, None] * state.imputed.table
             else:
                 add_scaled(total.table, float(rates[0]), state.imputed.table)
-        diagonals(total.gram)[:] += self.ridge
-        solved = solve(total.gram, total.moment)
+        psi = total.gram
+        diagonals(psi)[:] += self.ridge
+        solved = solve(psi, total.moment)
         return Readout(rates=rates, solved=solved, ridge=self.ridge, shared=state.shared)  # (2), (6)
 
     def prepare(self, state: RidgeState, batch: Batch) -> RidgeState:
@@ -356,19 +357,19 @@ class Ridge(Policy, ABC):
             shared=shared,
         )
         readout = self.readout(after)
-        code = int(readout.solved.code.max(initial=0))
-        return after, Info(rows=sums.rows, counts=counts, rate=readout.rates, code=code)
+        return after, Info(rows=sums.rows, counts=counts, rate=readout.rates, code=readout.solved.worst)
 
     def _exact_episode(self, sums: ExactSums, theta: Floats) -> tuple[Statistics, Statistics | None, Floats | None]:
         """Return observed and imputed statistics of an episode and the Gram of all its rows."""
         if not self.imputing:
             return sums.observed, None, None
         hidden = sums.imputed()
-        hidden.moment[:] = linear_moments(hidden.gram, theta)  # Ŝ_jᵀR̂_j of (4), identity 2
+        gram, moment = hidden.gram, hidden.moment
+        moment[:] = linear_moments(gram, theta)  # Ŝ_jᵀR̂_j of (4), identity 2
         hidden.energy[:] = 0.0
         if sums.gap is not None:
-            hidden.moment[:] += sums.gap
-        return sums.observed, hidden, sums.observed.gram[0] + hidden.gram[0]
+            moment += sums.gap
+        return sums.observed, hidden, sums.observed.gram[0] + gram[0]
 
     def _sketched_episode(
         self, sums: SketchedSums, theta: Floats
