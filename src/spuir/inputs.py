@@ -144,7 +144,7 @@ class Labels:
             if self.plain and values.dtype.kind in "iu":
                 codes = values.astype(np.intp, copy=False)
                 # Read as unsigned, a negative code is a huge one: one look at the largest tells.
-                if codes.size and codes.view(np.uintp).max() >= len(self.names):
+                if np.maximum.reduce(codes.view(np.uintp), initial=0) >= len(self.names):
                     row = int(np.argmax((values < 0) | (values >= len(self.names))))
                     self._unknown(values[row].item(), row)
                 return codes

@@ -4,7 +4,6 @@ Letters: B rows (decisions) of a batch, n rows of any call, M actions, d context
 actions are integer codes 0…M−1; :class:`spuir.Bandit` translates labels.
 """
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -63,9 +62,6 @@ def _column(name: str, values: ArrayLike, length: int, rule: str, ok: Callable[[
     if column.shape != (length,):
         needed = f"one value per context row is needed, {length} here"
         raise InputError(name, f"shape {column.shape}", needed, "match the lengths")
-    # A finite sum vouches for finite values; otherwise each is looked at.
-    if ok is np.isfinite and math.isfinite(np.add.reduce(column, axis=None)):
-        return column
     good = ok(column)
     if not good.all():
         row = int(np.argmin(good))

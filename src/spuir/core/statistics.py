@@ -186,7 +186,7 @@ def summarise(
     counts = count_codes(codes, n_actions)
     order = by_action(codes, n_actions)
     source = order if rows is None else rows[order]
-    values = rewards[order]
+    values = rewards.take(order)
     squares = rewards * rewards
     scale: Floats | None = None
     if weights is not None:
@@ -218,8 +218,8 @@ def summarise(
             action += fresh
     if not math.isfinite(np.add.reduce(diagonals(gram), axis=None)):
         refuse_non_finite(contexts)
-    sums.weight[:] = counts if weights is None else per_action(codes, weights, n_actions)
-    sums.energy[:] = per_action(codes, squares, n_actions)
+    sums.table[:, -2] = counts if weights is None else np.bincount(codes, weights, n_actions)
+    sums.table[:, -1] = np.bincount(codes, squares, n_actions)
     return sums
 
 

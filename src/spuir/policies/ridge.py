@@ -7,7 +7,7 @@ rate. How it acts is for its subclasses to say.
 from abc import ABC
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, cast
 
 import numpy as np
@@ -204,7 +204,7 @@ class Ridge(Policy, ABC):
             return balanced_rates(state.observed.weight, state.imputed.weight, self.balance)
         if rate == "paper-schedule":
             rate = scheduled_rate(state.episode, self.episodes)
-        return np.full(state.n_actions, float(rate))
+        return _filled(state.n_actions, float(rate))
 
     def readout(self, state: RidgeState) -> Readout:
         """Return rates, factors and coefficients of a state, computed once."""
@@ -417,6 +417,14 @@ class Ridge(Policy, ABC):
         share = np.zeros_like(shift)
         np.divide(shift, shift + noise, out=share, where=shift + noise > 0)
         return centre + share[:, None] * hashed + (1.0 - share[:, None]) * parts.residual
+
+
+@lru_cache(maxsize=128)
+def _filled(n_actions: int, rate: float) -> Floats:
+    """Return one rate for all actions (M,), read-only and shared."""
+    rates = np.full(n_actions, rate)
+    rates.flags.writeable = False
+    return rates
 
 
 def _products(stack: Floats, vectors: Floats) -> Floats:
