@@ -22,7 +22,6 @@ from spuir.records import Batch, Decision, Floats, Info, Mask, State, Table
 from spuir.saving import Model
 from spuir.shards import Shard, fingerprint
 
-
 _UNTOUCHED = np.random.default_rng(0)
 """Stands in for a generator where none is drawn from, since making one costs as much as a tenth of an update."""
 

@@ -11,12 +11,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spuir.core.imputing import LINKS, complement, gaps, keep_hidden, link_gap
-from spuir.core.scratch import CACHE_BYTES, workspace
+from spuir.core.scratch import workspace
 from spuir.core.statistics import blocks, count_codes, dense_rows, per_action, refuse_non_finite
 from spuir.errors import ShardError
 from spuir.policies.sums import ExactSums, exact_sums, hidden_mask, observed_entries
 from spuir.records import Batch, Codes, Floats, Mask
 from spuir.sketches import Sketch
+from spuir.sketches.base import sum_rows
+
+HASH_BYTES = 64 * 2**20
+"""Rows are hashed in pieces of about this size: every piece costs one more sum of whole sketches."""
+TWICE_BYTES = 2**21
+"""Rows that are read twice come in pieces of about this size (measured)."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -155,7 +161,7 @@ def _hash(
     ids, sketch = row_ids(batch), how.sketch
     contexts, responses = np.zeros((m, sketch.size, width)), np.zeros((m, sketch.size))
     root = None if weights is None else np.sqrt(weights)
-    for number, piece in enumerate(blocks(len(codes), 8 * width)):
+    for number, piece in enumerate(blocks(len(codes), 8 * width, HASH_BYTES)):
         at = piece if rows is None else rows[piece]
         own, table, values = codes[piece], dense_rows(batch.contexts, at), rewards[piece]
         if root is not None:
@@ -188,19 +194,14 @@ def residual_moments(
     m, width = reference.shape
     total = np.zeros((m, width))
     # Small pieces: each is read twice and should still be in the cache the second time.
-    for piece in blocks(len(codes), 8 * (width + m), CACHE_BYTES):
+    for piece in blocks(len(codes), 16 * width, TWICE_BYTES):
         table = dense_rows(batch.contexts, piece if rows is None else rows[piece])
-        own, line = codes[piece], np.arange(len(table))
-        # With few actions a product over all of them is cheaper than gathering each row's own.
-        if m <= width:
-            spread = np.matmul(table, reference.T, out=workspace("spread", (len(table), m)))
-            left = rewards[piece] - spread[line, own]
-            spread[:] = 0.0
-            spread[line, own] = left if weights is None else left * weights[piece]
-            total += spread.T @ table
-        else:
-            left = rewards[piece] - np.einsum("np,np->n", table, reference[own])
-            np.add.at(total, own, table * (left if weights is None else left * weights[piece])[:, None])
+        own = codes[piece]
+        references = reference.take(own, axis=0, out=workspace("references", table.shape), mode="clip")
+        left = rewards[piece] - np.einsum("np,np->n", table, references)
+        if weights is not None:
+            left = left * weights[piece]
+        total += sum_rows(table, left, own, m)
     return total
 
 

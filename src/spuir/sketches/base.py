@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csc_array
 
 from spuir.errors import ParameterError
 from spuir.records import Codes, Floats
@@ -41,6 +42,16 @@ class Sketch(ABC):
     @abstractmethod
     def sums(self, values: Floats, groups: Codes, n_groups: int, ids: NDArray[np.int64], key: int) -> Floats:
         """Return Σ over the rows of each group of column(id) ⊗ values, (n_groups, c, k) for values (B, k)."""
+
+
+def sum_rows(values: Floats, factors: Floats, targets: Codes, n_targets: int) -> Floats:
+    """Return Σ factor·row by target, (n_targets, k), for values (B, k) and factors and targets (B,) or (B, D)."""
+    n = len(values)
+    times = factors.size // n if n else 1
+    # Compressed by columns, one a row of the values: nothing needs sorting, and the values are read once in order.
+    pointers = np.arange(0, n * times + 1, times, dtype=np.int32)
+    spread = csc_array((factors.ravel(), targets.ravel().astype(np.int32), pointers), shape=(n_targets, n))
+    return np.asarray(spread @ values)
 
 
 _GOLDEN, _FIRST, _SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)

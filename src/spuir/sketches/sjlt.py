@@ -8,10 +8,9 @@ from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csc_array
 
 from spuir.records import Codes, Floats
-from spuir.sketches.base import Sketch, random_words
+from spuir.sketches.base import Sketch, random_words, sum_rows
 
 
 @final
@@ -22,11 +21,7 @@ class SJLT(Sketch):
         """Return the hashed sums (n_groups, c, k) of values (B, k)."""
         buckets, signs = self.columns(ids, key)
         rows = groups[:, None] * self.size + buckets
-        n = len(values)
-        # One column a row of the batch: compressed by columns, nothing needs sorting.
-        pointers = np.arange(0, n * self.blocks + 1, self.blocks, dtype=np.int32)
-        hashing = csc_array((signs.ravel(), rows.ravel().astype(np.int32), pointers), shape=(n_groups * self.size, n))
-        hashed: Floats = np.asarray(hashing @ values)
+        hashed = sum_rows(values, signs, rows, n_groups * self.size)
         return hashed.reshape(n_groups, self.size, values.shape[1])
 
     def columns(self, ids: NDArray[np.int64], key: int) -> tuple[Codes, Floats]:
