@@ -8,12 +8,12 @@ from abc import ABC
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.random import Generator
 
-from spuir.core.imputing import LINKS, balanced_rates, linear_moments, scheduled_rate
+from spuir.core.imputing import LINKS, balanced_rates, scheduled_rate
 from spuir.core.scoring import Bound, check_finite, row_blocks, squared_widths
 from spuir.core.solving import Solved, solve
 from spuir.core.statistics import Statistics, add_scaled, dense_rows, diagonals
@@ -30,7 +30,8 @@ from spuir.parameters import (
     parameter,
 )
 from spuir.policies.base import Policy
-from spuir.policies.sketched import Hashed, Hashing, SketchedSums, residual_moments, sketched_sums
+from spuir.policies.episodes import batch_solution, exact_episode, sketched_episode
+from spuir.policies.sketched import Hashing, SketchedSums, residual_moments, sketched_sums
 from spuir.policies.sums import ExactSums, exact_sums, observed_entries
 from spuir.records import Batch, Floats, Info, State
 from spuir.sketches import Sketch, list_sketches, make_sketch
@@ -312,17 +313,11 @@ class Ridge(Policy, ABC):
         sums = self._collect(ready, rows, rng)
         if isinstance(sums, SketchedSums) and sums.parts is not None and self.moments == "corrected":
             # The second pass: moments about the sketched solution of this batch alone, θ′.
-            centre = self._batch_solution(sums.parts)
+            centre = batch_solution(sums.parts, self.ridge)
             residual = residual_moments(rows, centre, *observed_entries(rows))
             how = replace(sums.how, reference=centre)
             sums = replace(sums, how=how, parts=replace(sums.parts, residual=residual))
         return self._absorb(ready, sums)
-
-    def _batch_solution(self, parts: Hashed) -> Floats:
-        """Return θ′: the sketched ridge solution of one batch."""
-        psi = np.matmul(parts.contexts.transpose(0, 2, 1), parts.contexts)
-        diagonals(psi)[:] += self.ridge
-        return solve(psi, _hashed_moment(parts)).theta
 
     def absorb(self, state: RidgeState, sums: ExactSums | SketchedSums) -> tuple[RidgeState, Info]:
         """Fold an episode's sums into the state and solve: (2) to (4), or (6) to (8)."""
@@ -334,16 +329,15 @@ class Ridge(Policy, ABC):
     def _absorb(self, state: RidgeState, sums: ExactSums | SketchedSums) -> tuple[RidgeState, Info]:
         """Fold an episode's sums into the state, in their own arrays."""
         theta = self.readout(state).solved.theta
-        whole = sums if isinstance(sums, ExactSums) else sums.exact(self.imputing)
-        if whole is not None:
-            seen, hidden, total = self._exact_episode(whole, theta)
+        if isinstance(sums, ExactSums):
+            episode = exact_episode(sums, theta, self.imputing)
         else:
-            seen, hidden, total = self._sketched_episode(cast(SketchedSums, sums), theta)
-        imputed, shared = state.imputed, state.shared
-        if hidden is not None and total is not None:
-            imputed = hidden if imputed is None else imputed.then(self.discount, hidden)  # (4), (8)
+            episode = sketched_episode(sums, theta, self.imputing, self.moments, self.ridge)
+        imputed, shared, seen = state.imputed, state.shared, episode.seen
+        if episode.hidden is not None and episode.total is not None:
+            imputed = episode.hidden if imputed is None else imputed.then(self.discount, episode.hidden)  # (4), (8)
             kept = min(self.discount, self.forgetting)
-            shared = total if shared is None else kept * shared + total
+            shared = episode.total if shared is None else kept * shared + episode.total
         elif shared is not None:
             shared = self.forgetting * shared  # imputation was switched off: what is observed still fades
         counts = seen.weight.copy()
@@ -359,65 +353,6 @@ class Ridge(Policy, ABC):
         readout = self.readout(after)
         return after, Info(rows=sums.rows, counts=counts, rate=readout.rates, code=readout.solved.worst)
 
-    def _exact_episode(self, sums: ExactSums, theta: Floats) -> tuple[Statistics, Statistics | None, Floats | None]:
-        """Return observed and imputed statistics of an episode and the Gram of all its rows."""
-        if not self.imputing:
-            return sums.observed, None, None
-        hidden = sums.imputed()
-        gram, moment = hidden.gram, hidden.moment
-        moment[:] = linear_moments(gram, theta)  # Ŝ_jᵀR̂_j of (4), identity 2
-        hidden.energy[:] = 0.0
-        if sums.gap is not None:
-            moment += sums.gap
-        return sums.observed, hidden, sums.observed.gram[0] + gram[0]
-
-    def _sketched_episode(
-        self, sums: SketchedSums, theta: Floats
-    ) -> tuple[Statistics, Statistics | None, Floats | None]:
-        """Return the same from sketches: ΓᵀΓ in place of SᵀS, and half the Gram of the sketch of all rows."""
-        parts = sums.hashed()
-        gram = np.matmul(parts.contexts.transpose(0, 2, 1), parts.contexts)  # Γ_jᵀΓ_j of (7)
-        moment = self._sketched_moment(parts, sums.how.reference, gram)
-        # Copied, for the state adds to these arrays, and a shard may be absorbed by several bandits.
-        seen = Statistics.of(gram=gram, moment=moment, weight=parts.weight, energy=parts.energy)
-        if not self.imputing:
-            return seen, None, None
-        others, weight = parts.imputed()
-        imputed_gram = np.matmul(others.transpose(0, 2, 1), others)  # Γ̂_jᵀΓ̂_j of (8)
-        imputed_moment = linear_moments(imputed_gram, theta)  # Γ̂_jᵀΛ̂_j of (8), as Λ̂_j = Γ̂_jθ_j
-        if parts.gap is not None:
-            imputed_moment += parts.gap
-        if parts.gap_sketch is not None:
-            imputed_moment += np.matmul(parts.gap_sketch[:, None, :], others)[:, 0]
-        counts = weight.copy()
-        hidden = Statistics.of(gram=imputed_gram, moment=imputed_moment, weight=counts)
-        everything = parts.contexts[0] + others[0]
-        # AᵀA + BᵀB ⪰ ½(A+B)ᵀ(A+B): half the sketch of all rows bounds every action from below.
-        return seen, hidden, 0.5 * (everything.T @ everything)
-
-    def _sketched_moment(self, parts: Hashed, reference: Floats, gram: Floats) -> Floats:
-        """Return the moment that belongs to the sketched Gram (M, p).
-
-        Sketched, its error grows with the noise ‖e‖ of the rewards; taken exactly about a reference, with the
-        distance ‖S(θ − ref)‖ of the reference from the least squares solution θ. The anchored moment weighs
-        the two by the inverse of their variances, both estimated on the sketch: with g = Sᵀ(R − S ref), ‖S(θ − ref)‖²
-        by gᵀ(λI + ΓᵀΓ)⁻¹g, and ‖e‖² by the squared residual of the sketched fit.
-        """
-        if self.moments == "sketched":
-            return _hashed_moment(parts)  # Γ_jᵀΛ_j of (7)
-        centre = linear_moments(gram, reference)
-        if self.moments != "anchored":
-            return centre + parts.residual
-        psi = gram.copy()
-        diagonals(psi)[:] += self.ridge
-        exact = solve(psi, parts.residual)
-        hashed = _hashed_moment(parts) - centre
-        left = parts.rewards - _products(parts.contexts, reference + exact.again(hashed))
-        shift, noise = np.einsum("mp,mp->m", parts.residual, exact.theta), np.einsum("mc,mc->m", left, left)
-        share = np.zeros_like(shift)
-        np.divide(shift, shift + noise, out=share, where=shift + noise > 0)
-        return centre + share[:, None] * hashed + (1.0 - share[:, None]) * parts.residual
-
 
 @lru_cache(maxsize=128)
 def _filled(n_actions: int, rate: float) -> Floats:
@@ -425,16 +360,6 @@ def _filled(n_actions: int, rate: float) -> Floats:
     rates = np.full(n_actions, rate)
     rates.flags.writeable = False
     return rates
-
-
-def _products(stack: Floats, vectors: Floats) -> Floats:
-    """Return each matrix of (M, c, p) times its vector of (M, p)."""
-    return np.matmul(stack, vectors[:, :, None])[:, :, 0]
-
-
-def _hashed_moment(parts: Hashed) -> Floats:
-    """Return Γ_jᵀΛ_j (M, p)."""
-    return np.matmul(parts.rewards[:, None, :], parts.contexts)[:, 0]
 
 
 def wrong_width(got: int, expected: int) -> InputError:

@@ -1,0 +1,96 @@
+"""Sums of an episode → its observed and imputed statistics: (3) and (4) from exact sums, (7) and (8) from sketches."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from spuir.core.imputing import linear_moments
+from spuir.core.solving import solve
+from spuir.core.statistics import Statistics, diagonals
+from spuir.policies.sketched import Hashed, SketchedSums
+from spuir.policies.sums import ExactSums
+from spuir.records import Floats
+
+
+class Episode(NamedTuple):
+    """What an episode adds: ``seen`` to the observed and ``hidden`` to the imputed sums, ``total`` (p, p) to T.
+
+    The last two are None where nothing is imputed.
+    """
+
+    seen: Statistics
+    hidden: Statistics | None = None
+    total: Floats | None = None
+
+
+def exact_episode(sums: ExactSums, theta: Floats, imputing: bool) -> Episode:
+    """Return the statistics of an episode, in the arrays of ``sums``; ``theta`` (M, p) acted in it."""
+    if not imputing:
+        return Episode(sums.observed)
+    hidden = sums.imputed()
+    gram, moment = hidden.gram, hidden.moment
+    moment[:] = linear_moments(gram, theta)  # Ŝ_jᵀR̂_j of (4), identity 2
+    hidden.energy[:] = 0.0
+    if sums.gap is not None:
+        moment += sums.gap
+    return Episode(sums.observed, hidden, sums.observed.gram[0] + gram[0])
+
+
+def sketched_episode(sums: SketchedSums, theta: Floats, imputing: bool, moments: str, ridge: float) -> Episode:
+    """Return the same from sketches: ΓᵀΓ in place of SᵀS, and half the Gram of the sketch of all rows."""
+    whole = sums.exact(imputing)
+    if whole is not None:
+        return exact_episode(whole, theta, imputing)
+    parts = sums.hashed()
+    gram = np.matmul(parts.contexts.transpose(0, 2, 1), parts.contexts)  # Γ_jᵀΓ_j of (7)
+    moment = sketched_moment(parts, gram, sums.how.reference, moments, ridge)
+    seen = Statistics.of(gram=gram, moment=moment, weight=parts.weight, energy=parts.energy)
+    if not imputing:
+        return Episode(seen)
+    others, weight = parts.imputed()
+    imputed_gram = np.matmul(others.transpose(0, 2, 1), others)  # Γ̂_jᵀΓ̂_j of (8)
+    imputed_moment = linear_moments(imputed_gram, theta)  # Γ̂_jᵀΛ̂_j of (8), as Λ̂_j = Γ̂_jθ_j
+    if parts.gap is not None:
+        imputed_moment += parts.gap
+    if parts.gap_sketch is not None:
+        imputed_moment += np.matmul(parts.gap_sketch[:, None, :], others)[:, 0]
+    hidden = Statistics.of(gram=imputed_gram, moment=imputed_moment, weight=weight)
+    everything = parts.contexts[0] + others[0]
+    # AᵀA + BᵀB ⪰ ½(A+B)ᵀ(A+B): half the sketch of all rows bounds every action from below.
+    return Episode(seen, hidden, 0.5 * (everything.T @ everything))
+
+
+def sketched_moment(parts: Hashed, gram: Floats, reference: Floats, moments: str, ridge: float) -> Floats:
+    """Return the moment that belongs to the sketched Gram (M, p).
+
+    Sketched, its error grows with the noise ‖e‖ of the rewards; taken exactly about a reference, with the
+    distance ‖S(θ − ref)‖ of the reference from the least squares solution θ. The anchored moment weighs
+    the two by the inverse of their variances, both estimated on the sketch: with g = Sᵀ(R − S ref), ‖S(θ − ref)‖²
+    by gᵀ(λI + ΓᵀΓ)⁻¹g, and ‖e‖² by the squared residual of the sketched fit.
+    """
+    if moments == "sketched":
+        return hashed_moment(parts)  # Γ_jᵀΛ_j of (7)
+    centre = linear_moments(gram, reference)
+    if moments != "anchored":
+        return centre + parts.residual
+    psi = gram.copy()
+    diagonals(psi)[:] += ridge
+    exact = solve(psi, parts.residual)
+    hashed = hashed_moment(parts) - centre
+    left = parts.rewards - linear_moments(parts.contexts, reference + exact.again(hashed))
+    shift, noise = np.einsum("mp,mp->m", parts.residual, exact.theta), np.einsum("mc,mc->m", left, left)
+    share = np.zeros_like(shift)
+    np.divide(shift, shift + noise, out=share, where=shift + noise > 0)
+    return centre + share[:, None] * hashed + (1.0 - share[:, None]) * parts.residual
+
+
+def hashed_moment(parts: Hashed) -> Floats:
+    """Return Γ_jᵀΛ_j (M, p)."""
+    return np.matmul(parts.rewards[:, None, :], parts.contexts)[:, 0]
+
+
+def batch_solution(parts: Hashed, ridge: float) -> Floats:
+    """Return θ′ (M, p): the sketched ridge solution of one batch alone."""
+    psi = np.matmul(parts.contexts.transpose(0, 2, 1), parts.contexts)
+    diagonals(psi)[:] += ridge
+    return solve(psi, hashed_moment(parts)).theta
