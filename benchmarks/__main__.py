@@ -17,7 +17,7 @@ from benchmarks.timing import Clock
 
 PARTS = ("speed", "scaling", "memory", "quality")
 ROOT = Path(__file__).resolve().parents[1]
-STORED, PAGE = ROOT / "benchmarks" / "results.json", ROOT / "docs" / "benchmarks.md"
+STORED, PAGE, README = ROOT / "benchmarks" / "results.json", ROOT / "docs" / "benchmarks.md", ROOT / "README.md"
 QUICK = speed.Effort(seconds=1.0, rounds=3, cases=1, heavy=False)
 
 
@@ -118,6 +118,7 @@ def main(only: str, quick: bool, out: Path | None, stored: Path | None, render: 
     for path, text in (
         (stored, json.dumps(results, indent=1, ensure_ascii=False) + "\n"),
         (out, report.markdown(results)),
+        (README if full else None, report.with_summary(README.read_text(encoding="utf-8"), results)),
     ):
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)

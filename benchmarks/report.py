@@ -137,6 +137,38 @@ def show(results: Results, console: Console) -> None:
         console.print(table)
 
 
+SUMMARY = (
+    ("one update with exact imputation", "speed/learn-peer"),
+    ("one batch of decisions, all widths", "speed/dense-peer"),
+    ("one batch of decisions, shared bound", "speed/bound-peer"),
+    ("an update and a batch of decisions", "speed/episode-peer"),
+)
+"""Rows of the short table in the README, with the requirement that each shows at two shapes."""
+MARKS = ("<!-- benchmark-table -->\n", "<!-- /benchmark-table -->")
+
+
+def summary(results: Results) -> str:
+    """Return the short table: how many times faster than the fastest peer."""
+    lines = [
+        "Times faster than the fastest LinUCB of contextualbandits and MABWiser, which impute nothing, on one thread:",
+        "",
+        "| | paper (1,400 × 40, 5 actions) | wide (1,400 × 40, 50 actions) |",
+        "|---|---|---|",
+    ]
+    for text, key in SUMMARY:
+        cells = [results["measured"].get(f"{key}/{shape}") for shape in ("paper", "wide")]
+        lines.append(f"| {text} | " + " | ".join("–" if cell is None else f"{cell:.1f}" for cell in cells) + " |")
+    lines += ["", "Measured by `make bench`; [all results, floors and misses](docs/benchmarks.md)."]
+    return "\n".join(lines) + "\n"
+
+
+def with_summary(page: str, results: Results) -> str:
+    """Return the README with the short table between its marks."""
+    before, begin, rest = page.partition(MARKS[0])
+    _, end, after = rest.partition(MARKS[1])
+    return before + begin + summary(results) + end + after if begin and end else page
+
+
 def markdown(results: Results) -> str:
     """Return the page."""
     about = [f"- {name}: {value}" for name, value in results["about"].items()]

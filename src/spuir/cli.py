@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from spuir.history import History
     from spuir.runner import Task
 
-PAPER_POLICIES = ("sbucb", "puir", "spuir", "puir-rs", "spuir-rs", "bexp3", "bexp3-ipw", "blts-b")
+PAPER_POLICIES = ("sbucb", "puir", "spuir", "puir-rs", "spuir-rs", "bexp3", "bexp3-ipw", "blts-b", "dfm-s")
 KINDS = ("policies", "environments", "sketches", "features")
 FIGURE = "average_reward"
 

@@ -61,6 +61,10 @@ EXTRA: dict[str, list[dict[str, Any]]] = {
         {"floor": 0.1, "propensity_draws": 50},
         {"sketch": "sjlt", **SMALL},
     ],
+    "dfm-s": [
+        {"memory": "window", "window": 1500, "floor": 0.1, "ridge": 0.3},
+        {"horizon": None, "iterations": 3, "ridge": 4.0},
+    ],
 }
 
 

@@ -1,13 +1,15 @@
-"""Factoring and solving: known solutions, limits of the ridge, widths, and what the result codes promise."""
+"""Factoring and solving: known solutions, limits of the ridge, widths in two precisions, result codes."""
+
+from typing import Literal
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from spuir.core.scoring import squared_widths
-from spuir.core.solving import DEFICIENT, FINE, JITTERED, MEANING, Solved, diagonals, factor_root, solve
+from spuir.core import solving
+from spuir.core.scoring import TINY, single_widths, squared_widths
+from spuir.core.solving import DEFICIENT, FINE, JITTERED, MEANING, Solved, diagonals, solve
 from spuir.errors import NumericalError
+from tests.core.screening import KINDS, extended_widths, single_case
 
 
 def matrices(rng: np.random.Generator, m: int, p: int, condition: float) -> np.ndarray:
@@ -77,21 +79,6 @@ class TestKnownSolution:
             np.testing.assert_allclose(ridge * self.theta(ridge), self.S.T @ self.R, rtol=1000 / ridge)
 
 
-@given(st.integers(0, 10**6), st.sampled_from([1.0, 1e2, 1e4]), st.integers(1, 8), st.integers(1, 20))
-def test_pair_products_are_the_quadratic_form(seed: int, condition: float, p: int, m: int) -> None:
-    rng = np.random.default_rng(seed)
-    psi = matrices(rng, m, p, condition)
-    inverse = np.linalg.inv(psi)
-    solved = solve(psi.copy(), np.zeros((m, p)))
-    assert solved.pairs.shape == (m, p * (p + 1) // 2)
-    contexts = rng.normal(size=(6, p))
-    rows, columns = np.triu_indices(p)
-    products = (contexts[:, rows] * contexts[:, columns]).T
-    expected = np.einsum("np,mpq,nq->mn", contexts, inverse, contexts)
-    np.testing.assert_allclose(solved.pairs @ products, expected, rtol=1e-9)
-    np.testing.assert_allclose(squared_widths(solved, contexts), expected, rtol=1e-9)
-
-
 @pytest.mark.parametrize("p", [1, 2, 5, 8])
 @pytest.mark.parametrize("n", [0, 1, 7])
 def test_widths_of_any_number_of_columns_and_contexts(p: int, n: int) -> None:
@@ -101,13 +88,82 @@ def test_widths_of_any_number_of_columns_and_contexts(p: int, n: int) -> None:
     np.testing.assert_allclose(squared_widths(solve(psi, np.zeros((3, p))), contexts), expected, rtol=1e-11)
 
 
-@pytest.mark.parametrize(("condition", "tame"), [(1.0, True), (1e5, True), (1e8, False), (1e14, False)])
-def test_what_is_badly_conditioned_says_so(condition: float, tame: bool) -> None:
+# ---- single precision -----------------------------------------------------------------------------------------
+
+
+CONDITIONS = [1.0, 1e2, 1e4, 1e6, 1e8, 1e10, 1e12]
+# Powers of two, by which exact widths scale exactly: 1e-25, 1e-19, 1e-9, 1, 1e9, 1e19, 1e25.
+SCALES = [2.0**power for power in (-83, -63, -30, 0, 30, 63, 83)]
+
+
+@pytest.mark.parametrize("p", [1, 2, 7, 40, 120])
+@pytest.mark.parametrize("kind", KINDS)
+def test_widths_in_single_precision_are_off_by_no_more_than_stated(kind: str, p: int) -> None:
+    overflows = 0
+    for condition in CONDITIONS:
+        solved, contexts, exact = single_case(kind, p, condition)
+        error = solved.single.error
+        for scale in SCALES:
+            found = single_widths(solved.single, scale * contexts, 1)
+            if found is None:  # squares beyond 2**128
+                assert scale * exact.max() > 1e18
+                overflows += 1
+                continue
+            off = np.abs(found[0] - scale * exact)
+            assert np.all(off <= error * scale * exact + TINY), (condition, scale)
+            assert error > 0.5 or np.all(off <= 2.0 * error * found[0] + TINY), (condition, scale)
+    assert overflows <= 2 * len(CONDITIONS)
+
+
+@pytest.mark.parametrize("kind", ["spread", "one short axis", "one long axis", "collinear"])
+def test_the_stated_error_is_needed_up_to_a_small_factor(kind: str) -> None:
+    shares, without = [], []
+    for p in (2, 3, 7):
+        for seed in range(10):
+            solved, contexts, exact = single_case(kind, p, 1e8, seed)
+            found = single_widths(solved.single, contexts, 1)
+            assert found is not None
+            off = float((np.abs(found[0] - exact) / exact).max())
+            shares.append(off / solved.single.error)
+            without.append(off / ((p + 4) * 2.0**-23))
+    assert 1 / 50 < max(shares) <= 1.0
+    assert max(without) > 50.0  # the condition has to be part of it
+
+
+def test_the_error_of_many_is_that_of_the_worst_and_does_not_depend_on_units() -> None:
     rng = np.random.default_rng(1)
-    solved = solve(matrices(rng, 3, 5, condition), np.zeros((3, 5)))
-    assert solved.well_conditioned is tame
-    one_bad = np.concatenate([matrices(rng, 2, 5, 1.0), matrices(rng, 1, 5, condition)])
-    assert solve(one_bad, np.zeros((3, 5))).well_conditioned is tame
+    tame, wild = matrices(rng, 2, 5, 10.0), matrices(rng, 1, 5, 1e8)
+
+    def error(*stacks: np.ndarray) -> float:
+        psi = np.concatenate(stacks)
+        return solve(psi, np.zeros((len(psi), 5))).single.error
+
+    assert error(tame, wild) == error(wild) > 1000 * error(tame)
+    assert error(2.0**60 * tame, 2.0**-60 * tame) == pytest.approx(error(tame), rel=1e-12)
+    # ‖U‖·‖U⁻¹‖ of the identity is p.
+    assert solve(np.eye(5)[None], np.zeros((1, 5))).single.error == pytest.approx(9 * 2.0**-23 * 5)
+
+
+@pytest.mark.parametrize(("matrix", "context"), [(-240, -140), (280, 120)])
+def test_what_the_ends_of_single_precision_would_spoil_is_not_trusted(
+    monkeypatch: pytest.MonkeyPatch, matrix: int, context: int
+) -> None:
+    rng = np.random.default_rng(2)
+    psi, contexts = 2.0**matrix * matrices(rng, 1, 6, 10.0), 2.0**context * rng.normal(size=(50, 6))
+    solved = solve(psi.copy(), np.zeros((1, 6)))
+    assert solved.single.error == np.inf
+    # Without that, widths far above TINY would be off by more than stated: their digits are lost to underflow.
+    monkeypatch.setattr(solving, "RANGE", np.inf)
+    single = solve(psi.copy(), np.zeros((1, 6))).single
+    found, exact = single_widths(single, contexts, 1), extended_widths(solved.upper[0], contexts)
+    assert found is not None and single.error < 1e-4 and exact.min() > 1e-8
+    assert np.any(np.abs(found[0] - exact) > 2.0 * single.error * found[0] + TINY)
+
+
+@pytest.mark.parametrize("size", [1e-300, 1e-60, 1e60, 1e150])
+def test_matrices_of_any_size_have_roots_in_single_precision_or_none_without_a_warning(size: float) -> None:
+    solved = solve(size * np.stack([np.eye(3)] * 2), np.zeros((2, 3)))
+    assert solved.single.error == np.inf and solved.single.roots.dtype == np.float32
 
 
 def check_consistent(solved: Solved, j: int, rhs: np.ndarray) -> np.ndarray:
@@ -165,6 +221,38 @@ class TestRescue:
         np.testing.assert_allclose(check_consistent(solved, 0, np.array([1.0, 2.0, 3.0, 0.0])), psi, atol=1e-9)
 
 
+def test_the_worst_code_is_the_gravest_of_all_actions() -> None:
+    good, jittered, deficient = np.eye(3), np.diag([4.0, 3.0, -1e-13]), np.diag([1.0, 1.0, -1.0])
+    for parts, worst in (
+        ([good, good], FINE),
+        ([good, jittered, good], JITTERED),
+        ([jittered, deficient, good], DEFICIENT),
+    ):
+        solved = solve(np.stack(parts), np.ones((len(parts), 3)))
+        assert solved.worst == worst and isinstance(solved.worst, int)
+    assert solve(np.empty((0, 3, 3)), np.empty((0, 3))).worst == FINE
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_solving_again_is_solving_with_another_right_hand_side(order: Literal["C", "F"]) -> None:
+    rng = np.random.default_rng(3)
+    psi = np.concatenate([matrices(rng, 3, 6, 100.0), TestRescue.singular[None] - 1e-14 * np.eye(6)])
+    first, second = rng.normal(size=(2, 4, 6))
+    solved = solve(psi.copy(), first)
+    given_ = np.asarray(second, order=order)
+    kept, theta, upper = given_.copy(), solved.theta.copy(), solved.upper.copy()
+    again = solved.again(given_)
+    np.testing.assert_allclose(again[:3], solve(psi.copy(), second).theta[:3], rtol=1e-12)
+    # Also for a matrix that had to be lifted: by the factor that it has now.
+    factored = np.triu(upper).transpose(0, 2, 1) @ np.triu(upper)
+    left = np.abs((factored @ again[:, :, None])[:, :, 0] - second).max(axis=1)
+    assert solved.worst == JITTERED and np.all(left <= 1e-14 * solved.traces * np.abs(again).max(axis=1))
+    np.testing.assert_allclose(solved.again(first), theta, rtol=1e-9)
+    for now, before in ((given_, kept), (solved.theta, theta), (solved.upper, upper)):
+        np.testing.assert_array_equal(now, before)
+    assert not np.shares_memory(again, given_)
+
+
 def test_every_code_has_a_meaning_and_graver_ones_are_larger() -> None:
     assert sorted(MEANING) == [FINE, JITTERED, DEFICIENT] == [0, 1, 2]
 
@@ -183,11 +271,3 @@ def test_diagonals_are_a_writable_view() -> None:
     stack = np.zeros((2, 3, 3))
     diagonals(stack)[:] += np.array([[1.0], [2.0]])
     np.testing.assert_array_equal(stack, [np.eye(3), 2 * np.eye(3)])
-
-
-def test_the_root_of_one_matrix_leaves_the_matrix_alone() -> None:
-    matrix = matrices(np.random.default_rng(2), 1, 5, 50.0)[0]
-    kept = matrix.copy()
-    root = factor_root(matrix)
-    np.testing.assert_array_equal(matrix, kept)
-    np.testing.assert_allclose(root @ root.T, np.linalg.inv(matrix), rtol=1e-11, atol=1e-13)

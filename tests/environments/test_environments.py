@@ -10,7 +10,9 @@ from spuir.environments import ENVIRONMENTS, list_environments, make_environment
 from spuir.errors import InputError, ParameterError, UnknownNameError
 from spuir.streams import generator, get_state
 
-NAMES = list_environments()
+TABLES = ["classification", "uci-coupon"]
+"""Environments whose numbers of actions and columns follow from a table; test_classification and test_uci_coupon."""
+NAMES = [name for name in list_environments() if name not in TABLES]
 
 
 @pytest.fixture(params=NAMES)
@@ -28,8 +30,16 @@ def play(env: Any, rounds: Any, actions: Any) -> Any:
 
 
 def test_the_registered_environments_are_these():
-    assert NAMES == ["synthetic", "heterogeneous", "nonlinear", "linear"]
-    assert all(ENVIRONMENTS.get(name).name == name for name in NAMES)
+    assert NAMES == ["synthetic", "heterogeneous", "nonlinear", "linear", "coupon"]
+    assert all(ENVIRONMENTS.get(name).name == name for name in [*NAMES, *TABLES])
+    assert [name for name in list_environments() if ENVIRONMENTS.get(name).needs_file] == ["uci-coupon"]
+
+
+@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("parameter", ["n_actions", "dim"])
+def test_what_follows_from_a_table_cannot_be_given(name, parameter):
+    with pytest.raises(ParameterError, match="no such parameter"):
+        make_environment(name, **{parameter: 5})
 
 
 def test_shapes(env):
@@ -58,7 +68,7 @@ def test_noise_is_drawn_for_all_actions_whatever_is_executed(env):
     first, after_first = play(env, rounds, np.zeros(50, int))
     second, after_second = play(env, rounds, np.arange(50) % 4)
     assert after_first == after_second
-    # In the synthetic setting the weight of a click depends on the executed rows, by less than 0.01.
+    # Where there are clicks, the weight of a click depends on the executed rows, by less than 0.01.
     tolerance = 0.01 if env.has_clicks else 0
     np.testing.assert_allclose(first.all_rewards, second.all_rewards, atol=tolerance)
     np.testing.assert_array_equal(second.rewards, second.all_rewards[np.arange(50), np.arange(50) % 4])

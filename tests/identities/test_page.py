@@ -15,7 +15,7 @@ TESTS = sorted(set(re.findall(r"`(tests/[\w/]+\.py(?:::\w+)?)`", TEXT)))
 
 def test_every_section_points_to_code_and_to_tests() -> None:
     sections = TEXT.split("\n## ")[1:]
-    assert len(sections) == 5
+    assert len(sections) == 6
     for section in sections:
         assert "- Computed by `spuir." in section and "- Held by `tests/" in section, section.splitlines()[0]
 

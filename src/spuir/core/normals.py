@@ -13,6 +13,7 @@ rounding. An action whose probability is below 1e-18 may be given exactly 0, and
 """
 
 from collections.abc import Iterator
+from typing import cast
 
 import numpy as np
 from numpy.random import Generator
@@ -234,7 +235,7 @@ def _mills() -> list[float]:
     """Return p with Φ(−y)·exp(y²/2) = t·Σ_k p_k tᵏ, t = 1/(1 + SLOPE·y), for y ≥ 0: an interpolation of ``erfcx``."""
 
     def ratio(t: Floats) -> Floats:
-        return 0.5 * erfcx((1.0 / t - 1.0) / (SLOPE * np.sqrt(2.0))) / t
+        return 0.5 * cast("Floats", erfcx((1.0 / t - 1.0) / (SLOPE * np.sqrt(2.0)))) / t
 
     series = np.polynomial.Chebyshev.interpolate(ratio, DEGREE, domain=[0.0, 1.0])
     return [float(c) for c in series.convert(kind=np.polynomial.Polynomial).coef]

@@ -7,14 +7,12 @@ then whole-row operations. What leaves it for users is (n, M).
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.linalg import solve_triangular
 
 from spuir.core.scratch import CACHE_BYTES, workspace
-from spuir.core.solving import Single, Solved, factor_root
+from spuir.core.solving import FINE, Single, Solved, solve
 from spuir.core.statistics import blocks
 from spuir.errors import InputError
 from spuir.records import Codes, Floats, Mask
@@ -27,8 +25,10 @@ ROUNDING, TRUSTED = 16 * 2.0**-52, 0.01
 """Error of a Gram matrix and its factor per unit of trace, and the share of it that the shared bound may carry."""
 BLOCK_BYTES = 4 * 2**20
 """Working memory of one block of contexts."""
-TINY = 1e-18
-"""More than what widths lose by underflow of their squares in single precision."""
+PIECE_ROWS = 32
+"""Contexts multiplied at once at least: with fewer, reading the roots costs more than using them (measured)."""
+TINY = 1e-16
+"""More than what widths of up to 10⁴ columns lose where numbers below 2⁻¹²⁶ are taken for nought."""
 LOOSE = 0.5
 """Share of contexts left open by the shared bound above which the next block does without it (measured)."""
 LOOP_ACTION, LOOP_PAIR = 50.0, 2.5
@@ -120,31 +120,38 @@ def check_finite(means: Floats, contexts: Floats, first: int = 0) -> None:
         )
 
 
+@np.errstate(over="ignore", invalid="ignore")  # what is not finite is refused, not warned of
 def squared_widths(solved: Solved, contexts: Floats) -> Floats:
     """Return sᵀΨ_j⁻¹s = ‖sᵀU_j⁻¹‖² for all actions and contexts (n, p), as (M, n), by one product per block."""
     m, p = solved.theta.shape
     out = np.empty((m, len(contexts)))
-    for rows in blocks(len(contexts), 8 * m * p, CACHE_BYTES):
+    for rows in _pieces(len(contexts), 8 * m * p):
         flat = workspace("projected", (rows.stop - rows.start, m * p))
         projected = np.matmul(contexts[rows], solved.stacked_roots, out=flat).reshape(-1, m, p)
         out[:, rows] = np.einsum("nmp,nmp->nm", projected, projected).T
+    check_finite(out, contexts)
     return out
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def single_widths(single: Single, contexts: Floats, count: int) -> Floats | None:
     """Return the widths ‖sᵀU_j⁻¹‖ of ``count`` roots, as (M, n), in single precision; None where that overflows."""
     n, p = contexts.shape
     out = np.empty((count, n))
-    with np.errstate(over="ignore", invalid="ignore"):
-        for rows in blocks(n, 4 * single.roots.shape[1], CACHE_BYTES):
-            k = rows.stop - rows.start
-            short = workspace("short", (k, p), np.float32)
-            np.copyto(short, contexts[rows], casting="same_kind")
-            flat = workspace("flat", (k, single.roots.shape[1]), np.float32)
-            projected = np.matmul(short, single.roots, out=flat).reshape(k, count, -1)
-            out[:, rows] = np.einsum("nmp,nmp->mn", projected, projected)
-        np.sqrt(out, out=out)
-        return out if math.isfinite(np.add.reduce(out, axis=None)) else None
+    for rows in _pieces(n, 4 * single.roots.shape[1]):
+        k = rows.stop - rows.start
+        short = workspace("short", (k, p), np.float32)
+        np.copyto(short, contexts[rows], casting="same_kind")
+        flat = workspace("flat", (k, single.roots.shape[1]), np.float32)
+        projected = np.matmul(short, single.roots, out=flat).reshape(k, count, -1)
+        out[:, rows] = np.einsum("nmp,nmp->mn", projected, projected)
+    np.sqrt(out, out=out)
+    return out if math.isfinite(np.add.reduce(out, axis=None)) else None
+
+
+def _pieces(n: int, row_bytes: int) -> Iterator[slice]:
+    """Return slices of contexts whose products are still in the cache when their squares are summed."""
+    return blocks(n, row_bytes, max(CACHE_BYTES, PIECE_ROWS * row_bytes))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -250,6 +257,7 @@ def winners(
     return _joined(parts, starts, m)
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def _settled(score: Floats, rule: Acting, contexts: Floats) -> tuple[Winners, float]:
     """Find the winners of a block by ever closer widths; also the share of contexts the shared bound left open.
 
@@ -284,6 +292,8 @@ def _by_width(score: Floats, play: Mask, rule: Acting, contexts: Floats) -> Winn
     widest = widths.max(axis=0)
     widths += score
     best = widths.max(axis=0)
+    if not math.isfinite(np.add.reduce(best)):
+        return _exact(score, play, rule, contexts)
     error = 4.0 * single.error * widest + MARGIN * (np.abs(best) + widest) + 2.0 * rule.alpha * TINY
     close = widths >= best - error
     columns = _open(close)
@@ -319,11 +329,14 @@ def _joined(parts: list[Winners], starts: list[int], m: int) -> Winners:
 def _exact(score: Floats, play: Mask, rule: Acting, contexts: Floats) -> Winners:
     """Find the winners among the actions in play (M, n) by exact widths."""
     if _sparse(play):
-        return Winners.of(_candidate_scores(score, play, rule, contexts))
-    widths = squared_widths(rule.solved, contexts)
-    np.sqrt(widths, out=widths)
-    widths *= rule.alpha
-    return Winners.of(score + widths)
+        score = _candidate_scores(score, play, rule, contexts)
+    else:
+        widths = squared_widths(rule.solved, contexts)
+        np.sqrt(widths, out=widths)
+        widths *= rule.alpha
+        score = score + widths
+    check_finite(score.max(axis=0), contexts)
+    return Winners.of(score)
 
 
 def _corrected(winner: Codes, columns: Codes, exact: Winners) -> Winners:
@@ -336,27 +349,24 @@ def _corrected(winner: Codes, columns: Codes, exact: Winners) -> Winners:
 class Bound:
     """A width that no action exceeds: ‖s‖ in the inverse of P ⪯ Ψ_j for every j (identity 4).
 
-    ``root`` (p, p) is the inverse factor of P. Actions marked in ``free`` (M,) are not covered by the
-    bound and stay candidates everywhere.
+    ``shared`` is P, factored, and ``stretch`` what rounding asks of its widths. Actions marked in ``free`` (M,) are
+    not covered by the bound and stay candidates everywhere.
     """
 
-    root: Floats
+    shared: Solved
+    stretch: float
     free: Mask
-
-    @cached_property
-    def single(self) -> Single:
-        """The root in single precision."""
-        upper = solve_triangular(self.root, np.eye(len(self.root)))
-        return Single.of(self.root, float(np.vdot(self.root, self.root) * np.vdot(upper, upper)))
 
     def reach(self, contexts: Floats) -> Floats:
         """Return at least ‖s‖ in the inverse of P (n,), in single precision where its error is small."""
-        single = self.single
+        single = self.shared.single
         short = single_widths(single, contexts, 1) if single.error < TRUSTED else None
         if short is not None:
-            return (1.0 + 2.0 * single.error) * short[0] + TINY
-        projected = contexts @ self.root
-        return np.sqrt(np.einsum("np,np->n", projected, projected))
+            return self.stretch * ((1.0 + 2.0 * single.error) * short[0] + TINY)
+        projected = contexts @ self.shared.roots[0]
+        reach = self.stretch * np.sqrt(np.einsum("np,np->n", projected, projected))
+        # Where even this overflows the bound says nothing; the widths themselves may still be finite.
+        return np.where(np.isnan(reach), np.inf, reach)
 
     @classmethod
     def of(cls, P: Floats, solved: Solved, free: Mask) -> "Bound | None":
@@ -364,9 +374,10 @@ class Bound:
 
         A computed Ψ_j is off by at most ε = ROUNDING·trace Ψ_j, and P − εI ⪰ (1 − ε·trace P⁻¹)·P.
         """
-        root = factor_root(P)
-        slack = ROUNDING * float(solved.traces.max()) * float(np.vdot(root, root))
-        return None if slack > TRUSTED else cls(root=(1.0 + slack) * root, free=free)
+        shared = solve(P[None].copy(), np.zeros((1, len(P))))
+        slack = ROUNDING * float(solved.traces.max()) * float(np.vdot(shared.roots, shared.roots))
+        trusted = shared.worst == FINE and slack <= TRUSTED
+        return cls(shared=shared, stretch=1.0 + slack, free=free) if trusted else None
 
 
 def _candidate_scores(score: Floats, play: Mask, rule: Acting, contexts: Floats) -> Floats:

@@ -23,6 +23,8 @@ MEANING = {
     DEFICIENT: "an eigenvalue decomposition replaced the factor of a numerically singular matrix",
 }
 """Result codes of a solve, ranked by gravity, with what they mean."""
+RANGE = 1e15
+"""Largest norm of a factor and of its inverse for which single precision loses nothing at the ends of its range."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -70,8 +72,8 @@ class Solved:
     @cached_property
     def single(self) -> "Single":
         """The roots in single precision, with the error they carry into widths."""
-        inverse_traces = np.einsum("mij,mij->m", self.roots, self.roots)
-        return Single.of(self.stacked_roots, float((self.traces * inverse_traces).max()))
+        inverses = np.einsum("mij,mij->m", self.roots, self.roots)
+        return Single.of(self.stacked_roots, np.sqrt(self.traces), np.sqrt(inverses))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -79,18 +81,20 @@ class Single:
     """Roots (p, k) in single precision, and a bound on the relative error of the widths computed with them.
 
     With u = 2⁻²⁴, sᵀU⁻¹ is off by at most (p+2)·u·‖s‖·‖U⁻¹‖ (Frobenius norms), and ‖s‖ ≤ ‖U‖·‖sᵀU⁻¹‖: relative to the
-    width, by (p+2)·u·√(trace Ψ · trace Ψ⁻¹). Summing the squares adds (p+2)·u/2; twice the first covers both.
+    width, by (p+2)·u·‖U‖·‖U⁻¹‖. Summing the squares adds (p+2)·u/2; twice the first covers both. Rounding to nought
+    takes at most 2⁻¹²⁶ from each context value, product and square: next to nothing where no norm exceeds RANGE.
     """
 
     roots: NDArray[np.float32]
     error: float
 
     @classmethod
-    def of(cls, roots: Floats, condition: float) -> "Single":
-        """Round roots (p, k) whose matrices have trace Ψ · trace Ψ⁻¹ ≤ ``condition``."""
-        error = (len(roots) + 4) * 2.0**-23 * math.sqrt(condition)
+    def of(cls, roots: Floats, norms: Floats, inverse_norms: Floats) -> "Single":
+        """Round roots (p, k), given ‖U‖ and ‖U⁻¹‖ of each matrix (M,); out of range the error is infinite."""
+        error = (len(roots) + 4) * 2.0**-23 * float((norms * inverse_norms).max())
+        tame = max(norms.max(), inverse_norms.max()) <= RANGE
         with np.errstate(over="ignore"):
-            return cls(roots=roots.astype(np.float32), error=error)
+            return cls(roots=roots.astype(np.float32), error=error if tame else math.inf)
 
 
 def solve(psi: Floats, rhs: Floats) -> Solved:
@@ -135,8 +139,3 @@ def _rescue(out: Floats, psi: Floats, rhs: Floats) -> tuple[Floats, int]:
     _, r = np.linalg.qr((vectors * np.sqrt(values)).T)
     out[:] = r * np.sign(np.diag(r))[:, None]
     return vectors @ ((vectors.T @ rhs) / values), DEFICIENT
-
-
-def factor_root(matrix: Floats) -> Floats:
-    """Return U⁻¹ (p, p) with Ψ⁻¹ = U⁻¹U⁻ᵀ for one positive definite matrix."""
-    return solve(matrix[None].copy(), np.zeros((1, len(matrix)))).roots[0]

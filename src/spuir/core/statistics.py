@@ -7,9 +7,10 @@ For the rows s (with reward r and weight w) on which an action was observed, the
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.linalg.blas import daxpy
 
 from spuir.core.scratch import workspace
@@ -114,11 +115,11 @@ def dense_rows(contexts: Any, rows: Any) -> Floats:
         return np.ascontiguousarray(contexts[rows].toarray(), dtype=np.float64)
     if isinstance(rows, slice):
         return np.ascontiguousarray(contexts[rows], dtype=np.float64)
-    if contexts.dtype != np.float64:
-        return contexts.take(rows, axis=0).astype(np.float64)
+    table = cast("NDArray[Any]", contexts)
+    if table.dtype != np.float64:
+        return table.take(rows, axis=0).astype(np.float64)
     # Clipping is what allows the rows to be written straight into the workspace; the numbers are all in range.
-    out = workspace("gathered", (len(rows), contexts.shape[1]))
-    return contexts.take(rows, axis=0, out=out, mode="clip")
+    return table.take(rows, axis=0, out=workspace("gathered", (len(rows), table.shape[1])), mode="clip")
 
 
 def blocks(n: int, row_bytes: int, budget: int | None = None) -> Iterator[slice]:

@@ -14,6 +14,9 @@ ENVIRONMENTS = Registry(
         "heterogeneous": "spuir.environments.heterogeneous:Heterogeneous",
         "nonlinear": "spuir.environments.nonlinear:Nonlinear",
         "linear": "spuir.environments.linear:Linear",
+        "coupon": "spuir.environments.coupon:Coupon",
+        "classification": "spuir.environments.classification:Classification",
+        "uci-coupon": "spuir.environments.uci_coupon:UciCoupon",
     },
 )
 

@@ -2,12 +2,13 @@
 
 An environment keeps no position: contexts come from the generator given to ``draw``, noise from the one given
 to ``feedback``. Noise is drawn for all M actions whatever was executed, so that every policy meets the same
-contexts and the same noise, and generators advance alike for all of them.
+contexts and the same noise, and generators advance alike for all of them. What an environment knows of a round beside
+its context travels as the payload of the rounds, an array with one entry for each row.
 """
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.random import Generator
@@ -24,6 +25,11 @@ PLURAL = Rule("an integer ≥ 2", lambda v: COUNT.test(v) and v >= 2)
 """What ``dim`` may be where actions differ in directions whose entries sum to zero."""
 
 
+def derived(doc: str) -> Any:
+    """Declare what ``_settle`` finds at construction and no caller gives, ``n_actions`` of a table for instance."""
+    return field(init=False, metadata={"doc": doc})
+
+
 @dataclass(frozen=True, kw_only=True)
 class Environment(ABC):
     """Where contexts and rewards come from; equal parameters give equal truths."""
@@ -34,6 +40,7 @@ class Environment(ABC):
 
     name: ClassVar[str]
     has_clicks: ClassVar[bool] = False
+    needs_file: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check(self, "environment", self.name)
@@ -41,7 +48,7 @@ class Environment(ABC):
 
     @abstractmethod
     def _settle(self, rng: Generator) -> None:
-        """Draw the true parameters, once, at construction."""
+        """Draw the true parameters, once, at construction, and set what is derived from them."""
 
     def draw(self, n: int, rng: Generator) -> Rounds:
         """Draw n contexts (n, d): independent normal coordinates, mean 0.1 and standard deviation 0.04."""

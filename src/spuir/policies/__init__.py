@@ -27,6 +27,7 @@ POLICIES = Registry(
         "bexp3": "spuir.policies.bexp3:BEXP3",
         "bexp3-ipw": "spuir.policies.bexp3:BEXP3_IPW",
         "blts-b": "spuir.policies.thompson:BLTS_B",
+        "dfm-s": "spuir.policies.dfm:DFM_S",
     },
 )
 

@@ -53,6 +53,9 @@ class Rows:
     eligible: Any = None
     revealed: Any = None
     revealed_rewards: Any = None
+    click: Any = None
+    conversion: Any = None
+    elapsed: Any = None
 
     def __len__(self) -> int:
         """Return B."""
@@ -91,14 +94,19 @@ def episode(policy: Policy, number: int, rows: int, *, actions: int = N_ACTIONS,
 
 
 def enriched(rows: Rows, actions: int = N_ACTIONS, seed: int = 0) -> Rows:
-    """Return the rows with weights (some 0), eligibility and some revealed rewards."""
+    """Return the rows with weights (some 0), eligibility, some revealed rewards, and delayed conversions of clicks."""
     rng, n = streams.generator(seed, "trial", "enriched", len(rows)), len(rows)
     eligible = rng.random((n, actions)) < 0.7
     eligible[np.arange(n), rows.actions] = True
     weights = rng.integers(0, 4, size=n) * 0.75
     revealed = rng.random((n, actions)) < 0.3
     others = rng.normal(0.5, 0.2, (n, actions))
-    return replace(rows, sample_weight=weights, eligible=eligible, revealed=revealed, revealed_rewards=others)
+    click = rng.random(n) < 0.8
+    outcomes = {"click": click, "conversion": click & (rng.random(n) < 0.5), "elapsed": rng.exponential(0.5, n)}
+    further = {name: column.astype(np.float64) for name, column in outcomes.items()}
+    return replace(
+        rows, sample_weight=weights, eligible=eligible, revealed=revealed, revealed_rewards=others, **further
+    )
 
 
 def contexts(n: int, *, dim: int = DIM, seed: int = 0) -> Floats:

@@ -1,0 +1,147 @@
+"""Tables from files that users bring: comma separated, plain or gzip, read with refusals that name file and row."""
+
+import csv
+import gzip
+import io
+import os
+import zlib
+from array import array
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from math import isfinite
+
+import numpy as np
+
+from spuir.errors import InputError
+from spuir.parameters import Rule
+from spuir.records import Floats
+
+PATH = Rule("a path", lambda v: isinstance(v, str) or (isinstance(v, os.PathLike) and isinstance(os.fspath(v), str)))
+GZIP = b"\x1f\x8b"
+LONGEST = 40
+"""Characters of a cell that a refusal shows."""
+
+
+def shown(cell: str) -> str:
+    """Return a cell as a refusal shows it."""
+    return repr(cell if len(cell) <= LONGEST else cell[:LONGEST] + "…")
+
+
+def at(path: str, row: int) -> str:
+    """Return the subject of a refusal: the file and the row, as an editor numbers lines."""
+    return f"file {path!r}, row {row}"
+
+
+def file_stamp(path: str) -> tuple[int, int] | None:
+    """Return what changes when the file does; None where there is none, which reading it will refuse."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size
+
+
+@contextmanager
+def _refusals(path: str) -> Iterator[None]:
+    """Turn what the file system and the decoders raise into refusals."""
+    subject = f"file {path!r}"
+    try:
+        yield
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        rule = "a gzip file must be whole"
+        raise InputError(subject, str(error), rule, "get the file again") from error
+    except OSError as error:
+        rule, remedy = "the file must be readable", "check the path"
+        raise InputError(subject, error.strerror or str(error), rule, remedy) from error
+    except UnicodeDecodeError as error:
+        rule, remedy = "the file must be text in UTF-8", "save it in that encoding, plain or gzip"
+        raise InputError(subject, f"byte {error.object[error.start]:#04x}", rule, remedy) from error
+
+
+def read_rows(path: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield the number of each row and its cells as they stand, spaces around them included, blank lines left out.
+
+    Parameters
+    ----------
+    path
+        A comma-separated file in UTF-8, plain or gzip (told by its first bytes), with line ends of any system. The
+        first row sets the number of cells that every other one must have.
+    """
+    with _refusals(path), open(path, "rb") as raw, io.TextIOWrapper(_unpacked(raw), "utf-8-sig", newline="") as text:
+        reader = csv.reader(text, strict=True)
+        width = 0
+        try:
+            for cells in reader:
+                if not cells:
+                    continue
+                if width and len(cells) != width:
+                    rule = f"every row has {width} cells, like the first"
+                    remedy = "complete or drop that row, and quote cells that hold commas"
+                    raise InputError(at(path, reader.line_num), f"{len(cells)} cells", rule, remedy)
+                width = len(cells)
+                yield reader.line_num, cells
+        except csv.Error as error:
+            rule, remedy = "rows are cells between commas", "close the quotes of that row"
+            raise InputError(at(path, reader.line_num), str(error), rule, remedy) from error
+    if not width:
+        raise InputError(f"file {path!r}", "no rows", "a table needs some", "check that the file was saved whole")
+
+
+def _unpacked(raw: io.BufferedReader) -> io.BufferedReader | gzip.GzipFile:
+    """Return the stream itself, or what it holds if that is gzip."""
+    packed = raw.read(len(GZIP)) == GZIP
+    raw.seek(0)
+    return gzip.GzipFile(fileobj=raw) if packed else raw
+
+
+def read_names(path: str, rows: Iterator[tuple[int, list[str]]]) -> list[str]:
+    """Return the names of the columns, which the first of the rows holds."""
+    number, names = next(rows)
+    if all(map(is_number, names)):
+        rule = "the first row must hold the names of the columns"
+        raise InputError(at(path, number), "numbers only", rule, "add names, or say header=False where that is offered")
+    return [name.strip() for name in names]
+
+
+def place_of(path: str, names: Sequence[str], wanted: str) -> int:
+    """Return the place of the column called ``wanted``."""
+    if wanted not in names:
+        rule = f"there is no column {wanted!r}"
+        remedy = f"the columns are {', '.join(names[:8])}{', …' if len(names) > 8 else ''}: name the right one"
+        if len(set(names)) < 2:
+            remedy = "separate the cells by commas and put their names in the first row"
+        raise InputError(at(path, 1), f"{len(names)} names", rule, remedy)
+    return list(names).index(wanted)
+
+
+def is_number(cell: str) -> bool:
+    """Tell whether a cell is a finite number."""
+    try:
+        return isfinite(float(cell))
+    except ValueError:
+        return False
+
+
+class Numbers:
+    """A growing table of numbers, eight bytes each."""
+
+    def __init__(self, path: str) -> None:
+        self.path, self._values, self._rows = path, array("d"), 0
+
+    def add(self, row: int, cells: Sequence[str]) -> None:
+        """Add the cells of a row; one that is no finite number is refused."""
+        try:
+            numbers = [float(cell) for cell in cells]
+        except ValueError:
+            numbers = [np.nan]
+        # One sum tells of most rows that all is finite; only one that overflows needs a look at each cell.
+        if not isfinite(sum(numbers)) and not all(map(isfinite, numbers)):
+            wrong = next(cell for cell in cells if not is_number(cell))
+            remedy = "encode texts as numbers and fill gaps, or name the label column"
+            raise InputError(at(self.path, row), shown(wrong), "every cell but the label is a finite number", remedy)
+        self._values.extend(numbers)
+        self._rows += 1
+
+    def table(self) -> Floats:
+        """Return all rows (n, columns)."""
+        return np.frombuffer(self._values, dtype=np.float64).reshape(self._rows, -1)
