@@ -25,7 +25,7 @@ def workspace(use: str, shape: tuple[int, ...], dtype: Any = np.float64) -> NDAr
     if size * np.dtype(dtype).itemsize > KEPT_BYTES:
         return np.empty(shape, dtype)
     kept: NDArray[Any] | None = getattr(_local, use, None)
-    if kept is None or kept.size < size:
+    if kept is None or kept.size < size or kept.dtype != dtype:
         kept = np.empty(size, dtype)
         setattr(_local, use, kept)
     return kept[:size].reshape(shape)
