@@ -40,12 +40,13 @@ class Optimistic(Ridge):
     def decide(self, state: RidgeState, contexts: Floats, rng: Generator, eligible: Mask | None = None) -> Decision:
         """Draw actions; exact widths are computed only for actions that the shared bound leaves in play."""
         n, m = len(contexts), state.n_actions
-        mask = scoring.eligible_mask(eligible, n, m)
-        scoring.check_floor(self.floor, mask[:1] if eligible is None else mask)
+        mask = None if eligible is None else scoring.eligible_mask(eligible, n, m)
+        if self.floor:
+            scoring.check_floor(self.floor, scoring.eligible_mask(None, 1, m) if mask is None else mask)
         if not self.feature_map.fixed(state.features):
             return super().decide(state, contexts, rng, eligible)
         readout = self.readout(state)
-        allowed = None if eligible is None else np.ascontiguousarray(mask.T)
+        allowed = None if mask is None else np.ascontiguousarray(mask.T)
         rule = scoring.Acting(
             solved=readout.solved, alpha=self.alpha, bound=readout.bound if self.alpha and self.screen else None
         )
@@ -61,7 +62,7 @@ class Optimistic(Ridge):
             scoring.check_finite(contexts, contexts)  # in the caller's rows and columns, not in a block's
             raise
         actions, propensities = found.draw(rng.random(n), allowed, self.floor)
-        return Decision(actions, propensities, lambda: self.table(state, contexts, mask))
+        return Decision(actions, propensities, lambda: self.table(state, contexts, scoring.eligible_mask(mask, n, m)))
 
 
 def _recipe(summary: str, paper: dict[str, Any], **defaults: Any) -> Recipe:
