@@ -10,8 +10,8 @@ from spuir.environments import ENVIRONMENTS, list_environments, make_environment
 from spuir.errors import InputError, ParameterError, UnknownNameError
 from spuir.streams import generator, get_state
 
-TABLES = ["classification", "uci-coupon"]
-"""Environments whose numbers of actions and columns follow from a table; test_classification and test_uci_coupon."""
+TABLES = ["classification", "uci-coupon", "criteo-recent", "criteo-all"]
+"""Environments whose number of actions follows from a table; test_classification, test_uci_coupon, test_criteo."""
 NAMES = [name for name in list_environments() if name not in TABLES]
 
 
@@ -35,8 +35,9 @@ def test_the_registered_environments_are_these():
     assert [name for name in list_environments() if ENVIRONMENTS.get(name).needs_file] == ["uci-coupon"]
 
 
-@pytest.mark.parametrize("name", TABLES)
-@pytest.mark.parametrize("parameter", ["n_actions", "dim"])
+@pytest.mark.parametrize(
+    ("name", "parameter"), [*((name, "n_actions") for name in TABLES), *((name, "dim") for name in TABLES[:2])]
+)
 def test_what_follows_from_a_table_cannot_be_given(name, parameter):
     with pytest.raises(ParameterError, match="no such parameter"):
         make_environment(name, **{parameter: 5})

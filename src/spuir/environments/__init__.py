@@ -17,6 +17,8 @@ ENVIRONMENTS = Registry(
         "coupon": "spuir.environments.coupon:Coupon",
         "classification": "spuir.environments.classification:Classification",
         "uci-coupon": "spuir.environments.uci_coupon:UciCoupon",
+        "criteo-recent": "spuir.environments.criteo:CriteoRecent",
+        "criteo-all": "spuir.environments.criteo:CriteoAll",
     },
 )
 

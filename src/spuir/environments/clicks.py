@@ -21,9 +21,10 @@ class ClickEnvironment(Environment):
 
     Notes
     -----
-    Every action is clicked with probability ``click_rate``; a click converts with probability sigmoid(⟨w_j, s⟩)
-    after an exponential delay of rate exp(⟨w^d_j, s⟩). The reward is λ·click + (1 − λ)·conversion, with λ = 0.01
-    times the conversions per click *of the executed rows of the batch*.
+    Every action is clicked with probability ``click_rate``, or with one of its own where the environment says so; a
+    click converts with probability sigmoid(⟨w_j, s⟩) after an exponential delay of rate exp(⟨w^d_j, s⟩), where either
+    exponent may have a constant beside it. The reward is λ·click + (1 − λ)·conversion, with λ = 0.01 times the
+    conversions per click *of the executed rows of the batch*.
 
     Row b of n is executed at time b·horizon/n. ``elapsed`` is what a delayed-feedback model reads: the delay
     where there is a conversion, otherwise the time left from the row's execution to the horizon. By default
@@ -31,8 +32,8 @@ class ClickEnvironment(Environment):
 
     Because λ depends on the batch, the expected reward needs a fixed one: ``expected_rewards`` takes λ at
     0.01 times the conversion rate of the best action at the mean context, which is about where λ settles for a
-    policy that has learnt. λ never exceeds 0.01, and all actions share one click rate, so any other choice
-    would scale regret by at most 1 %. The expectation counts every conversion, also when censored.
+    policy that has learnt. λ never exceeds 0.01, so any other choice would move an expected reward by at most 1 % of
+    the click rate. The expectation counts every conversion, also when censored.
     """
 
     click_rate: float = parameter(0.5, "probability of a click, the same for every action", UNIT)
@@ -43,32 +44,59 @@ class ClickEnvironment(Environment):
 
     conversion_weights: Floats = field(init=False, repr=False, compare=False)
     delay_weights: Floats = field(init=False, repr=False, compare=False)
+    levels: Floats = field(init=False, repr=False, compare=False)
+    click_rates: Floats = field(init=False, repr=False, compare=False)
     click_share: float = field(init=False, repr=False, compare=False)
 
     has_clicks: ClassVar[bool] = True
 
-    def _keep(self, conversion: Floats, delay: Floats) -> None:
-        """Keep the true weights (M, d) of conversions and of delays."""
+    def _keep(
+        self,
+        conversion: Floats,
+        delay: Floats,
+        *,
+        levels: Floats | None = None,
+        click_rates: Floats | None = None,
+        settled: float | None = None,
+    ) -> None:
+        """Keep the truth.
+
+        Parameters
+        ----------
+        conversion, delay
+            (M, d) weights of conversions and of delays.
+        levels
+            (2, M) constants beside them; None is 0.
+        click_rates
+            (M,) probability that each action is clicked; None is ``click_rate`` for all.
+        settled
+            Conversions per click of a policy that has learnt; None is the best action's at the contexts' usual mean.
+        """
+        if settled is None:
+            settled = float(expit(CONTEXT_MEAN * conversion.sum(axis=1)).max())
         put = object.__setattr__
         put(self, "conversion_weights", conversion)
         put(self, "delay_weights", delay)
-        put(self, "click_share", CLICK_SHARE * float(expit(CONTEXT_MEAN * conversion.sum(axis=1)).max()))
+        put(self, "levels", np.zeros((2, self.n_actions)) if levels is None else levels)
+        put(self, "click_rates", np.full(self.n_actions, self.click_rate) if click_rates is None else click_rates)
+        put(self, "click_share", CLICK_SHARE * settled)
 
     def conversion_rates(self, rounds: Rounds) -> Floats:
         """Return the probability (n, M) that a click converts."""
-        return expit(rounds.contexts @ self.conversion_weights.T)
+        return expit(rounds.contexts @ self.conversion_weights.T + self.levels[0])
 
     def expected_rewards(self, rounds: Rounds) -> Floats:
-        """Return click_rate·(λ + (1 − λ)·conversion rate) (n, M), with the fixed λ of the class notes."""
-        return self.click_rate * (self.click_share + (1 - self.click_share) * self.conversion_rates(rounds))
+        """Return click rate·(λ + (1 − λ)·conversion rate) (n, M), with the fixed λ of the class notes."""
+        return self.click_rates * (self.click_share + (1 - self.click_share) * self.conversion_rates(rounds))
 
     def feedback(self, rounds: Rounds, actions: Codes, rng: Generator) -> Feedback:
         """Return reward, click, conversion and elapsed time of the executed actions."""
         executed = self._executed(rounds, actions)
         shape = (len(rounds), self.n_actions)
-        click = rng.random(shape) < self.click_rate
+        click = rng.random(shape) < self.click_rates
         conversion = click & (rng.random(shape) < self.conversion_rates(rounds))
-        log_rate = np.clip(rounds.contexts @ self.delay_weights.T, -LARGEST_EXPONENT, LARGEST_EXPONENT)
+        log_rate = rounds.contexts @ self.delay_weights.T + self.levels[1]
+        log_rate = np.clip(log_rate, -LARGEST_EXPONENT, LARGEST_EXPONENT)
         delay = rng.exponential(size=shape) * np.exp(-log_rate)
         remaining = self.horizon * (1 - np.arange(len(rounds))[:, None] / max(len(rounds), 1))
         if self.censored:

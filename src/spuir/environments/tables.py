@@ -42,11 +42,14 @@ def file_stamp(path: str) -> tuple[int, int] | None:
 
 
 @contextmanager
-def _refusals(path: str) -> Iterator[None]:
-    """Turn what the file system and the decoders raise into refusals."""
+def opened(path: str) -> Iterator[io.BufferedReader | gzip.GzipFile]:
+    """Open a file for its bytes, unpacked if it is gzip (told by its first ones), and refuse what cannot be read."""
     subject = f"file {path!r}"
     try:
-        yield
+        with open(path, "rb") as raw:
+            packed = raw.read(len(GZIP)) == GZIP
+            raw.seek(0)
+            yield gzip.GzipFile(fileobj=raw) if packed else raw
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         rule = "a gzip file must be whole"
         raise InputError(subject, str(error), rule, "get the file again") from error
@@ -67,7 +70,7 @@ def read_rows(path: str) -> Iterator[tuple[int, list[str]]]:
         A comma-separated file in UTF-8, plain or gzip (told by its first bytes), with line ends of any system. The
         first row sets the number of cells that every other one must have.
     """
-    with _refusals(path), open(path, "rb") as raw, io.TextIOWrapper(_unpacked(raw), "utf-8-sig", newline="") as text:
+    with opened(path) as raw, io.TextIOWrapper(raw, "utf-8-sig", newline="") as text:
         reader = csv.reader(text, strict=True)
         width = 0
         try:
@@ -85,13 +88,6 @@ def read_rows(path: str) -> Iterator[tuple[int, list[str]]]:
             raise InputError(at(path, reader.line_num), str(error), rule, remedy) from error
     if not width:
         raise InputError(f"file {path!r}", "no rows", "a table needs some", "check that the file was saved whole")
-
-
-def _unpacked(raw: io.BufferedReader) -> io.BufferedReader | gzip.GzipFile:
-    """Return the stream itself, or what it holds if that is gzip."""
-    packed = raw.read(len(GZIP)) == GZIP
-    raw.seek(0)
-    return gzip.GzipFile(fileobj=raw) if packed else raw
 
 
 def read_names(path: str, rows: Iterator[tuple[int, list[str]]]) -> list[str]:
