@@ -1,0 +1,166 @@
+"""Piece of a log → what its rows contribute to each episode: sums, or the rows themselves where they are smaller."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from spuir.bandit import Bandit
+from spuir.errors import InputError, SpuirError
+from spuir.features.encoding import Encoder
+from spuir.logs import Cut, Piece
+from spuir.logs.formats import Faults
+from spuir.shards import Shard
+from spuir.training.layout import Place, runs
+
+ROW_COLUMNS = {"weight": "sample_weight", "propensity": "propensities"}
+"""Columns of a log that a row brings along, and the arguments of a bandit that they become."""
+
+Chosen = slice | NDArray[np.intp]
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Rows kept as they are: arguments of ``partial_fit`` and ``collect``, in pieces that are joined when needed."""
+
+    pieces: tuple[Mapping[str, NDArray[Any]], ...]
+
+    def __add__(self, other: "Rows") -> "Rows":
+        """Return the rows of both, these first."""
+        return Rows(self.pieces + other.pieces)
+
+    def joined(self) -> dict[str, NDArray[Any]]:
+        """Return every column in one piece."""
+        if len(self.pieces) == 1:
+            return dict(self.pieces[0])
+        return {name: np.concatenate([piece[name] for piece in self.pieces]) for name in self.pieces[0]}
+
+
+class Tally(NamedTuple):
+    """What was logged in some rows: their number, how many had no reward yet, and the sum of the other rewards."""
+
+    rows: int = 0
+    silent: int = 0
+    rewards: float = 0.0
+
+
+class Share(NamedTuple):
+    """What some rows contribute to their episode (None where no reward is known), and their tally."""
+
+    given: Rows | Shard | None = None
+    tally: Tally = Tally()
+
+    def plus(self, other: "Share") -> "Share":
+        """Return the share of both, these first."""
+        one, two = self.tally, other.tally
+        tally = Tally(one.rows + two.rows, one.silent + two.silent, one.rewards + two.rewards)
+        if self.given is None or other.given is None:
+            return Share(other.given if self.given is None else self.given, tally)
+        return Share(self.given + other.given, tally)  # pyright: ignore[reportOperatorIssue] - one kind an episode
+
+
+class Portion(NamedTuple):
+    """One item of work: a piece, the rows of the log before it, and the episodes in it by key."""
+
+    piece: Piece
+    start: int
+    places: Mapping[Any, Place]
+
+
+class Harvest(NamedTuple):
+    """What a piece gave: its rows, its share of each episode, and the broken rows that were left out."""
+
+    rows: int
+    shares: dict[int, Share]
+    faults: Faults
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Collect:
+    """The work on one piece, as it is sent to the workers.
+
+    Parameters
+    ----------
+    bandit
+        Takes encoded contexts; its state fixes the feature map, nothing else of it is read.
+    encoder
+        Turns raw context columns into numbers.
+    cut, columns
+        How episodes are cut, and the columns of the log to read.
+    keep_rows
+        Episodes of up to so many rows are kept as rows; every episode, with None.
+    episodes
+        The numbers of the episodes that are wanted.
+    """
+
+    bandit: Bandit
+    encoder: Encoder
+    cut: Cut
+    columns: tuple[str, ...]
+    keep_rows: int | None
+    episodes: range
+
+    def __call__(self, portion: Portion) -> Harvest:
+        """Read the piece and return its share of every episode in it."""
+        shares: dict[int, Share] = {}
+        rows, faults = 0, Faults()
+        piece = portion.piece
+        with threadpool_limits(limits=1):
+            for batch in piece.read(self.columns, faults=faults):
+                try:
+                    self._add(shares, batch, portion, rows)
+                except SpuirError as refusal:
+                    last = piece.first_row + rows + batch.num_rows - 1
+                    where = f"{refusal.subject} in {piece.source}, rows {piece.first_row + rows} to {last}"
+                    raise type(refusal)(where, refusal.got, refusal.rule, refusal.remedy) from None
+                rows += batch.num_rows
+        return Harvest(rows, shares, faults)
+
+    def _add(self, shares: dict[int, Share], batch: Any, portion: Portion, rows: int) -> None:
+        """Add a batch, which comes ``rows`` rows after the start of the piece."""
+        contexts = None
+        for key, chosen in runs(self.cut.keys(batch, portion.start + rows)):
+            place = portion.places.get(key)
+            if place is None:
+                rule = "a log does not change while it is read"
+                raise InputError("log", f"a new episode {key!r}", rule, "train on files that are finished")
+            if place.episode not in self.episodes:
+                continue
+            if contexts is None:
+                contexts = self.encoder.encode(batch)
+            held = shares.get(place.episode, Share())
+            shares[place.episode] = held.plus(self._share(batch, contexts, chosen, place, held.tally.rows))
+
+    def _share(self, batch: Any, contexts: NDArray[np.float64], chosen: Chosen, place: Place, earlier: int) -> Share:
+        """Return the share of the chosen rows of a batch; ``earlier`` rows of the piece came before them."""
+        rewards = batch.column("reward").to_numpy(zero_copy_only=False)[chosen]
+        known = np.isfinite(rewards) | np.isinf(rewards)
+        silent = len(rewards) - int(np.count_nonzero(known))
+        kept: Chosen = slice(None) if not silent else np.flatnonzero(known)
+        first = place.before + earlier
+        given: dict[str, Any] = {
+            "X": contexts[chosen][kept],
+            "actions": self._actions(batch, chosen)[kept],
+            "rewards": rewards[kept],
+            "row_ids": np.arange(first, first + len(rewards))[kept],
+        }
+        for name, argument in ROW_COLUMNS.items():
+            if name in self.columns:
+                given[argument] = batch.column(name).to_numpy(zero_copy_only=False)[chosen][kept]
+        tally = Tally(len(rewards), silent, float(given["rewards"].sum()))
+        if silent == len(rewards):
+            return Share(None, tally)
+        if self.keep_rows is None or place.size <= self.keep_rows:
+            return Share(Rows(({name: np.array(column) for name, column in given.items()},)), tally)
+        return Share(self.bandit.collect(episode=place.episode, **given), tally)
+
+    def _actions(self, batch: Any, chosen: Chosen) -> NDArray[Any]:
+        """Return the executed actions of the chosen rows: integers as they are, other labels as an object array."""
+        column = batch.column("action")
+        if column.null_count:
+            row = int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
+            raise InputError("action", f"none at row {row}", "every decision has an action", "drop that row")
+        return column.to_numpy(zero_copy_only=False)[chosen]

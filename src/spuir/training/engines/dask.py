@@ -1,0 +1,58 @@
+"""A Dask cluster: a running one by its address, or a local one that starts and ends with the engine."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Self
+
+from spuir.errors import InputError, MissingExtraError
+from spuir.training.engines.base import Done, Item, in_order
+
+RETRIES = 3
+CONNECT_SECONDS = 20
+
+
+class Dask:
+    """Workers of ``distributed``; what a worker that dies had not handed back, another does again."""
+
+    name = "dask"
+
+    def __init__(self, workers: int | None = None, address: str | None = None) -> None:
+        try:
+            from distributed import Client, LocalCluster
+        except ImportError:
+            raise MissingExtraError(
+                "engine dask", "no distributed", "it is an extra", 'run pip install "spuir[distributed]"'
+            ) from None
+        self.cluster: Any = None
+        if address is None:
+            self.cluster = LocalCluster(
+                n_workers=workers,
+                threads_per_worker=1,
+                host="127.0.0.1",
+                dashboard_address="127.0.0.1:0",
+                silence_logs=50,
+            )
+        try:
+            self.client: Any = Client(self.cluster or address, timeout=CONNECT_SECONDS, set_as_default=False)
+        except (OSError, ValueError) as failure:
+            rule = f"no scheduler answered ({failure})"
+            raise InputError("address", repr(address), rule, "start one, or leave --address out") from None
+
+    @property
+    def workers(self) -> int:
+        """How many threads the cluster has now."""
+        return max(1, sum(self.client.nthreads().values()))
+
+    def map(self, work: Callable[[Item], Done], items: Iterable[Item]) -> Iterator[Done]:
+        """Yield the results in order; twice as many items as threads are under way."""
+        yield from in_order(
+            lambda item: self.client.submit(work, item, pure=False, retries=RETRIES), items, 2 * self.workers
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        """Leave a cluster that was there before; end one of our own."""
+        self.client.close()
+        if self.cluster is not None:
+            self.cluster.close()

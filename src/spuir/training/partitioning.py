@@ -1,0 +1,57 @@
+"""Logs whose episodes lie scattered: rows are first written to disk again, grouped by episode."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from spuir.logs import Cut, Log, open_log
+from spuir.logs.arrow import arrow
+from spuir.training.layout import Layout, runs
+
+BUCKETS = 64
+"""Files that the rows are spread over, each for a range of episodes."""
+BUFFER_BYTES = 128 * 2**20
+"""Rows are written out when so many bytes wait."""
+
+
+def partition(log: Log, cut: Cut, layout: Layout, columns: tuple[str, ...], folder: Path) -> Log:
+    """Write the rows of ``log`` into files of ``folder``, one for each range of episodes, and return the log of these.
+
+    Rows of one episode keep their order. Memory is bounded: rows wait in buffers that are written out when full.
+    """
+    pa = arrow()
+    from pyarrow import parquet
+
+    bucket_of = np.minimum(BUCKETS * (np.cumsum(layout.sizes) - 1) // layout.rows, BUCKETS - 1)
+    folder.mkdir(parents=True, exist_ok=True)
+    waiting: dict[int, list[Any]] = {}
+    writers: dict[int, Any] = {}
+    held = 0
+
+    def flush() -> None:
+        for bucket, batches in sorted(waiting.items()):
+            table = pa.Table.from_batches(batches)
+            if bucket not in writers:
+                path = folder / f"part-{bucket:04d}.parquet"
+                writers[bucket] = parquet.ParquetWriter(path, table.schema, compression="lz4")
+            writers[bucket].write_table(table)
+        waiting.clear()
+
+    try:
+        for piece, places in zip(layout.pieces, layout.places, strict=True):
+            for batch in piece.read(columns):
+                for key, chosen in runs(cut.keys(batch, 0)):
+                    bucket = int(bucket_of[places[key].episode])
+                    rows = np.arange(chosen.start, chosen.stop) if isinstance(chosen, slice) else chosen
+                    waiting.setdefault(bucket, []).append(batch.take(pa.array(rows)))
+                held += batch.nbytes
+                if held > BUFFER_BYTES:
+                    flush()
+                    held = 0
+        flush()
+    finally:
+        for writer in writers.values():
+            writer.close()
+    return open_log(sorted(os.fspath(path) for path in folder.glob("part-*.parquet")), context=list(log.context))

@@ -1,0 +1,108 @@
+"""``spuir train`` as a user calls it."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner, Result
+from pyarrow import csv, parquet
+
+import spuir
+from spuir.cli import main
+from tests.training.logs import gap, make_table, one_by_one, write_files
+
+
+def call(*arguments: object) -> Result:
+    """Run ``spuir train`` with these arguments."""
+    return CliRunner().invoke(main, ["train", *map(str, arguments)])
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A log in two files."""
+    return write_files(tmp_path / "log", make_table(900), [500, 400], group=200)
+
+
+def test_from_a_folder_to_a_model_with_table_and_plot(folder: Path, tmp_path: Path) -> None:
+    result = call(folder, "--batch-size", 300, "--out", tmp_path / "m.spuir")
+    assert result.exit_code == 0, result.output
+    assert "3 episodes" in result.stdout
+    assert "of memory" in result.stderr
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "log", "m.spuir", "m.episodes.csv", "m.episodes.png", "m.episodes.svg",
+    }  # fmt: skip
+    slices = [slice(start, start + 300) for start in (0, 300, 600)]
+    assert gap(spuir.load(tmp_path / "m.spuir"), one_by_one("puir", make_table(900), slices)) < 1e-9
+
+
+def test_json_tells_everything(folder: Path, tmp_path: Path) -> None:
+    given = ["--policy", "sbucb", "--set", "alpha=0.3", "--scale", "--intercept", "--seed", 5, "--json", "--quiet"]
+    result = call(folder, "-b", 450, "-o", tmp_path / "m.spuir", *given)
+    told = json.loads(result.stdout)
+    assert told["policy"]["parameters"]["alpha"] == 0.3
+    assert (told["rows"], [line["rows"] for line in told["episodes"]]) == (900, [450, 450])
+    assert spuir.load(tmp_path / "m.spuir").coefficients_.shape == (3, 5)
+
+
+def test_rewards_from_a_second_table(tmp_path: Path) -> None:
+    table = make_table(400)
+    ids = pa.array([f"d{row}" for row in range(400)])
+    decisions = table.drop_columns(["reward"]).append_column("decision_id", ids)
+    told = np.flatnonzero(np.arange(400) % 4)
+    rewards = pa.table({"decision_id": ids.take(pa.array(told)), "reward": table["reward"].take(pa.array(told))})
+    parquet.write_table(decisions, tmp_path / "decisions.parquet")
+    csv.write_csv(rewards, tmp_path / "rewards.csv")
+    result = call(
+        tmp_path / "decisions.parquet",
+        *("--rewards", tmp_path / "rewards.csv", "--default-reward", -1, "-b", 200, "-o", tmp_path / "m"),
+    )
+    assert result.exit_code == 0, result.output
+    filled = table["reward"].to_numpy().copy()
+    filled[::4] = -1.0
+    joined = table.set_column(1, "reward", pa.array(filled))
+    assert gap(spuir.load(tmp_path / "m"), one_by_one("puir", joined, [slice(0, 200), slice(200, 400)])) < 1e-9
+
+
+def test_renaming_choosing_columns_and_actions(tmp_path: Path) -> None:
+    table = make_table(300, labels=("a", "b")).rename_columns(["arm", "clicked", "x0", "x1", "x2", "x3"])
+    csv.write_csv(table, tmp_path / "log.csv")
+    result = call(
+        tmp_path / "log.csv",
+        *("--rename", "arm=action", "--rename", "clicked=reward", "--context", "x0,x2", "--actions", "b,a,c"),
+        *("-b", 100, "-o", tmp_path / "m", "-q"),
+    )
+    assert result.exit_code == 0, result.output
+    made = spuir.load(tmp_path / "m")
+    assert (made.actions_.tolist(), made.feature_names_in_.tolist()) == (["b", "a", "c"], ["x0", "x2"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["-b", "100", "--policy", "pair"], "did you mean 'puir'"),
+        (["-b", "100", "--set", "alfa=1"], "did you mean 'alpha'"),
+        (["-b", "100", "--set", "alpha"], "it reads name=value"),
+        (["-b", "100", "--memory", "much"], "write 500m or 4g"),
+        (["-b", "100", "--memory", "1k"], "fewer actions"),
+        (["-b", "100", "--engine", "spork"], "did you mean 'spark'"),
+        (["-b", "100", "--address", "tcp://a:1"], "belongs to --engine dask"),
+        (["-b", "100", "--context", "y"], "'y'"),
+        ([], "give batch_size or every"),
+        (["--every", "hour"], "needs a column 'time'"),
+    ],
+)
+def test_wrong_input_is_one_sentence_and_exit_two(
+    folder: Path, tmp_path: Path, arguments: list[str], message: str
+) -> None:
+    result = call(folder, "-o", tmp_path / "m", *arguments)
+    assert (result.exit_code, message in result.stderr) == (2, True), result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
+    assert not (tmp_path / "m").exists()
+
+
+def test_a_log_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    result = call(tmp_path / "none.parquet", "-b", 10)
+    assert result.exit_code == 2
+    assert "none.parquet" in result.stderr
