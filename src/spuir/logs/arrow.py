@@ -1,0 +1,49 @@
+"""Arrow at the door: one import that says what to install, and types as everything behind it expects them."""
+
+from types import ModuleType
+from typing import Any
+
+from spuir.errors import MissingExtraError
+
+
+def arrow() -> ModuleType:
+    """Return pyarrow, or say how to get it."""
+    try:
+        import pyarrow
+    except ImportError:
+        rule, remedy = "logs are read and joined as Arrow tables", 'run pip install "spuir[data]"'
+        raise MissingExtraError("logs", "no pyarrow", rule, remedy) from None
+    return pyarrow
+
+
+def compute() -> Any:
+    """Return Arrow's functions on arrays."""
+    arrow()
+    import pyarrow.compute
+
+    return pyarrow.compute
+
+
+def plain_type(kind: Any) -> Any:
+    """Return an Arrow type without its storage: dictionaries as their values, every text as ``string``."""
+    pa = arrow()
+    types = pa.types
+    if types.is_dictionary(kind):
+        return plain_type(kind.value_type)
+    if types.is_large_string(kind) or types.is_string_view(kind):
+        return pa.string()
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        return pa.list_(plain_type(kind.value_type))
+    return kind
+
+
+def is_number(kind: Any) -> bool:
+    """Tell whether an Arrow type holds numbers: integers, floats or decimals, no booleans."""
+    types = arrow().types
+    return types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind)
+
+
+def is_date(kind: Any) -> bool:
+    """Tell whether an Arrow type holds days or instants."""
+    types = arrow().types
+    return types.is_timestamp(kind) or types.is_date(kind)

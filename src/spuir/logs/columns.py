@@ -1,0 +1,113 @@
+"""The canonical columns of a log: names, what they may hold, what they mean. Every other column is context."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from spuir.errors import InputError, ParameterError
+from spuir.logs.kinds import KINDS, Kind
+
+
+@dataclass(frozen=True)
+class Column:
+    """One canonical column.
+
+    Parameters
+    ----------
+    name
+        What it is called in every log, after renaming.
+    holds
+        The name of its kind in :data:`spuir.logs.kinds.KINDS`.
+    meaning
+        What it says about a decision, for people.
+    needed_in
+        The kinds of table that must have it.
+    """
+
+    name: str
+    holds: str
+    meaning: str
+    needed_in: tuple[str, ...] = ()
+
+    @property
+    def kind(self) -> Kind:
+        """Which types it takes, and what they become."""
+        return KINDS[self.holds]
+
+
+TABLES = {
+    "log": "decisions with their rewards",
+    "decisions": "decisions, whose rewards are in another table",
+    "rewards": "rewards by the id of their decision",
+}
+"""The kinds of table that can be opened."""
+
+COLUMNS: dict[str, Column] = {
+    column.name: column
+    for column in (
+        Column("decision_id", "label", "names the decision; rewards are joined by it", ("decisions", "rewards")),
+        Column("time", "time", "when the decision was taken, in UTC where no zone is given"),
+        Column("episode", "episode", "the episode that the decision belongs to; wins over cutting by size or time"),
+        Column("action", "label", "the executed action", ("log", "decisions")),
+        Column("reward", "number", "the reward of the executed action; missing = not known yet", ("log", "rewards")),
+        Column("propensity", "number", "the probability with which the executed action was chosen, in (0, 1]"),
+        Column("probabilities", "numbers", "of every action, in the order of `eligible` if that lists labels"),
+        Column("eligible", "choices", "what could be chosen: a mask in the order of the actions, or a list of labels"),
+        Column("reward_time", "time", "when the reward became known"),
+        Column("policy_version", "text", "the version of the policy that decided"),
+        Column("weight", "number", "weight w ≥ 0 counts the row w times"),
+        Column("position", "whole", "the slot of a list in which the action was shown"),
+        Column("unit_id", "label", "the user, device or other unit that was decided about"),
+    )
+}
+"""The canonical columns by name, in the order in which a log has them."""
+
+
+def check_table(table: str) -> None:
+    """Refuse a kind of table that does not exist."""
+    if table not in TABLES:
+        rule = f"it must be one of {', '.join(TABLES)}"
+        raise ParameterError("kind", repr(table), rule, "a log has decisions and rewards in one table")
+
+
+def canonical_names(names: list[str], rename: Mapping[str, str | None] | None, source: str) -> dict[str, str]:
+    """Return the canonical or context name of each column, by its name in the source; columns left out are missing.
+
+    Parameters
+    ----------
+    names
+        The columns of the source.
+    rename
+        New names by old ones; None leaves a column out.
+    source
+        What refusals call the source.
+    """
+    rename = rename or {}
+    for old in rename:
+        if old not in names:
+            rule = f"the columns are {listed(names)}"
+            raise InputError("rename", f"{old!r}, which is no column of {source}", rule, "name one of these")
+    named: dict[str, str] = {}
+    for name in names:
+        new = rename.get(name, name)
+        if new is None:
+            continue
+        if new in named.values():
+            first = next(old for old, taken in named.items() if taken == new)
+            got = f"columns {first!r} and {name!r} both as {new!r}"
+            raise InputError(source, got, "every name is used once", f"rename one, or leave it out: {{{name!r}: None}}")
+        named[name] = new
+    return named
+
+
+def check_needed(names: list[str], table: str, source: str) -> None:
+    """Refuse a table without a column that it needs."""
+    for column in COLUMNS.values():
+        if table in column.needed_in and column.name not in names:
+            rule = f"{TABLES[table]} need a column {column.name!r}"
+            remedy = f'say which one it is: rename={{"…": "{column.name}"}}'
+            raise InputError(source, f"columns {listed(names)}", rule, remedy)
+
+
+def listed(names: list[str]) -> str:
+    """Return names for a message, the first of many."""
+    return ", ".join(names[:10]) + (" …" if len(names) > 10 else "") if names else "none"

@@ -1,0 +1,213 @@
+"""A look through a log before training: what is in it, what is wrong with it, and what to do about that."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from spuir.errors import InputError
+from spuir.features.encoding import LEARNING_ROWS, Encoder
+from spuir.logs.checks import Actions, Check, Episodes, Ids, Rewards, Times, View, Weights
+from spuir.logs.columns import COLUMNS
+from spuir.logs.context_checks import Contexts
+from spuir.logs.cutting import Cut, cut_episodes
+from spuir.logs.findings import SEVERITIES, Finding, Sighting, Where, numbers
+from spuir.logs.formats.base import Faults
+from spuir.logs.log import Log
+from spuir.logs.propensity_checks import Probabilities, Propensities
+
+__all__ = ["Diagnosis", "Finding", "examine"]
+
+NOTHING = "nothing has to be done."
+Watcher = Callable[[int], object]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Diagnosis:
+    """What was found in a log.
+
+    Parameters
+    ----------
+    format, sources, rows, bytes
+        What kind of log it is, where it lies, and how much there is.
+    columns
+        One line for each column: its name, role, type, how many values are missing, and the features it gives.
+    actions
+        How often each action was taken, by label, the most frequent first.
+    features
+        How many features d an encoder makes of the context; None where it cannot.
+    episodes
+        How many there are, by what, and how large; None where nothing says how to cut them.
+    findings
+        The worst first.
+    """
+
+    format: str
+    sources: tuple[str, ...]
+    rows: int
+    bytes: int
+    columns: tuple[Mapping[str, Any], ...]
+    actions: Mapping[str, int]
+    features: int | None
+    episodes: Mapping[str, Any] | None
+    findings: tuple[Finding, ...]
+
+    @property
+    def severity(self) -> int:
+        """0 where nothing or only notes were found, 1 for warnings, 2 for errors: the exit code of the command."""
+        return max((SEVERITIES.index(finding.severity) for finding in self.findings), default=0)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON-ready data."""
+        return {
+            "format": self.format,
+            "sources": list(self.sources),
+            "rows": self.rows,
+            "bytes": self.bytes,
+            "columns": [dict(line) for line in self.columns],
+            "actions": dict(self.actions),
+            "features": self.features,
+            "episodes": None if self.episodes is None else dict(self.episodes),
+            "severity": SEVERITIES[self.severity] if self.findings else "fine",
+            "findings": [finding.to_dict() for finding in self.findings],
+        }
+
+
+def examine(
+    log: Log,
+    *,
+    batch_size: int | None = None,
+    every: Any = None,
+    encoding: Mapping[str, Any] | None = None,
+    watch: Watcher | None = None,
+) -> Diagnosis:
+    """Look through a log once, in bounded memory, and return what was found.
+
+    Parameters
+    ----------
+    log
+        What ``open_log`` returned.
+    batch_size, every
+        How it would be cut into episodes; an ``episode`` column wins.
+    encoding
+        What :meth:`spuir.Encoder.learn` would be given: ``scale``, ``hashing``, ``max_levels``, ``kinds``.
+    watch
+        Called with the number of rows seen so far.
+
+    Notes
+    -----
+    Memory does not grow with the rows: of decision ids at most four million are held, beyond that those with certain
+    hashes, all rows of each; up to 256 levels of a column are followed; an encoder learns from the first 100,000 rows.
+    """
+    encoder, found = _encoder(log, encoding or {})
+    cut = None
+    if "episode" in log.schema.names or batch_size is not None or every is not None:
+        cut = cut_episodes(log, batch_size, every)
+    actions = Actions()
+    checks = _checks(log, actions, encoder, cut)
+    faults, rows = Faults(), 0
+    for piece in log.pieces:
+        row = piece.first_row
+        for batch in piece.read(faults=faults):
+            where = Where(piece.source, row, rows)
+            view = View(batch, where, actions.encode(batch, where), numbers(batch["reward"]))
+            for check in checks:
+                check.look(view)
+            row, rows = row + batch.num_rows, rows + batch.num_rows
+            if watch is not None:
+                watch(rows)
+    if not rows:
+        raise InputError("log", "no rows", "there must be something to look at", "check the path")
+    found += [*_faults(faults), *(one for check in checks for one in check.findings())]
+    ranked = sorted(found, key=lambda one: -SEVERITIES.index(one.severity))
+    contexts = next((check for check in checks if isinstance(check, Contexts)), None)
+    return Diagnosis(
+        format=log.format,
+        sources=tuple(dict.fromkeys(piece.source for piece in log.pieces)),
+        rows=rows,
+        bytes=log.bytes,
+        columns=_columns(log, encoder, contexts),
+        actions=_frequencies(actions),
+        features=None if encoder is None else encoder.width,
+        episodes=_sizes(next((check for check in checks if isinstance(check, Episodes)), None)),
+        findings=(*ranked, *_notes(log)),
+    )
+
+
+def _encoder(log: Log, encoding: Mapping[str, Any]) -> tuple[Encoder | None, list[Finding]]:
+    """Return an encoder of the first rows, or why there is none."""
+    if not log.context:
+        problem, remedy = "there is no context column.", "a policy then only learns which action is best on average."
+        return None, [Finding("no context", "warning", None, problem, remedy)]
+    head = log.head(LEARNING_ROWS, log.context)
+    if not head.num_rows:
+        return None, []
+    try:
+        return Encoder.learn(head, **encoding), []
+    except InputError as refusal:
+        problem = f"{refusal.subject} cannot be encoded: got {refusal.got}, but {refusal.rule}."
+        return None, [Finding("encoding", "error", None, problem, f"{refusal.remedy}.")]
+
+
+def _checks(log: Log, actions: Actions, encoder: Encoder | None, cut: Cut | None) -> list[Check]:
+    """Return the checks that apply to the columns of a log."""
+    every: list[Check] = [actions, Rewards(), Propensities(actions), Probabilities(), Ids(), Times(), Weights()]
+    checks = [check for check in every if set(check.columns) <= set(log.schema.names)]
+    if cut is not None:
+        checks.append(Episodes(cut))
+    if log.context:
+        checks.append(Contexts(log.context, actions, encoder))
+    return checks
+
+
+def _faults(faults: Faults) -> list[Finding]:
+    """Return the broken rows that the reader skipped."""
+    found: list[Finding] = []
+    if faults.count:
+        rows = tuple(Sighting(one.path, one.line, one.why) for one in faults.first)
+        problem, remedy = "there are broken rows, which are left out.", "repair or drop these lines."
+        found.append(Finding("broken rows", "warning", None, problem, remedy, faults.count, rows))
+    for why, count in faults.skipped.items():
+        found.append(Finding("skipped rows", "note", None, f"rows are left out: {why}.", NOTHING, count))
+    return found
+
+
+def _notes(log: Log) -> list[Finding]:
+    """Return what the reader noticed."""
+    return [Finding("reading", "note", None, notice, NOTHING) for notice in log.notices]
+
+
+def _columns(log: Log, encoder: Encoder | None, contexts: Contexts | None) -> tuple[Mapping[str, Any], ...]:
+    """Return a line on each column."""
+    lines: list[Mapping[str, Any]] = []
+    seen = {} if contexts is None else contexts.columns_seen
+    made = {} if encoder is None else {line["column"]: line for line in encoder.describe()}
+    for item in log.schema:
+        if item.name not in log.context:
+            meaning = COLUMNS[item.name].meaning if item.name in COLUMNS else ""
+            lines.append({"name": item.name, "role": "canonical", "type": str(item.type), "meaning": meaning})
+            continue
+        inside = [name for name in seen if name == item.name or name.startswith(f"{item.name}.")]
+        for name in inside or [item.name]:
+            told = made.get(name, {"kind": None, "features": []})
+            absent = seen[name].absent if name in seen else 0
+            line = {"name": name, "role": "context", "type": str(item.type) if name == item.name else "member"}
+            lines.append({**line, "missing": absent, "kind": told["kind"], "features": told["features"]})
+    return tuple(lines)
+
+
+def _frequencies(actions: Actions) -> dict[str, int]:
+    """Return how often each action was taken, the most frequent first."""
+    order = np.argsort(-actions.counts, kind="stable")
+    labels = list(actions.codes)
+    return {str(labels[at]): int(actions.counts[at]) for at in order.tolist()}
+
+
+def _sizes(check: Episodes | None) -> dict[str, Any] | None:
+    """Return how many episodes there are, and how large."""
+    if check is None or not check.sizes:
+        return None
+    sizes: Sequence[int] = list(check.sizes.values())
+    told = {"by": check.cut.kind, "count": len(sizes), "smallest": min(sizes), "largest": max(sizes)}
+    return {**told, "median": float(np.median(sizes))}

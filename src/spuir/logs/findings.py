@@ -1,0 +1,107 @@
+"""What a look through a log finds: a problem, how bad it is, the rows it was seen in, and what to do."""
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spuir.records import Mask
+
+SEVERITIES = ("note", "warning", "error")
+"""From what is good to know, over what is probably not meant, to what training refuses or learns wrongly."""
+
+SHOWN = 5
+"""Rows that a finding names; all of them are counted."""
+
+
+class Where(NamedTuple):
+    """Where a batch stands: what its source is called, the number of its first row there, and the rows before it."""
+
+    source: str
+    first: int
+    start: int
+
+
+class Sighting(NamedTuple):
+    """One row in which a problem was seen: the source, the number of the row there from 0, and the value as text."""
+
+    source: str
+    row: int
+    value: str
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One problem with a log.
+
+    Parameters
+    ----------
+    check
+        The name of the check that found it.
+    severity
+        One of :data:`SEVERITIES`.
+    column
+        The column it is about, None for the log as a whole.
+    problem
+        What is wrong, in a sentence.
+    remedy
+        What to do about it, in a sentence.
+    count
+        In how many rows.
+    rows
+        The first of these.
+    """
+
+    check: str
+    severity: str
+    column: str | None
+    problem: str
+    remedy: str
+    count: int = 0
+    rows: tuple[Sighting, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON-ready data."""
+        return asdict(self) | {"rows": [row._asdict() for row in self.rows]}
+
+
+@dataclass
+class Sightings:
+    """Rows in which something was seen: all counted, the first few kept."""
+
+    count: int = 0
+    first: list[Sighting] = field(default_factory=list[Sighting])
+
+    def add(self, seen: Mask, where: Where, values: Any = None) -> None:
+        """Add the rows (n,) of a batch that are marked, with their values (n,), or a function from row to text."""
+        found = np.count_nonzero(seen)
+        if not found:
+            return
+        self.count += int(found)
+        for row in np.flatnonzero(seen)[: SHOWN - len(self.first)].tolist():
+            self.first.append(Sighting(where.source, where.first + row, _shown(values, row)))
+
+    def finding(self, check: str, severity: str, column: str | None, problem: str, remedy: str) -> list[Finding]:
+        """Return a finding about these rows, none if there are none."""
+        if not self.count:
+            return []
+        return [Finding(check, severity, column, problem, remedy, self.count, tuple(self.first))]
+
+
+def _shown(values: Any, row: int) -> str:
+    if values is None:
+        return ""
+    value: Any = values(row) if callable(values) else values[row]
+    value = value.as_py() if hasattr(value, "as_py") else value
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def numbers(column: Any) -> NDArray[np.float64]:
+    """Return an Arrow column of numbers as float64 (n,), NaN where missing."""
+    return column.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
+
+
+def missing(column: Any) -> Mask:
+    """Return which values (n,) of an Arrow column are null."""
+    return column.is_null().to_numpy(zero_copy_only=False)

@@ -1,0 +1,248 @@
+"""What a log format is: how to know its files, what they hold, how to read one part of one, and how to write one.
+
+To add a format: its file with a :class:`Format` called ``FORMAT``, and one line in the registry.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from spuir.errors import InputError
+from spuir.logs.arrow import arrow
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+HEAD = 65_536
+"""Bytes that a format is shown of a file when asked whether it is its own."""
+BATCH_ROWS = 65_536
+"""Rows of a record batch, about."""
+SHOWN = 20
+"""Broken rows that are kept to be shown; more are only counted."""
+_MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
+_ENDINGS = {".gz": "gzip", ".zst": "zstd"}
+
+
+class Part(NamedTuple):
+    """A part of a file that can be read alone: its place, its rows (None = unknown), bytes and first row's number."""
+
+    number: int
+    rows: int | None
+    bytes: int
+    first_row: int = 0
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What one file holds: its columns as they are called there, and the parts that can be read alone."""
+
+    schema: "pa.Schema"
+    parts: tuple[Part, ...]
+
+
+class Fault(NamedTuple):
+    """A broken row that was skipped: the file, the line as an editor numbers it, and what is wrong."""
+
+    path: str
+    line: int
+    why: str
+
+
+@dataclass
+class Faults:
+    """Broken rows that a reader skipped: all of them counted, the first few kept; ``skipped`` counts sound ones."""
+
+    count: int = 0
+    first: list[Fault] = field(default_factory=list[Fault])
+    skipped: dict[str, int] = field(default_factory=dict[str, int])
+    _by_path: dict[str, int] = field(default_factory=dict[str, int], repr=False)
+
+    def add(self, path: str, line: int, why: str) -> None:
+        """Count one broken row."""
+        self.count += 1
+        self._by_path[path] = self._by_path.get(path, 0) + 1
+        if len(self.first) < SHOWN:
+            self.first.append(Fault(path, line, why))
+
+    def skip(self, why: str) -> None:
+        """Count one row that is sound but holds nothing to learn from, by the reason."""
+        self.skipped[why] = self.skipped.get(why, 0) + 1
+
+    def check(self, path: str, rows: int, share: float = 0.01) -> None:
+        """Refuse a file of ``rows`` rows of which more than ``share`` are broken."""
+        broken = self._by_path.get(path, 0)
+        if broken > share * rows:
+            shown = [fault for fault in self.first if fault.path == path][:3]
+            where = "; ".join(f"line {fault.line}: {fault.why}" for fault in shown)
+            got = f"{broken} broken rows of {rows}" + (f" ({where})" if where else "")
+            raise InputError(f"file {path!r}", got, f"at most {share:.0%} may be broken", "repair or drop these lines")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What a format is asked to read of a file.
+
+    Parameters
+    ----------
+    schema
+        The columns of the whole log, named as in the files, types made one over all of them.
+    columns
+        The wanted ones, in the order in which they are wanted.
+    part
+        The part of the file.
+    batch_rows
+        Rows of a batch, about.
+    options
+        What the caller gave beyond this; only names that the format lists in its ``options``.
+    faults
+        Takes the rows that are skipped because they are broken.
+    """
+
+    schema: "pa.Schema"
+    columns: tuple[str, ...]
+    part: Part
+    batch_rows: int = BATCH_ROWS
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    faults: Faults = field(default_factory=Faults)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Format:
+    """How one kind of log is read and written.
+
+    Parameters
+    ----------
+    name, summary
+        The registered name, and one line for the documentation.
+    sniff
+        Tells from a path and the first bytes, unpacked, whether the file is of this format.
+    survey
+        Returns what a file holds, given its path and the options; None for a format that lives in memory only.
+    read
+        Yields the record batches of one part of a file, in order and in bounded memory.
+    write
+        Writes canonical record batches to a file, given its path and options; None where that makes no sense.
+    claims, convert
+        Tells whether an object in memory is of this format, and turns it (with options) into a table.
+    export
+        Turns a canonical table (with options) into the object in memory.
+    options
+        Names that ``open_log`` hands through to ``survey``, ``read`` and ``convert``.
+    endings
+        Endings of its files, without those of a packing; the first format with an ending writes it.
+    typed
+        Whether files carry the types of their columns; where they do not, types are inferred and may be widened.
+    sparse
+        Whether every row has the columns that it names: a file without one has no value there, which is no gap.
+    write_options
+        Names that ``write_log`` hands through to ``write``.
+    locate
+        Returns "line 17" for the number of a row (from 0) of a file; None = rows are numbered.
+    """
+
+    name: str
+    summary: str
+    sniff: Callable[[str, bytes], bool]
+    survey: Callable[[str, Mapping[str, Any]], Survey] | None
+    read: "Callable[[str, Request], Iterator[pa.RecordBatch]] | None"
+    write: "Callable[..., None] | None" = None
+    claims: Callable[[Any], bool] = lambda source: False
+    convert: "Callable[[Any, Mapping[str, Any]], pa.Table] | None" = None
+    export: "Callable[[pa.Table, Mapping[str, Any]], Any] | None" = None
+    options: tuple[str, ...] = ()
+    endings: tuple[str, ...] = ()
+    typed: bool = True
+    sparse: bool = False
+    write_options: tuple[str, ...] = ()
+    locate: Callable[[str, int], str] | None = None
+
+
+@contextmanager
+def refusals(path: str) -> Iterator[None]:
+    """Turn what the file system and the decompressors raise into refusals that name the file."""
+    try:
+        yield
+    except UnicodeDecodeError as error:
+        rule, remedy = "a text file is in UTF-8", "save it in that encoding"
+        raise InputError(f"file {path!r}", f"byte {error.object[error.start]:#04x}", rule, remedy) from error
+    except OSError as error:
+        packed = "compress" in str(error).lower() or "inflate" in str(error).lower()
+        rule = "a compressed file must be whole" if packed else "the file must be readable"
+        remedy = "get the file again" if packed else "check the path"
+        raise InputError(f"file {path!r}", error.strerror or str(error), rule, remedy) from error
+
+
+@contextmanager
+def whole_file(path: str, kind: str) -> Iterator[None]:
+    """Turn what a damaged file of a binary format ("a Parquet") raises into a refusal."""
+    pa = arrow()
+    try:
+        with refusals(path):
+            yield
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        got = str(error).splitlines()[0][:120].rstrip(".")
+        raise InputError(
+            f"file {path!r}", got, f"it must be {kind} file, and whole", "write or get it again"
+        ) from error
+
+
+def open_input(path: str) -> "pa.NativeFile":
+    """Open a file as bytes, unpacked if its first bytes say gzip or zstd; use it in a ``with``."""
+    pa = arrow()
+    with refusals(path):
+        with open(path, "rb") as raw:
+            first = raw.read(4)
+        packing = next((name for magic, name in _MAGIC.items() if first.startswith(magic)), None)
+        return pa.input_stream(path, compression=packing)
+
+
+def open_output(path: str) -> "pa.NativeFile":
+    """Open a file to write bytes to, packed as its ending (.gz, .zst) says; use it in a ``with``."""
+    pa = arrow()
+    with refusals(path):
+        return pa.output_stream(path, compression=_ENDINGS.get(Path(path).suffix.lower()))
+
+
+def head(path: str, size: int = HEAD) -> bytes:
+    """Return the first bytes of a file, unpacked."""
+    with refusals(path), open_input(path) as stream:
+        return stream.read(size)
+
+
+def opened(batches: "Iterable[pa.RecordBatch]") -> "tuple[pa.RecordBatch, Iterator[pa.RecordBatch]]":
+    """Return the first batch, which has the columns, and all batches; nothing at all is refused."""
+    every = iter(batches)
+    first = next(every, None)
+    if first is None:
+        raise InputError("batches", "none", "the first batch has the columns", "pass an empty batch for an empty log")
+    return first, chain([first], every)
+
+
+def grouped(batches: "Iterable[pa.RecordBatch]", rows: int) -> "Iterator[list[pa.RecordBatch]]":
+    """Yield the batches in groups of at least ``rows`` rows, the last one aside."""
+    group: list[pa.RecordBatch] = []
+    count = 0
+    for batch in batches:
+        group.append(batch)
+        count += batch.num_rows
+        if count >= rows:
+            yield group
+            group, count = [], 0
+    if group:
+        yield group
+
+
+def ending(path: str) -> str:
+    """Return the ending of a path in lower case, that of a packing (.gz, .zst) left out."""
+    name = Path(path)
+    return (name.with_suffix("") if name.suffix.lower() in _ENDINGS else name).suffix.lower()
+
+
+def whole(path: str) -> Part:
+    """Return the one part of a file that cannot be read in parts."""
+    with refusals(path):
+        return Part(0, None, os.stat(path).st_size)

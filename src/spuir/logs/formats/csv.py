@@ -1,0 +1,259 @@
+"""CSV, plain or packed: types are inferred once over the beginning, and hold for the rest of the log.
+
+In columns of numbers the usual words for nothing (NA, NaN, null, …) are missing values; in columns of text only an
+empty cell is.
+"""
+
+import csv
+import io
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from spuir.errors import InputError
+from spuir.logs.arrow import arrow, compute
+from spuir.logs.formats.base import (
+    Format,
+    Request,
+    Survey,
+    ending,
+    head,
+    open_input,
+    open_output,
+    opened,
+    refusals,
+    whole,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+PREFIX = 1 << 22
+"""Bytes from which types are inferred."""
+_BLOCK = 1 << 20
+"""Bytes parsed at a time."""
+_DELIMITERS = ",;\t|"
+_LONGEST = 131_072
+"""Bytes of the header line that are looked at."""
+
+
+class _Quotes(io.RawIOBase):
+    """A stream that counts its quotes: an odd number tells of one that was never closed."""
+
+    def __init__(self, stream: "pa.NativeFile") -> None:
+        self._stream, self.count = stream, 0
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        """Return the next bytes."""
+        found = self._stream.read(None if size < 0 else size)
+        self.count += found.count(b'"')
+        return found
+
+
+def delimiter_of(path: str, first: bytes) -> str:
+    """Return what separates the cells: a tab in .tsv files, else whichever the first line has most of."""
+    if ending(path) == ".tsv":
+        return "\t"
+    line = first[:_LONGEST].split(b"\n", 1)[0].decode("utf-8", "replace")
+    outside = "".join(line.split('"')[::2])
+    return max(_DELIMITERS, key=outside.count)
+
+
+def _open(source: Any, block: int, delimiter: str, types: "Mapping[str, pa.DataType]", columns: Any = None) -> Any:
+    from pyarrow import csv as arrow_csv
+
+    return arrow_csv.open_csv(
+        source,
+        read_options=arrow_csv.ReadOptions(block_size=block, use_threads=False),
+        parse_options=arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
+        convert_options=arrow_csv.ConvertOptions(column_types=dict(types), include_columns=columns),
+    )
+
+
+@contextmanager
+def _parsing(path: str, delimiter: str) -> Iterator[None]:
+    """Turn what the parser raises into a refusal with the line and, where there is one, the column."""
+    pa = arrow()
+    try:
+        with refusals(path):
+            yield
+    except pa.ArrowInvalid as error:
+        _refuse(path, delimiter, str(error))
+
+
+def _refuse(path: str, delimiter: str, why: str) -> NoReturn:
+    import re
+
+    row = re.search(r"Row #(\d+)", why)
+    place = f", line {_line(path, delimiter, int(row[1]))}" if row else ""
+    subject = f"file {path!r}{place}"
+    if cells := re.search(r"Expected (\d+) columns, got (\d+)", why):
+        remedy = "complete or drop that row, and quote cells that hold the delimiter"
+        raise InputError(subject, f"{cells[2]} cells", f"every row has {cells[1]}, like the header", remedy)
+    if "UTF8" in why:
+        raise InputError(subject, "bytes that are no UTF-8", "a text file is in UTF-8", "save it in that encoding")
+    if cell := re.search(r"In CSV column #(\d+): .*conversion error to ([^:]*): invalid value '(.*)'", why, re.DOTALL):
+        name = _names(path, delimiter)[int(cell[1])]
+        rule = f"column {name!r} is read as {cell[2]}, as the log begins"
+        raise InputError(subject, repr(cell[3][:60]), rule, f'correct that cell, or say types={{"{name}": "string"}}')
+    raise InputError(subject, why[:160], "it must be a table of cells", "correct that row") from None
+
+
+def _records(path: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield the line on which each record begins, and its cells, blank lines left out; slow, for refusals only."""
+    with open_input(path) as stream, io.TextIOWrapper(stream, "utf-8-sig", "replace", newline="") as text:
+        reader = csv.reader(text, delimiter=delimiter)
+        line = 1
+        for cells in reader:
+            if cells:
+                yield line, cells
+            line = reader.line_num + 1
+
+
+def _line(path: str, delimiter: str, record: int) -> int:
+    """Return the line of a record, the header being record 1."""
+    last = 1
+    for number, (line, _) in enumerate(_records(path, delimiter), 1):
+        last = line
+        if number == record:
+            break
+    return last
+
+
+def locate(path: str, row: int) -> str:
+    """Return the line of a row, as an editor numbers it."""
+    return f"line {_line(path, delimiter_of(path, head(path)), row + 2)}"
+
+
+def _names(path: str, delimiter: str) -> list[str]:
+    return next(_records(path, delimiter), (1, []))[1]
+
+
+def survey(path: str, options: Mapping[str, Any]) -> Survey:
+    """Return the columns of a file, their types inferred from its beginning, and the whole as its one part."""
+    return survey_csv(path, options.get("types") or {}, options.get("delimiter"))
+
+
+def survey_csv(path: str, types: "Mapping[str, pa.DataType]", delimiter: str | None = None) -> Survey:
+    """Return the columns of a file and its one part; ``types`` are those that are not to be inferred."""
+    pa = arrow()
+    first = head(path, PREFIX)
+    if not first.strip():
+        return Survey(pa.schema([]), ())
+    delimiter = delimiter or delimiter_of(path, first)
+    names = _names(path, delimiter)
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"file {path!r}, line 1", f"column {name!r} twice", "names differ", "rename one of them")
+    with _parsing(path, delimiter), open_input(path) as stream:
+        schema = _open(stream, PREFIX, delimiter, types).schema
+        # Names are decoded when asked for; here bytes that are no text become a refusal.
+        long = [name for name in schema.names if pa.types.is_floating(schema.field(name).type) and name not in types]
+        if long:
+            schema = _without_long_numbers(schema, long, path, delimiter)
+    return Survey(schema, (whole(path),))
+
+
+def _without_long_numbers(schema: "pa.Schema", names: list[str], path: str, delimiter: str) -> "pa.Schema":
+    """Return the schema with text for floats that are whole numbers too long for one, as hashed ids are."""
+    pc = compute()
+    pa = arrow()
+    with open_input(path) as stream:
+        texts = _open(stream, PREFIX, delimiter, dict.fromkeys(names, pa.string()), names).read_next_batch()
+    for name in names:
+        if pc.any(pc.match_substring_regex(texts[name], r"^[+-]?\d{17,}$")).as_py():
+            schema = schema.set(schema.get_field_index(name), pa.field(name, pa.string()))
+    return schema
+
+
+def read(path: str, request: Request) -> "Iterator[pa.RecordBatch]":
+    """Yield the batches of a file."""
+    return read_csv(path, request)
+
+
+def read_csv(path: str, request: Request) -> "Iterator[pa.RecordBatch]":
+    """Yield the batches of a file, types as the request has them."""
+    delimiter = request.options.get("delimiter") or delimiter_of(path, head(path))
+    pa = arrow()
+    types = {name: request.schema.field(name).type for name in request.columns}
+    # A cell holds no list; what is to become one is read as the text that it is.
+    types = {name: pa.string() if pa.types.is_nested(kind) else kind for name, kind in types.items()}
+    texts = [name for name, kind in types.items() if pa.types.is_string(kind)]
+    with _parsing(path, delimiter), open_input(path) as stream:
+        counted = _Quotes(stream)
+        for batch in _open(counted, _BLOCK, delimiter, types, list(request.columns)):
+            yield _emptied(batch, texts)
+        if counted.count % 2:
+            _check_quotes(path, delimiter)
+
+
+def _emptied(batch: "pa.RecordBatch", texts: list[str]) -> "pa.RecordBatch":
+    """Return a batch whose empty texts are missing values."""
+    pc = compute()
+    pa = arrow()
+    for name in texts:
+        empty = pc.equal(batch[name], "")
+        if pc.any(empty).as_py():
+            column = pc.if_else(empty, pa.scalar(None, pa.string()), batch[name])
+            batch = batch.set_column(batch.schema.get_field_index(name), name, column)
+    return batch
+
+
+def _check_quotes(path: str, delimiter: str) -> None:
+    """Refuse a file whose last quote is never closed, which would swallow every row after it."""
+    with open_input(path) as stream, io.TextIOWrapper(stream, "utf-8-sig", newline="") as text:
+        reader = csv.reader(text, delimiter=delimiter, strict=True)
+        line = 1
+        try:
+            for _ in reader:
+                line = reader.line_num + 1
+        except csv.Error as error:
+            if "end of data" in str(error):
+                rule, remedy = "every quote is closed", "close it, or double it inside a cell"
+                raise InputError(f"file {path!r}, line {line}", "a quote without end", rule, remedy) from None
+
+
+def write(batches: "Iterable[pa.RecordBatch]", path: str) -> None:
+    """Write batches as CSV, packed as the path's ending says; lists become JSON text."""
+    from pyarrow import csv as arrow_csv
+
+    first, rest = opened(batches)
+    shape = _flat(first).schema
+    delimiter = "\t" if ending(path) == ".tsv" else ","
+    with (
+        refusals(path),
+        open_output(path) as stream,
+        arrow_csv.CSVWriter(stream, shape, write_options=arrow_csv.WriteOptions(delimiter=delimiter)) as writer,
+    ):
+        for batch in rest:
+            writer.write_batch(_flat(batch))
+
+
+def _flat(batch: "pa.RecordBatch") -> "pa.RecordBatch":
+    """Return a batch whose lists and records are JSON text, since a cell holds no more."""
+    import json
+
+    pa = arrow()
+    for at, field in enumerate(batch.schema):
+        if pa.types.is_nested(field.type):
+            texts = [None if cell is None else json.dumps(cell, ensure_ascii=False) for cell in batch[at].to_pylist()]
+            batch = batch.set_column(at, field.name, pa.array(texts, pa.string()))
+    return batch
+
+
+FORMAT = Format(
+    name="csv",
+    summary="comma-separated text with a header, plain, gzip or zstd; also with ;, | or tabs",
+    endings=(".csv", ".tsv"),
+    sniff=lambda path, first: ending(path) in (".csv", ".tsv"),
+    survey=survey,
+    read=read,
+    write=write,
+    options=("types", "delimiter"),
+    typed=False,
+    locate=locate,
+)

@@ -1,0 +1,62 @@
+"""Arrow IPC files (Feather): record batches are the parts."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from spuir.logs.arrow import arrow
+from spuir.logs.formats.base import Format, Part, Request, Survey, opened, refusals, whole, whole_file
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_MARK = b"ARROW1"
+
+
+@contextmanager
+def _file(path: str) -> "Iterator[pa.RecordBatchFileReader]":
+    pa = arrow()
+    with whole_file(path, "an Arrow"), pa.memory_map(path) as source, pa.ipc.open_file(source) as file:
+        yield file
+
+
+def survey(path: str, options: Mapping[str, Any]) -> Survey:
+    """Return the columns of a file and its record batches, whose rows are known without their data."""
+    parts: list[Part] = []
+    start = 0
+    with _file(path) as file:
+        size = whole(path).bytes // max(file.num_record_batches, 1)
+        for number in range(file.num_record_batches):
+            rows = file.get_batch(number).num_rows
+            parts.append(Part(number, rows, size, start))
+            start += rows
+        return Survey(file.schema, tuple(parts))
+
+
+def read(path: str, request: Request) -> "Iterator[pa.RecordBatch]":
+    """Yield one record batch in slices."""
+    with _file(path) as file:
+        batch = file.get_batch(request.part.number).select(list(request.columns))
+        for start in range(0, batch.num_rows, request.batch_rows):
+            yield batch.slice(start, request.batch_rows)
+
+
+def write(batches: "Iterable[pa.RecordBatch]", path: str) -> None:
+    """Write batches to a file, packed with zstd."""
+    pa = arrow()
+    first, rest = opened(batches)
+    packing = pa.ipc.IpcWriteOptions(compression="zstd")
+    with refusals(path), pa.ipc.new_file(path, first.schema, options=packing) as writer:
+        for batch in rest:
+            writer.write_batch(batch)
+
+
+FORMAT = Format(
+    name="arrow",
+    summary="Arrow IPC files (Feather); record batches are read in parallel",
+    endings=(".arrow", ".feather"),
+    sniff=lambda path, first: first.startswith(_MARK),
+    survey=survey,
+    read=read,
+    write=write,
+)

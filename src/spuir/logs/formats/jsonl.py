@@ -1,0 +1,179 @@
+"""JSON lines, plain or packed: one object a line; types are inferred once over the beginning."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from math import isnan
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from spuir.errors import InputError
+from spuir.logs.arrow import arrow
+from spuir.logs.formats.base import Format, Request, Survey, ending, head, open_input, open_output, refusals, whole
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+PREFIX = 1 << 22
+"""Bytes from which columns and types are inferred."""
+_BLOCK = 1 << 20
+"""Bytes parsed at a time."""
+
+
+def blocks(path: str, size: int | None = None) -> Iterator[tuple[int, bytes]]:
+    """Yield whole lines, about ``size`` bytes (None = 1 MiB) at a time, with the number of the first (from 1)."""
+    line, rest = 1, b""
+    with refusals(path), open_input(path) as stream:
+        while block := stream.read(size or _BLOCK):
+            end = block.rfind(b"\n") + 1
+            if not end:
+                rest += block
+                continue
+            whole_lines = rest + block[:end]
+            yield line, whole_lines
+            line, rest = line + whole_lines.count(b"\n"), block[end:]
+    if rest:
+        yield line, rest
+
+
+def _parse(lines: bytes, schema: "pa.Schema | None") -> "pa.Table":
+    from pyarrow import json as arrow_json
+
+    pa = arrow()
+    return arrow_json.read_json(
+        pa.BufferReader(lines),
+        read_options=arrow_json.ReadOptions(use_threads=False, block_size=len(lines) + 1),
+        parse_options=arrow_json.ParseOptions(
+            explicit_schema=schema, unexpected_field_behavior="infer" if schema is None else "error"
+        ),
+    )
+
+
+def _refuse(path: str, line: int, lines: bytes, schema: "pa.Schema | None") -> NoReturn:
+    """Refuse the first line that cannot be parsed; a prefix fails if and only if it holds one."""
+    pa = arrow()
+    every = lines.split(b"\n")
+    low, high = 0, len(every)
+    while high - low > 1:
+        middle = (low + high) // 2
+        # With the line before it, which an inferred type has to agree with.
+        block = b"\n".join(every[(low if schema is not None else 0) : middle])
+        try:
+            if block.strip():
+                _parse(block, schema)
+            low = middle
+        except pa.ArrowInvalid:
+            high = middle
+    _refuse_line(f"file {path!r}, line {line + low}", every[low].decode("utf-8", "replace"), schema)
+
+
+def _refuse_line(subject: str, text: str, schema: "pa.Schema | None") -> NoReturn:
+    """Say what is wrong with a line: no object, a key that the log did not begin with, or a value of another type."""
+    pa = arrow()
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        rule = "every line is one JSON object"
+        raise InputError(subject, repr(text[:60]), rule, "correct or drop that line") from None
+    for name, value in found.items():
+        if schema is not None and name not in schema.names:
+            rule, remedy = (
+                "the log does not begin with such a key",
+                f'declare it: types={{"{name}": "float64"}}, or "string"',
+            )
+            raise InputError(subject, f"key {name!r}", rule, remedy) from None
+        kind = None if schema is None else pa.schema([schema.field(name)])
+        try:
+            _parse(json.dumps({name: value}).encode(), kind)
+        except pa.ArrowInvalid:
+            rule = f"column {name!r} is read as {kind.field(0).type if kind else 'one type'}, as the log begins"
+            remedy = f'correct that line, or declare another type: types={{"{name}": "float64"}}, or "string"'
+            raise InputError(subject, repr(value)[:60], rule, remedy) from None
+    rule = "a key holds one type in every line, and stands in it once"
+    raise InputError(subject, repr(text[:60]), rule, "correct that line") from None
+
+
+def survey(path: str, options: Mapping[str, Any]) -> Survey:
+    """Return the keys of a file as columns, their types inferred from its beginning, and the whole as its one part."""
+    pa = arrow()
+    first = head(path, PREFIX)
+    lines = first if len(first) < PREFIX else first[: first.rfind(b"\n") + 1]
+    if not first.strip():
+        return Survey(pa.schema([]), ())
+    if not lines:
+        rule = f"a line has less than {PREFIX >> 20} MiB"
+        raise InputError(f"file {path!r}, line 1", "no end of it", rule, "put each object on a line of its own")
+    types: Mapping[str, Any] = options.get("types") or {}
+    try:
+        schema = _parse(lines, None).schema
+    except pa.ArrowInvalid:
+        _refuse(path, 1, lines, None)
+    for name, kind in types.items():
+        at = schema.get_field_index(name)
+        schema = schema.append(pa.field(name, kind)) if at < 0 else schema.set(at, pa.field(name, kind))
+    return Survey(schema, (whole(path),))
+
+
+def read(path: str, request: Request) -> "Iterator[pa.RecordBatch]":
+    """Yield the batches of a file, types as the request has them."""
+    pa = arrow()
+    for line, lines in blocks(path):
+        if not lines.strip():
+            continue
+        try:
+            table = _parse(lines, request.schema)
+        except pa.ArrowInvalid:
+            _refuse(path, line, lines, request.schema)
+        yield from table.select(list(request.columns)).to_batches(request.batch_rows)
+
+
+def locate(path: str, row: int) -> str:
+    """Return the line of a row, as an editor numbers it."""
+    seen, last = 0, 1
+    for line, lines in blocks(path):
+        for last, text in enumerate(lines.split(b"\n"), line):
+            seen += bool(text.strip())
+            if seen > row:
+                return f"line {last}"
+    return f"line {last}"
+
+
+def write(batches: "Iterable[pa.RecordBatch]", path: str) -> None:
+    """Write batches as JSON lines, packed as the path's ending says; what is missing is null, instants are ISO text."""
+    with refusals(path), open_output(path) as stream:
+        for batch in batches:
+            stream.write("".join(_line(row) for row in batch.to_pylist()).encode())
+
+
+def _line(row: dict[str, Any]) -> str:
+    """Return one object as a line; JSON has no word for NaN, which is missing, nor for infinity, which is refused."""
+    cells = {name: None if isinstance(cell, float) and isnan(cell) else cell for name, cell in row.items()}
+    try:
+        return json.dumps(cells, ensure_ascii=False, allow_nan=False, default=_text) + "\n"
+    except ValueError:
+        got = next((f"{name} = {cell!r}" for name, cell in cells.items() if isinstance(cell, float)), "infinity")
+        rule = "JSON has no infinite numbers"
+        raise InputError("row", got, rule, "write Parquet or CSV, or correct that number") from None
+
+
+def _text(value: Any) -> str:
+    """Return a date or an instant as ISO text, and anything else as it prints."""
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+
+
+def _sniff(path: str, first: bytes) -> bool:
+    return ending(path) in (".jsonl", ".ndjson") or (ending(path) == ".json" and first.lstrip()[:1] == b"{")
+
+
+FORMAT = Format(
+    name="jsonl",
+    summary="JSON lines: one object a line, plain, gzip or zstd",
+    endings=(".jsonl", ".ndjson", ".json"),
+    sniff=_sniff,
+    survey=survey,
+    read=read,
+    write=write,
+    options=("types",),
+    typed=False,
+    locate=locate,
+)

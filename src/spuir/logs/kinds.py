@@ -1,0 +1,260 @@
+"""How the cells of a canonical column are read: which Arrow types are taken, and what they become.
+
+A kind says for people what it accepts, gives the type that a raw type turns into, and converts an array to it. A cell
+that does not fit is a :class:`Misfit`, which the reader turns into a refusal with file and row.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from spuir.logs.arrow import arrow, compute, is_date, is_number, plain_type
+from spuir.logs.times import LAST_SECOND, PER_SECOND, SECOND
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_EXACT = 2.0**53
+"""Above this a float does not hold every whole number."""
+
+
+class Misfit(Exception):  # noqa: N818 - a cell, which becomes an error with file and row where these are known
+    """A cell that is not what its column holds: its row in the array, and what it is."""
+
+    def __init__(self, row: int, got: str) -> None:
+        super().__init__(row, got)
+        self.row, self.got = row, got
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a column may hold.
+
+    Parameters
+    ----------
+    clause
+        What is accepted, for people.
+    becomes
+        Returns the type in memory for a raw type, None where that is refused.
+    convert
+        Converts an array of a raw type to the type in memory; takes the array, the type and the unit of times.
+    remedy
+        What to do about a cell that does not fit.
+    """
+
+    clause: str
+    becomes: "Callable[[pa.DataType], pa.DataType | None]"
+    convert: "Callable[[pa.Array, pa.DataType, str], pa.Array]"
+    remedy: str
+
+
+def cast(array: "pa.Array", target: "pa.DataType") -> "pa.Array":
+    """Return the array as another type; a cell that cannot be is a :class:`Misfit`."""
+    pa = arrow()
+    if array.type.equals(target):
+        return array
+    refused = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError)
+    try:
+        return array.cast(target)
+    except refused:
+        # A prefix fails if and only if it holds a cell that does, so that halving finds the first.
+        low, high = 0, len(array)
+        while high - low > 1:
+            middle = (low + high) // 2
+            try:
+                array.slice(low, middle - low).cast(target)
+                low = middle
+            except refused:
+                high = middle
+        raise Misfit(low, repr(array[low].as_py())) from None
+
+
+def _misfit(array: "pa.Array", bad: Any) -> None:
+    """Refuse the first cell that ``bad`` (n,) marks."""
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise Misfit(row, repr(array[row].as_py()))
+
+
+def _floats(array: "pa.Array") -> Any:
+    """Return numbers (n,) as float64, NaN where there is none."""
+    pa = arrow()
+    return array.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+
+
+def _whole(array: "pa.Array", target: "pa.DataType", unit: str) -> "pa.Array":
+    """Return labels or counts: floats have to be whole, and a NaN is missing."""
+    pa = arrow()
+    if pa.types.is_floating(array.type) or pa.types.is_decimal(array.type):
+        values = _floats(array)
+        known = ~np.isnan(values)
+        with np.errstate(invalid="ignore"):
+            _misfit(array, known & ((values != np.floor(values)) | (np.abs(values) > _EXACT)))
+        return pa.array(np.where(known, values, 0.0).astype(np.int64), mask=~known).cast(target)
+    if is_date(array.type):
+        return _iso(array)
+    return cast(array, target)
+
+
+def _iso(array: "pa.Array") -> "pa.Array":
+    """Return days and instants as ISO text, which sorts as they do."""
+    pa = arrow()
+    if pa.types.is_date(array.type):
+        return array.cast(pa.date32()).cast(pa.string())
+    instants = _time(array, pa.timestamp("us", "UTC"), "s")
+    return pa.array([None if one is None else one.isoformat() for one in instants.to_pylist()], pa.string())
+
+
+def _number(array: "pa.Array", target: "pa.DataType", unit: str) -> "pa.Array":
+    pa = arrow()
+    numbers = cast(array, target)
+    if pa.types.is_floating(array.type) and np.isnan(_floats(numbers)).any():
+        pc = compute()
+        return pc.if_else(pc.is_nan(numbers), pa.scalar(None, target), numbers)
+    return numbers
+
+
+def _time(array: "pa.Array", target: "pa.DataType", unit: str) -> "pa.Array":
+    """Return instants in UTC, which what has no zone is taken to be in."""
+    pa = arrow()
+    types = pa.types
+    if types.is_string(array.type):
+        return _parsed(array, target)
+    if types.is_timestamp(array.type):
+        return array.cast(pa.timestamp("us", array.type.tz), safe=False).cast(pa.int64()).cast(target)
+    if types.is_date(array.type):
+        return array.cast(pa.date32()).cast(pa.timestamp("us")).cast(pa.int64()).cast(target)
+    seconds = _floats(array) / PER_SECOND[unit]
+    known = ~np.isnan(seconds)
+    with np.errstate(invalid="ignore"):
+        _misfit(array, known & ~(np.abs(seconds) < LAST_SECOND))
+    if types.is_integer(array.type) and PER_SECOND[unit] <= SECOND:
+        counts = array.cast(pa.int64()).fill_null(0).to_numpy() * (SECOND // PER_SECOND[unit])
+    else:
+        counts = np.round(np.where(known, seconds, 0.0) * SECOND).astype(np.int64)
+    return pa.array(counts, pa.int64(), mask=~known).cast(target)
+
+
+def _parsed(array: "pa.Array", target: "pa.DataType") -> "pa.Array":
+    """Return ISO texts as instants: with a zone or without, with as many digits after the second as they have."""
+    pc = compute()
+    pa = arrow()
+    for kind in (pa.timestamp("us"), target):
+        # The usual cases, all texts alike, take one pass.
+        try:
+            return array.cast(kind).cast(pa.int64()).cast(target)
+        except pa.ArrowInvalid:
+            continue
+    texts = pc.replace_substring_regex(pc.utf8_trim_whitespace(array), r"(\.\d{6})\d+", r"\1")
+    day = pc.equal(pc.utf8_length(texts), 10)
+    texts = pc.if_else(day, pc.binary_join_element_wise(texts, "T00:00Z", ""), texts)
+    zoned = pc.match_substring_regex(texts, r"(Z|[+-]\d{2}(:?\d{2})?)$")
+    texts = pc.if_else(zoned, texts, pc.binary_join_element_wise(texts, "Z", ""))
+    try:
+        return cast(texts, target)
+    except Misfit as misfit:
+        raise Misfit(misfit.row, repr(array[misfit.row].as_py())) from None
+
+
+def _lists(array: "pa.Array", target: "pa.DataType", unit: str) -> "pa.Array":
+    """Return lists, also where a file without lists holds them as JSON text."""
+    pa = arrow()
+    if not pa.types.is_string(array.type):
+        return cast(array, target)
+    rows: list[Any] = []
+    for row, text in enumerate(array.to_pylist()):
+        try:
+            rows.append(None if text is None else json.loads(text))
+            pa.array(rows[-1:], target)
+        except (ValueError, pa.ArrowInvalid, pa.ArrowTypeError):
+            raise Misfit(row, repr(text)) from None
+    return pa.array(rows, target)
+
+
+def list_type(text: str | None) -> Any:
+    """Return the type of the list that a JSON text holds; texts where it says nothing."""
+    pa = arrow()
+    try:
+        cells = json.loads(text) if text is not None else []
+    except ValueError:
+        cells = []
+    first = cells[0] if isinstance(cells, list) and cells else ""
+    kinds = {bool: pa.bool_(), int: pa.int64(), float: pa.float64()}
+    return pa.list_(kinds.get(type(first), pa.string()))
+
+
+def _as_label(raw: Any) -> Any:
+    pa = arrow()
+    if is_number(raw) or pa.types.is_boolean(raw):
+        return pa.int64()
+    return pa.string() if pa.types.is_string(raw) or pa.types.is_null(raw) else None
+
+
+def _as_episode(raw: Any) -> Any:
+    return arrow().string() if is_date(raw) else _as_label(raw)
+
+
+def _as_number(raw: Any) -> Any:
+    pa = arrow()
+    return pa.float64() if is_number(raw) or pa.types.is_boolean(raw) or pa.types.is_null(raw) else None
+
+
+def _as_time(raw: Any) -> Any:
+    pa = arrow()
+    fits = is_number(raw) or is_date(raw) or pa.types.is_string(raw) or pa.types.is_null(raw)
+    return pa.timestamp("us", "UTC") if fits else None
+
+
+def _as_whole(raw: Any) -> Any:
+    pa = arrow()
+    return pa.int64() if is_number(raw) or pa.types.is_null(raw) else None
+
+
+def _as_text(raw: Any) -> Any:
+    pa = arrow()
+    fits = pa.types.is_integer(raw) or pa.types.is_string(raw) or pa.types.is_null(raw)
+    return pa.string() if fits else None
+
+
+def _as_numbers(raw: Any) -> Any:
+    pa = arrow()
+    if pa.types.is_list(raw):
+        return pa.list_(pa.float64()) if _as_number(raw.value_type) else None
+    return pa.list_(pa.float64()) if pa.types.is_string(raw) or pa.types.is_null(raw) else None
+
+
+def _as_choices(raw: Any) -> Any:
+    pa = arrow()
+    if pa.types.is_list(raw):
+        inner = raw.value_type
+        found = pa.bool_() if pa.types.is_boolean(inner) else _as_label(inner)
+        return None if found is None else pa.list_(found)
+    return pa.list_(pa.string()) if pa.types.is_string(raw) or pa.types.is_null(raw) else None
+
+
+def _plainly(array: "pa.Array", target: "pa.DataType", unit: str) -> "pa.Array":
+    return cast(array, target)
+
+
+KINDS = {
+    "label": Kind("whole numbers or texts", _as_label, _whole, "write every label as text"),
+    "episode": Kind("whole numbers, texts or dates", _as_episode, _whole, "number the episodes"),
+    "number": Kind("numbers", _as_number, _number, "write a number, or nothing where it is not known"),
+    "time": Kind(
+        "numbers of seconds since 1970, timestamps, dates or ISO texts, before the year 10000",
+        _as_time,
+        _time,
+        "say time_unit= if it counts milliseconds or less, and correct other cells",
+    ),
+    "whole": Kind("whole numbers", _as_whole, _whole, "correct that cell"),
+    "text": Kind("texts or whole numbers", _as_text, _plainly, "write it as text"),
+    "numbers": Kind("lists of numbers, or such a list as JSON text", _as_numbers, _lists, "correct that list"),
+    "choices": Kind(
+        "lists of booleans or of labels, or such a list as JSON text", _as_choices, _lists, "correct that list"
+    ),
+    "context": Kind("anything", plain_type, _plainly, "declare another type with types="),
+}
+"""The kinds by name; a plan that is sent to workers names its kinds."""

@@ -1,0 +1,85 @@
+"""A log: rows of decisions in canonical columns, in pieces that can be read alone."""
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from spuir.logs.arrow import arrow
+from spuir.logs.pieces import Piece
+from spuir.logs.plans import Plan
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True)
+class Log:
+    """Rows of decisions in canonical columns; made by :func:`spuir.logs.open_log`.
+
+    Parameters
+    ----------
+    pieces
+        Its parts in order, each of which can be sent to a worker and read alone.
+    plan
+        How the columns of the source become those of the log.
+    context
+        Names of the context columns, in order.
+    format
+        The registered name of its format, "table" for one in memory.
+    notices
+        What was noticed while opening, in sentences for the user.
+    """
+
+    pieces: tuple[Piece, ...] = field(repr=False)
+    plan: Plan = field(repr=False)
+    context: tuple[str, ...]
+    format: str
+    notices: tuple[str, ...] = ()
+
+    @property
+    def schema(self) -> "pa.Schema":
+        """The columns that reading yields: canonical ones in their order, then context."""
+        return self.plan.schema
+
+    @property
+    def rows(self) -> int | None:
+        """How many rows there are; None where only reading would tell."""
+        known = [piece.rows for piece in self.pieces if piece.rows is not None]
+        return sum(known) if len(known) == len(self.pieces) else None
+
+    @property
+    def bytes(self) -> int:
+        """The size where it is stored."""
+        return sum(piece.bytes for piece in self.pieces)
+
+    def batches(self, columns: Sequence[str] | None = None) -> "Iterator[pa.RecordBatch]":
+        """Yield all rows in order as record batches, in bounded memory."""
+        return chain.from_iterable(piece.read(columns) for piece in self.pieces)
+
+    def table(self, columns: Sequence[str] | None = None) -> "pa.Table":
+        """Return all rows as one table in memory."""
+        return self._table(self.batches(columns), columns)
+
+    def head(self, rows: int = 10, columns: Sequence[str] | None = None) -> "pa.Table":
+        """Return the first rows as a table, reading no more than these need."""
+        return self._table(self._first(rows, columns), columns)
+
+    def _first(self, rows: int, columns: Sequence[str] | None) -> "Iterator[pa.RecordBatch]":
+        for batch in self.batches(columns):
+            if rows <= 0:
+                return
+            yield batch.slice(0, rows)
+            rows -= batch.num_rows
+
+    def _table(self, batches: "Iterable[pa.RecordBatch]", columns: Sequence[str] | None) -> "pa.Table":
+        return arrow().Table.from_batches(list(batches), self.plan.schema_of(columns))
+
+    def fingerprint(self) -> str:
+        """Return a text that changes when a file, a row of a table, a column or a renaming does."""
+        digest = hashlib.sha256()
+        for piece in self.pieces:
+            for part in piece.identity():
+                digest.update(part)
+        return digest.hexdigest()

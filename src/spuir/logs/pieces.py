@@ -1,0 +1,193 @@
+"""Pieces of a log: small records that can be sent to a worker, and that read themselves there in bounded memory."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from spuir.errors import InputError
+from spuir.logs.arrow import arrow
+from spuir.logs.formats import FORMATS, Faults, Format, Part, Request
+from spuir.logs.formats.base import BATCH_ROWS
+from spuir.logs.kinds import KINDS, Misfit
+from spuir.logs.plans import Field, Plan
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Stamp = tuple[int, int]
+Bytes = bytes
+"""The type, where a field of that name hides it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Piece:
+    """A part of a log that can be read alone.
+
+    Parameters
+    ----------
+    number
+        Its place in the log.
+    source
+        What messages call the place it comes from: a path, or "table".
+    rows, bytes
+        Its rows, None where only reading would tell, and its size where it is stored.
+    first_row
+        The number of its first row within the source, from 0.
+    """
+
+    number: int
+    source: str
+    rows: int | None
+    bytes: int
+    first_row: int
+    plan: Plan = field(repr=False)
+
+    def read(
+        self, columns: Sequence[str] | None = None, *, batch_rows: int = BATCH_ROWS, faults: Faults | None = None
+    ) -> "Iterator[pa.RecordBatch]":
+        """Yield its rows as record batches in canonical names and types, in order and in bounded memory.
+
+        Parameters
+        ----------
+        columns
+            Names of the wanted columns, in the wanted order; None = all that the log has.
+        batch_rows
+            Rows of a batch, about.
+        faults
+            Takes the broken rows that a reader of a lenient format skips.
+        """
+        pa = arrow()
+        wanted = self.plan.select(columns)
+        names = [one.name for one in wanted]
+        start = self.first_row
+        for raw in self._raw(wanted, batch_rows, Faults() if faults is None else faults):
+            arrays = [self._column(one, raw, start) for one in wanted]
+            start += raw.num_rows
+            if arrays:
+                yield pa.RecordBatch.from_arrays(arrays, names)
+            else:
+                # A batch without columns still has its number of rows, in the only way that Arrow has for it.
+                yield raw.select([])
+
+    def _raw(self, wanted: tuple[Field, ...], batch_rows: int, faults: Faults) -> "Iterator[pa.RecordBatch]":
+        """Yield batches with at least the wanted columns of the source, named as there."""
+        raise InputError("piece", type(self).__name__, "a piece comes from a file or a table", "use open_log")
+
+    def _column(self, one: Field, raw: "pa.RecordBatch", start: int) -> "pa.Array":
+        pa = arrow()
+        if one.raw not in raw.schema.names:
+            return pa.nulls(raw.num_rows, one.type)
+        try:
+            return self.plan.convert(one, raw[one.raw])
+        except Misfit as misfit:
+            kind = KINDS["context" if one.raw in self.plan.casts else one.kind]
+            subject = f"{self.source}, {self._place(start + misfit.row)}, column {one.raw!r}"
+            rule = f"{one.name!r} holds {kind.clause}" if kind.clause != "anything" else f"it is read as {one.type}"
+            raise InputError(subject, misfit.got, rule, kind.remedy) from None
+
+    def _place(self, row: int) -> str:
+        return f"row {row}"
+
+    def identity(self) -> Iterator[Bytes]:
+        """Yield bytes that differ when the piece does."""
+        yield repr((self.number, self.source, self.rows, self.bytes, self.first_row, self.plan.fields)).encode()
+
+
+def stamp_of(path: str) -> Stamp:
+    """Return what changes when a file does: the time of its last change, and its size."""
+    found = os.stat(path)
+    return found.st_mtime_ns, found.st_size
+
+
+@dataclass(frozen=True, kw_only=True)
+class FilePiece(Piece):
+    """A part of a file: a row group, or the whole of a file that has to be read from its beginning.
+
+    ``schema`` has this file's columns as it names them, with the types to read them as; ``constants`` are columns
+    that the names of its folders give (``day=2024-05-01``).
+    """
+
+    path: str
+    format: str
+    part: Part
+    schema: "pa.Schema" = field(repr=False)
+    stamp: Stamp
+    constants: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
+
+    def _raw(self, wanted: tuple[Field, ...], batch_rows: int, faults: Faults) -> "Iterator[pa.RecordBatch]":
+        pa = arrow()
+        format: Format = FORMATS.get(self.format)
+        here = list(dict.fromkeys(one.raw for one in wanted if one.raw in self.schema.names))
+        # A format cannot be asked for no columns at all, since only a column tells how many rows there are.
+        columns = tuple(here or self.schema.names[:1])
+        self._check_unchanged()
+        request = Request(
+            schema=self.schema,
+            columns=columns,
+            part=self.part,
+            batch_rows=batch_rows,
+            options=self.options,
+            faults=faults,
+        )
+        constants = [(one.raw, self.constants[one.raw]) for one in wanted if one.raw in self.constants]
+        for batch in format.read(self.path, request) if format.read else ():
+            arrays, names = list(batch.columns), list(batch.schema.names)
+            for name, value in constants:
+                arrays.append(pa.repeat(pa.scalar(value), batch.num_rows))
+                names.append(name)
+            yield pa.RecordBatch.from_arrays(arrays, names) if constants else batch
+
+    def _check_unchanged(self) -> None:
+        try:
+            now = stamp_of(self.path)
+        except OSError:
+            now = None
+        if now != self.stamp:
+            got = "another file" if now else "no file"
+            rule = "a log stays as it was when it was opened"
+            raise InputError(self.source, got, rule, "open the log again")
+
+    def _place(self, row: int) -> str:
+        locate = FORMATS.get(self.format).locate
+        return locate(self.path, row) if locate else super()._place(row)
+
+    def identity(self) -> Iterator[Bytes]:
+        """Yield bytes that differ when the file has changed."""
+        yield from super().identity()
+        yield repr((self.path, self.part, self.stamp)).encode()
+
+
+@dataclass(frozen=True, kw_only=True)
+class TablePiece(Piece):
+    """Rows of a table in memory."""
+
+    table: "pa.Table" = field(repr=False)
+
+    def _raw(self, wanted: tuple[Field, ...], batch_rows: int, faults: Faults) -> "Iterator[pa.RecordBatch]":
+        here = list(dict.fromkeys(one.raw for one in wanted))
+        yield from self.table.select(here).to_batches(max_chunksize=batch_rows)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Send its own rows only; a slice would take along the whole table that it was cut from."""
+        return self.__dict__ | {"table": packed(self.table)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Unpack the rows."""
+        pa = arrow()
+        self.__dict__.update(state | {"table": pa.ipc.open_stream(state["table"]).read_all()})
+
+    def identity(self) -> Iterator[Bytes]:
+        """Yield bytes that differ when the rows do."""
+        yield from super().identity()
+        yield packed(self.table)
+
+
+def packed(table: "pa.Table") -> bytes:
+    """Return a table as an Arrow stream, without the rows around a slice."""
+    pa = arrow()
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue().to_pybytes()

@@ -1,0 +1,198 @@
+"""From the columns of a source to those of a log: what each is called, what it holds, how it is read."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from spuir.errors import InputError, ParameterError, UnknownNameError
+from spuir.logs.arrow import arrow, is_date, is_number, plain_type
+from spuir.logs.columns import COLUMNS, canonical_names, check_needed, listed
+from spuir.logs.kinds import KINDS, list_type
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_OUTCOMES = ("action", "reward", "reward_time")
+"""Columns that no context may hold, since they are not known when the decision is taken."""
+
+
+class Field(NamedTuple):
+    """One column of a log: its name there, its name in the source, the kind that converts it, and its type."""
+
+    name: str
+    raw: str
+    kind: str
+    type: "pa.DataType"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How the columns of a source become those of the log.
+
+    ``fields`` are the log's columns in order; ``casts`` the types that the caller declared, by names in the source;
+    ``unit`` what times are counted in.
+    """
+
+    fields: tuple[Field, ...]
+    casts: "Mapping[str, pa.DataType]" = field(default_factory=dict[str, Any])
+    unit: str = "s"
+
+    @property
+    def schema(self) -> "pa.Schema":
+        """The log's columns."""
+        return self.schema_of(None)
+
+    def schema_of(self, columns: Sequence[str] | None) -> "pa.Schema":
+        """Return some of the log's columns; None = all."""
+        return arrow().schema([(one.name, one.type) for one in self.select(columns)])
+
+    def select(self, columns: Sequence[str] | None) -> tuple[Field, ...]:
+        """Return the wanted columns in the wanted order; None = all."""
+        if columns is None:
+            return self.fields
+        known = {one.name: one for one in self.fields}
+        for name in columns:
+            if name not in known:
+                raise UnknownNameError("columns", repr(name), f"the log has {listed(list(known))}", "name one of these")
+        return tuple(known[name] for name in columns)
+
+    def convert(self, one: Field, array: "pa.Array") -> "pa.Array":
+        """Return a raw array as the log's column; a cell that does not fit is a Misfit."""
+        plainly = KINDS["context"].convert
+        array = plainly(array, self.casts.get(one.raw, array.type), self.unit)
+        return KINDS[one.kind].convert(plainly(array, plain_type(array.type), self.unit), one.type, self.unit)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the caller of ``open_log`` said about columns."""
+
+    rename: Mapping[str, str | None] | None
+    context: Sequence[str] | None
+    table: str
+    types: "Mapping[str, pa.DataType]"
+    unit: str
+
+
+def make_plan(
+    schema: "pa.Schema", wanted: Wanted, source: str, typed: bool, peek: Callable[[str], str | None]
+) -> tuple[Plan, tuple[str, ...]]:
+    """Return the plan of a source, and the names of its context columns.
+
+    Parameters
+    ----------
+    schema
+        The columns of the source.
+    wanted
+        What the caller said.
+    source
+        What refusals call the source.
+    typed
+        Whether the source has types of its own, so that texts that look like dates are texts.
+    peek
+        Returns the first text of a column of the source, None if there is none near its beginning.
+    """
+    for name in wanted.types:
+        if name not in schema.names:
+            rule = f"the columns of {source} are {listed(schema.names)}"
+            raise ParameterError("types", f"column {name!r}", rule, "name one of these, as the source does")
+    named = canonical_names(schema.names, wanted.rename, source)
+    new_names = list(named.values())
+    check_needed(new_names, wanted.table, source)
+    context = _context(new_names, wanted, source)
+    raw_of = {new: raw for raw, new in named.items()}
+    order = [name for name in COLUMNS if name in raw_of] + [name for name in context if name not in COLUMNS]
+    fields = [_field(name, raw_of[name], schema, wanted, source, typed) for name in order]
+    fields = [_with_list(one, schema, wanted, peek) for one in fields]
+    return Plan(tuple(fields), dict(wanted.types), wanted.unit), context
+
+
+def _context(names: list[str], wanted: Wanted, source: str) -> tuple[str, ...]:
+    if wanted.context is None:
+        return () if wanted.table == "rewards" else tuple(name for name in names if name not in COLUMNS)
+    if isinstance(wanted.context, str):
+        raise ParameterError("context", repr(wanted.context), "it is a list of names", f"write [{wanted.context!r}]")
+    for name in wanted.context:
+        if name not in names:
+            raise UnknownNameError("context", repr(name), f"{source} has {listed(names)}", "name one of these")
+        if name in _OUTCOMES:
+            rule = "a context is known before the decision, and this is not"
+            raise ParameterError("context", repr(name), rule, "leave it out of the list")
+    return tuple(dict.fromkeys(wanted.context))
+
+
+def _declared(raw: str, schema: "pa.Schema", wanted: Wanted) -> "pa.DataType":
+    return plain_type(wanted.types.get(raw, schema.field(raw).type))
+
+
+def _field(name: str, raw: str, schema: "pa.Schema", wanted: Wanted, source: str, typed: bool) -> Field:
+    kind = _declared(raw, schema, wanted)
+    if name not in COLUMNS:
+        if not typed and is_date(kind) and raw not in wanted.types:
+            return Field(name, raw, "time", KINDS["time"].becomes(kind))
+        return Field(name, raw, "context", kind if typed else _settled(kind))
+    column = COLUMNS[name]
+    becomes = column.kind.becomes(kind)
+    if becomes is None:
+        rule = f"{name!r} holds {column.kind.clause}"
+        remedy = f'convert it, declare its type with types={{"{raw}": …}}, or rename it'
+        raise InputError(f"{source}, column {raw!r}", f"type {kind}", rule, remedy)
+    return Field(name, raw, column.holds, becomes)
+
+
+def _with_list(one: Field, schema: "pa.Schema", wanted: Wanted, peek: Callable[[str], str | None]) -> Field:
+    """Return a column of choices as JSON text with the type of the first; other columns as they are."""
+    if one.kind != "choices" or not arrow().types.is_string(_declared(one.raw, schema, wanted)):
+        return one
+    return one._replace(type=KINDS["choices"].becomes(list_type(peek(one.raw))))
+
+
+def _settled(kind: "pa.DataType") -> "pa.DataType":
+    """Return a type without nulls, which the beginning of a file gives where it has no value: numbers are likely."""
+    pa = arrow()
+    if pa.types.is_null(kind):
+        return pa.float64()
+    if pa.types.is_list(kind):
+        return pa.list_(_settled(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([(kind.field(at).name, _settled(kind.field(at).type)) for at in range(kind.num_fields)])
+    return kind
+
+
+def reading_types(schema: "pa.Schema", plan: Plan, typed: bool) -> "pa.Schema":
+    """Return the types to read a source as: its own, or wide enough for every later row where they were inferred."""
+    if typed:
+        return schema
+    pa = arrow()
+    fields = {one.raw: one for one in plan.fields}
+    return pa.schema(
+        [(one.name, one.type if one.name in plan.casts else _reading(one.type, fields.get(one.name))) for one in schema]
+    )
+
+
+def _reading(kind: "pa.DataType", one: Field | None) -> "pa.DataType":
+    pa = arrow()
+    if _holds_date(kind):
+        return _dates_as_text(kind)
+    if one is None or one.kind == "context":
+        return _settled(kind)
+    if pa.types.is_null(kind) or (pa.types.is_list(kind) and pa.types.is_null(kind.value_type)):
+        return pa.string() if one.kind == "time" else one.type
+    # A reward of 0 and 1 may be 0.5 further down, and a time may have a fraction.
+    return pa.float64() if one.kind in ("number", "time") and is_number(kind) else kind
+
+
+def _holds_date(kind: "pa.DataType") -> bool:
+    return not _dates_as_text(kind).equals(kind)
+
+
+def _dates_as_text(kind: "pa.DataType") -> "pa.DataType":
+    pa = arrow()
+    if is_date(kind):
+        return pa.string()
+    if pa.types.is_list(kind):
+        return pa.list_(_dates_as_text(kind.value_type))
+    if pa.types.is_struct(kind):
+        inner = [kind.field(at) for at in range(kind.num_fields)]
+        return pa.struct([(one.name, _dates_as_text(one.type)) for one in inner])
+    return kind

@@ -1,0 +1,123 @@
+"""Checks of what a log says about the probabilities with which its actions were chosen."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spuir.logs.arrow import arrow
+from spuir.logs.checks import Actions, Check, View
+from spuir.logs.findings import Finding, Sightings, missing, numbers
+from spuir.records import Codes
+
+CLOSE = 1e-6
+"""Probabilities that differ by less are taken as equal: logs often round them."""
+
+
+class Propensities(Check):
+    """Propensities that are missing, impossible, or too small to be true."""
+
+    columns = ("propensity",)
+
+    def __init__(self, actions: Actions) -> None:
+        self._actions = actions
+        self._missing, self._impossible = Sightings(), Sightings()
+        self._sums, self._ones = np.zeros(3), 0
+
+    def look(self, view: View) -> None:
+        """Count, and sum 1/p."""
+        values = numbers(view.batch["propensity"])
+        gone = np.isnan(values)
+        good = (values > 0) & (values <= 1 + 1e-9)
+        self._missing.add(gone, view.where)
+        self._impossible.add(~gone & ~good, view.where, values)
+        inverse = 1 / values[good]
+        self._sums += (len(inverse), inverse.sum(), (inverse**2).sum())
+        self._ones += int(np.count_nonzero(values[good] == 1))
+
+    def findings(self) -> list[Finding]:
+        """Tell of missing and impossible propensities."""
+        problem, remedy = "there are rows without a propensity.", "log it with every decision, or leave the column out."
+        found = self._missing.finding("missing propensity", "error", "propensity", problem, remedy)
+        problem = "there are propensities outside (0, 1]; what was done cannot have had them."
+        remedy = "log the probability of the executed action; percentages need a division by 100."
+        found += self._impossible.finding("impossible propensity", "error", "propensity", problem, remedy)
+        count, total, squares = self._sums
+        actions = len(self._actions.codes)
+        if count and self._ones == count and actions > 1:
+            problem = "every propensity is 1: the decisions were deterministic."
+            remedy = "learning works; to judge other policies from this log, decide with a floor from now on."
+            found.append(Finding("deterministic", "note", "propensity", problem, remedy))
+        if count > 30:
+            mean = total / count
+            error = np.sqrt(max(squares / count - mean**2, 0.0) / count)
+            # 1/p of the executed action has the number of possible actions as its mean, whatever the policy.
+            if mean > actions + 6 * error + CLOSE:
+                problem = (
+                    f"the mean of 1/propensity is {mean:.3g}, but with {actions} actions it cannot exceed {actions}."
+                )
+                remedy = "log the probability of the executed action itself, at the time of the decision."
+                found.append(Finding("implausible propensity", "warning", "propensity", problem, remedy))
+        return found
+
+
+class Probabilities(Check):
+    """Rows of probabilities that are none, or that disagree with the propensity and with what was eligible."""
+
+    columns = ("probabilities",)
+
+    def __init__(self) -> None:
+        self._sums, self._lengths, self._differ, self._barred = Sightings(), Sightings(), Sightings(), Sightings()
+
+    def look(self, view: View) -> None:
+        """Compare the lists of a batch with its other columns."""
+        lengths, owners, values = _items(view.batch["probabilities"])
+        n = len(lengths)
+        totals = np.bincount(owners, values, n)
+        lowest = np.full(n, np.inf)
+        np.minimum.at(lowest, owners, values)
+        self._sums.add((lengths > 0) & ~((np.abs(totals - 1) <= 1e-4) & (lowest >= 0)), view.where, totals)
+        labelled = view.has("eligible") and not arrow().types.is_boolean(
+            view.batch.schema.field("eligible").type.value_type
+        )
+        same = self._executed(view, lengths) if labelled else np.ones(len(values), np.bool_)
+        if same is None:
+            return
+        if view.has("propensity"):
+            propensities = numbers(view.batch["propensity"])
+            agree = np.bincount(owners[same & (np.abs(values - propensities[owners]) <= CLOSE)], minlength=n) > 0
+            self._differ.add((lengths > 0) & ~np.isnan(propensities) & ~agree, view.where, propensities)
+
+    def _executed(self, view: View, lengths: Codes) -> NDArray[np.bool_] | None:
+        """Return which items of the eligible labels are the executed action; None where the lists do not match."""
+        pa = arrow()
+        given, owners, labels = _items(view.batch["eligible"])
+        differ = (given >= 0) & (lengths >= 0) & (given != lengths)
+        self._lengths.add(differ, view.where, given)
+        executed = view.batch["action"].take(pa.array(owners))
+        texts = [pa.compute.cast(one, pa.string()) for one in (labels, executed)]
+        same = pa.compute.equal(*texts).fill_null(False).to_numpy(zero_copy_only=False)
+        barred = (given >= 0) & (np.bincount(owners[same], minlength=len(given)) == 0) & ~missing(view.batch["action"])
+        self._barred.add(barred, view.where, view.batch["action"])
+        return None if (given != lengths).any() else same
+
+    def findings(self) -> list[Finding]:
+        """Tell of disagreements."""
+        problem, remedy = "there are rows whose probabilities are no distribution.", "log what the policy drew from."
+        found = self._sums.finding("impossible probabilities", "error", "probabilities", problem, remedy)
+        problem, remedy = "eligible and probabilities have different lengths.", "log one probability for each label."
+        found += self._lengths.finding("unequal lists", "error", "eligible", problem, remedy)
+        problem = "the propensity is not the probability of the executed action."
+        remedy = "log the entry of probabilities that belongs to the executed action."
+        found += self._differ.finding("disagreeing propensity", "error", "propensity", problem, remedy)
+        problem, remedy = "the executed action was not eligible.", "correct the list, or drop these rows."
+        return found + self._barred.finding("ineligible action", "error", "action", problem, remedy)
+
+
+def _items(column: Any) -> tuple[Codes, Codes, Any]:
+    """Return the lengths (n,) of lists, −1 where missing, the row of each item, and the items: numbers as an array."""
+    pa = arrow()
+    lengths = pa.compute.list_value_length(column).fill_null(-1).to_numpy(zero_copy_only=False).astype(np.intp)
+    items = column.flatten()
+    owners = np.repeat(np.arange(len(lengths)), np.maximum(lengths, 0))
+    return lengths, owners, numbers(items) if pa.types.is_floating(items.type) else items

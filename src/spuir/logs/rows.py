@@ -1,0 +1,130 @@
+"""Decisions as rows, in whatever form their contexts are: arrays, data frames or sparse matrices."""
+
+from collections.abc import Hashable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from spuir.errors import InputError
+from spuir.inputs import column_names
+from spuir.logs.times import Instants, is_single
+from spuir.records import Batch, Floats, Mask
+
+
+class Rows(NamedTuple):
+    """Decisions row by row: contexts (n, d) of any form, labels, instants (n,), and columns (n,), (n, M) or None."""
+
+    contexts: Any
+    actions: list[Hashable]
+    times: Instants
+    propensities: Floats | None
+    weights: Floats | None
+    eligible: Mask | None
+
+    def take(self, at: NDArray[np.intp]) -> "Rows":
+        """Return the rows at some positions."""
+        frame = column_names(self.contexts) is not None
+        columns: list[Any] = [None if column is None else column[at] for column in self[2:]]
+        return Rows(self.contexts.iloc[at] if frame else self.contexts[at], [self.actions[one] for one in at], *columns)
+
+    def shape(self) -> dict[str, str]:
+        """Return in words what rows of one episode share."""
+        names = column_names(self.contexts)
+        form = f"columns {', '.join(names[:8])}" if names is not None else f"{self.contexts.shape[1]} columns"
+        form += " (sparse)" if hasattr(self.contexts, "tocsr") else ""
+        return {
+            "contexts": form + (f" … {len(names)}" if names is not None and len(names) > 8 else ""),
+            "propensities": "none" if self.propensities is None else "one a row",
+            "weights": "none" if self.weights is None else "one a row",
+            "eligible": "none" if self.eligible is None else f"{self.eligible.shape[1]} actions",
+        }
+
+
+def make_rows(
+    contexts: Any, actions: Any, times: Instants, propensities: Any, weights: Any, eligible: ArrayLike | None
+) -> Rows:
+    """Return checked rows, one for each of ``times`` (n,); contexts are copied, single values serve for all rows."""
+    length = len(times)
+    labels = as_list("actions", actions)
+    if len(labels) != length:
+        rule = f"one action for each id is needed, {length} here"
+        raise InputError("actions", f"{len(labels)} actions", rule, "match the lengths")
+    mask = None if eligible is None else np.asarray(eligible)
+    if mask is not None and mask.ndim == 1:
+        mask = np.broadcast_to(mask, (length, len(mask)))
+    columns = checked(length, propensities=propensities, weights=weights)
+    checked_mask = checked(length, eligible=mask).eligible
+    return Rows(_copied(contexts, length), labels, times, columns.propensities, columns.weights, checked_mask)
+
+
+def checked(length: int, **columns: Any) -> Batch:
+    """Return columns (n,) as a batch checks them, single values repeated; contexts and actions are left blank."""
+    spread: dict[str, Any] = {
+        name: np.full(length, column) if column is not None and is_single(column) else column
+        for name, column in columns.items()
+    }
+    blank: dict[str, Any] = {"actions": np.zeros(length, np.intp), "rewards": np.zeros(length)}
+    return Batch(contexts=np.empty((length, 0)), **(blank | spread))
+
+
+def as_list(what: str, values: Any) -> list[Hashable]:
+    """Return ids or labels as a list, a single one as a list of one."""
+    if values is None:
+        raise InputError(what, None, "every decision has its own", "pass one for each row")
+    if is_single(values):
+        values = [values[()] if isinstance(values, np.ndarray) else values]
+    listed = values.tolist() if hasattr(values, "tolist") else list(values)
+    plain = [one.item() if isinstance(one, np.generic) else one for one in listed]
+    for row, one in enumerate(plain):
+        if one is None or not isinstance(one, Hashable) or one != one:  # noqa: PLR0124 - true of NaN
+            raise InputError(what, f"{one!r} at row {row}", "it is a text or a number", "pass one for each row")
+    return plain
+
+
+def _copied(contexts: Any, length: int) -> Any:
+    """Return contexts (n, d) that no caller can change any more."""
+    if column_names(contexts) is not None or hasattr(contexts, "tocsr"):
+        table = contexts.tocsr().copy() if hasattr(contexts, "tocsr") else contexts.copy()
+    else:
+        try:
+            table = np.array(contexts)
+        except ValueError:
+            rule = "every row has as many columns"
+            raise InputError("contexts", "rows of different lengths", rule, "fill the short rows") from None
+        table = table.reshape(1, -1) if table.ndim == 1 and length == 1 else table
+    if table.ndim != 2 or table.shape[0] != length:
+        rule = f"contexts have one row for each id, {length} here"
+        raise InputError("contexts", f"shape {table.shape}", rule, "match the lengths")
+    return table
+
+
+def joined(parts: list[Rows]) -> Rows:
+    """Return the rows of all parts, which are alike, as one."""
+    if not parts:
+        return Rows(np.empty((0, 0)), [], np.empty(0, np.int64), None, None, None)
+    first = parts[0].contexts
+    tables = [part.contexts for part in parts]
+    if column_names(first) is not None:
+        import pandas
+
+        contexts = pandas.concat(tables, ignore_index=True)
+    elif hasattr(first, "tocsr"):
+        from scipy import sparse
+
+        contexts = sparse.vstack(tables, format="csr")
+    else:
+        contexts = np.concatenate(tables)
+    actions = [action for part in parts for action in part.actions]
+    columns = zip(*(part[2:] for part in parts), strict=True)
+    whole: list[Any] = [None if some[0] is None else np.concatenate(some) for some in columns]
+    return Rows(contexts, actions, *whole)
+
+
+def context_columns(contexts: Any) -> dict[str, Any]:
+    """Return contexts (n, d) column by column: by their names, or as x0…x(d−1) where they have none."""
+    names = column_names(contexts)
+    if names is not None:
+        return {name: contexts.iloc[:, at].to_numpy() for at, name in enumerate(names)}
+    table = contexts.toarray() if hasattr(contexts, "toarray") else contexts
+    return {f"x{at}": table[:, at] for at in range(table.shape[1])}
