@@ -38,7 +38,7 @@ class TestNames:
     def test_arguments_are_named_and_ordered_as_promised(self) -> None:
         assert names_of(spuir.run)[:5] == ["policy", "environment", "episodes", "batch_size", "seed"]
         assert names_of(spuir.make_policy)[:2] == ["name", "preset"]
-        assert names_of(spuir.Bandit) == ["policy", "actions", "random_state"]
+        assert names_of(spuir.Bandit) == ["policy", "actions", "random_state", "encoder"]
         assert names_of(spuir.Bandit.decide) == ["X", "eligible", "ids"]
         fit = ["X", "actions", "rewards", "propensities", "sample_weight", "eligible"]
         assert names_of(spuir.Bandit.partial_fit)[:6] == fit

@@ -14,6 +14,7 @@ from spuir import saving, snapshot, streams
 from spuir.core import scoring
 from spuir.core.statistics import dense_rows
 from spuir.errors import InputError, NotFittedError, ParameterError, ShardError
+from spuir.features.encoding import Encoder
 from spuir.inputs import Labels, as_table, column_names
 from spuir.parameters import check_names, parameters_of
 from spuir.policies import Policy, make_policy
@@ -25,6 +26,9 @@ from spuir.shards import Shard, fingerprint
 _UNTOUCHED = np.random.default_rng(0)
 """Stands in for a generator where none is drawn from, since making one costs as much as a tenth of an update."""
 
+
+PARAMETERS = ("policy", "actions", "random_state", "encoder")
+"""What a bandit is made from."""
 
 FURTHER = ("revealed", "revealed_rewards", "click", "conversion", "elapsed", "row_ids")
 """Columns that :meth:`Bandit.partial_fit` and :meth:`Bandit.collect` take beside those in their signatures."""
@@ -50,6 +54,8 @@ class Bandit:
         Their number M (labels 0…M−1), or a list of labels.
     random_state
         None, a seed ≥ 0 or a numpy Generator.
+    encoder
+        None where contexts are numbers; an :class:`Encoder` lets every method take rows of raw columns instead.
 
     Notes
     -----
@@ -58,11 +64,16 @@ class Bandit:
     """
 
     def __init__(
-        self, policy: Policy | str, actions: int | Iterable[Hashable], random_state: streams.Seed = None
+        self,
+        policy: Policy | str,
+        actions: int | Iterable[Hashable],
+        random_state: streams.Seed = None,
+        encoder: Encoder | None = None,
     ) -> None:
         self.policy = policy
         self.actions = actions
         self.random_state = random_state
+        self.encoder = encoder
         self._lock = threading.RLock()
 
     # ---- what is fitted -------------------------------------------------------------------------------------
@@ -89,7 +100,10 @@ class Bandit:
         labels = Labels.parse(self.actions)
         self._seed = streams.as_seed(self.random_state)
         self._draws = streams.generator(self._seed, "decide")
-        self._current = Model(labels=labels)
+        if not isinstance(self.encoder, Encoder | None):
+            got, rule = type(self.encoder).__name__, "an encoder is learnt from raw rows"
+            raise ParameterError("encoder", got, rule, "pass what Encoder.learn returns")
+        self._current = Model(labels=labels, encoder=self.encoder)
         self._checked: Policy | None = None
         self.last_info_: Info | None = None
 
@@ -128,12 +142,13 @@ class Bandit:
 
     @property
     def n_features_in_(self) -> int:
-        """How many context columns the bandit knows."""
-        return self._fitted().dim
+        """How many context columns the bandit knows, raw ones where it has an encoder."""
+        encoder = self._model.encoder
+        return self._fitted().dim if encoder is None else len(encoder.columns)
 
     @property
     def feature_names_in_(self) -> NDArray[Any]:
-        """Names of the context columns, where they came with a DataFrame."""
+        """Names of the context columns, where they came with a DataFrame or an encoder."""
         names = self._model.names
         if names is None:
             raise NotFittedError("feature_names_in_", "no column names", "they come with a DataFrame", "learn from one")
@@ -172,7 +187,8 @@ class Bandit:
         """
         policy, state = self._ridge()
         model = self._model
-        inputs = list(model.names) if model.names else [f"x{i}" for i in range(state.dim)]
+        named = model.names if model.encoder is None else model.encoder.names
+        inputs = list(named) if named else [f"x{i}" for i in range(state.dim)]
         features = policy.feature_map.names(state.features, inputs)
         theta, errors = policy.readout(state).solved.theta, policy.standard_errors(state)
         return [
@@ -189,7 +205,8 @@ class Bandit:
         Parameters
         ----------
         X
-            (n, d) array, list, DataFrame (columns matched by name) or CSR matrix.
+            (n, d) array, list, DataFrame (columns matched by name) or CSR matrix. With an encoder, raw rows: a
+            DataFrame, an Arrow table, a dict of columns, a list of dict rows, or the dict of one row.
         eligible
             (n, M) or (M,) mask of the actions that may be chosen; None = all active.
         ids
@@ -230,6 +247,8 @@ class Bandit:
     def _prepared(self, model: Model, X: Any, eligible: ArrayLike | None, own: bool) -> tuple[Floats, Any, Mask | None]:
         """Return contexts as float64 (a copy if ``own``), the state, and eligibility (n, M) or None for all."""
         dim = None if model.state is None else model.state.dim
+        if model.encoder is not None:
+            X, own = model.encoder.encode(X), False
         table = as_table(X, model.names, dim)
         contexts = dense_rows(table, slice(None))
         if own and isinstance(table, np.ndarray) and np.may_share_memory(contexts, table):
@@ -279,24 +298,34 @@ class Bandit:
                 return self
             state = self._start(model, int(batch.contexts.shape[1]))
             state, info = self.policy_.learn(state, batch, self._episode_rng(state.episode))
-            self._current = Model(labels=model.labels, names=self._names(model, X), state=state)
+            names = self._names(model, X)
+            self._current = Model(labels=model.labels, names=names, state=state, encoder=model.encoder)
             self.last_info_ = info
         return self
 
     def fit(self, X: Any, actions: Any, rewards: ArrayLike, *args: Any, **kwargs: Any) -> Self:
         """Forget everything, then learn one episode; arguments as in :meth:`partial_fit`."""
-        fresh = Bandit(self.policy, self.actions, self.random_state).partial_fit(X, actions, rewards, *args, **kwargs)
+        fresh = Bandit(self.policy, self.actions, self.random_state, self.encoder)
+        fresh.partial_fit(X, actions, rewards, *args, **kwargs)
         with self._lock:
             self._seed, self._draws, self.last_info_ = fresh._seed, fresh._draws, fresh.last_info_
             self._current = fresh._model
         return self
 
     def collect(
-        self, X: Any, actions: Any, rewards: ArrayLike, row_ids: ArrayLike | None = None, **columns: Any
+        self,
+        X: Any,
+        actions: Any,
+        rewards: ArrayLike,
+        row_ids: ArrayLike | None = None,
+        episode: int | None = None,
+        **columns: Any,
     ) -> Shard:
         """Return what these rows, one shard of the coming episode, contribute; changes nothing.
 
         ``row_ids`` are integers unique within the episode; sketched policies hash rows by them and need them.
+        ``episode`` is the number of episodes that will be learnt before this one, None for as many as now; a later one
+        can be collected ahead by policies with the trait "foldable", whose sums do not depend on what acts.
         """
         model, policy = self._model, self.policy_
         if "additive" not in policy.traits:
@@ -309,9 +338,13 @@ class Bandit:
         known = {name: columns.pop(name, None) for name in ("propensities", "sample_weight", "eligible")}
         batch = self._batch(model, X, actions, rewards, **known, columns={**columns, "row_ids": ids})
         state = self._start(model, int(batch.contexts.shape[1]))
-        sums = policy.collect(state, batch, self._episode_rng(state.episode))
+        number = state.episode if episode is None else episode
+        if number != state.episode and "foldable" not in policy.traits:
+            rule = f"the sums of {policy.name!r} depend on the state that acts in their episode"
+            raise ShardError("episode", number, rule, f"collect episode {state.episode}, then absorb it")
+        sums = policy.collect(state, batch, self._episode_rng(number))
         mark = self._fingerprint(model, state)
-        return Shard(episode=state.episode, fingerprint=mark, dim=state.dim, names=self._names(model, X), sums=sums)
+        return Shard(episode=number, fingerprint=mark, dim=state.dim, names=self._names(model, X), sums=sums)
 
     def absorb(self, shard: Shard) -> Self:
         """Learn one episode from the sum of its shards."""
@@ -341,6 +374,8 @@ class Bandit:
         eligible: ArrayLike | None,
         columns: dict[str, Any],
     ) -> Batch:
+        if model.encoder is not None:
+            X = model.encoder.encode(X)
         contexts = as_table(X, model.names, None if model.state is None else model.state.dim)
         codes = model.labels.encode(actions)
         n, m = len(codes), len(model.labels.names)
@@ -365,14 +400,27 @@ class Bandit:
         return Batch(contexts=contexts, actions=codes, rewards=np.asarray(rewards), **given, **columns)
 
     def _names(self, model: Model, X: Any) -> tuple[str, ...] | None:
-        names = column_names(X)
+        names = column_names(X) if model.encoder is None else model.encoder.columns
         return model.names if model.names is not None or names is None else tuple(names)
 
     def _episode_rng(self, episode: int) -> Generator:
         return streams.generator(self._seed, "learn", episode) if self.policy_.draws_to_learn else _UNTOUCHED
 
     def _fingerprint(self, model: Model, state: Any) -> str:
-        return fingerprint(self.policy_, state, (self._seed, model.labels.names))
+        owner = (self._seed, model.labels.names)
+        return fingerprint(self.policy_, state, owner if model.encoder is None else (*owner, model.encoder.fingerprint))
+
+    def with_encoder(self, encoder: Encoder) -> "Bandit":
+        """Return a bandit that knows the same and takes raw rows: this one learnt from rows that ``encoder`` made."""
+        model = self._model
+        if model.encoder is not None or (model.state is not None and encoder.width != model.state.dim):
+            got = "an encoder beside another" if model.encoder is not None else f"{encoder.width} features"
+            rule = f"what was learnt has {self._fitted().dim} encoded columns and one encoder"
+            raise ParameterError("encoder", got, rule, "pass the encoder that made the rows")
+        made = Bandit(self.policy, self.actions, self.random_state, encoder)
+        made._resume(replace(model, names=encoder.columns, encoder=encoder), self._draws)
+        made._seed = self._seed
+        return made
 
     # ---- live actions ---------------------------------------------------------------------------------------
 
@@ -404,25 +452,30 @@ class Bandit:
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the constructor's arguments, and the policy's parameters as ``policy__name``."""
-        params: dict[str, Any] = {"policy": self.policy, "actions": self.actions, "random_state": self.random_state}
+        params: dict[str, Any] = {name: getattr(self, name) for name in PARAMETERS}
         if deep:
             params |= {f"policy__{name}": value for name, value in parameters_of(self.policy_).items()}
         return params
 
     def set_params(self, **params: Any) -> Self:
-        """Set constructor arguments, and policy parameters as ``policy__name``."""
+        """Set constructor arguments, and policy parameters as ``policy__name``.
+
+        What was learnt keeps the encoder that it was learnt with; another one takes effect in ``fit``.
+        """
         inner = {
             name.removeprefix("policy__"): params.pop(name) for name in list(params) if name.startswith("policy__")
         }
         for name, value in params.items():
-            if name not in ("policy", "actions", "random_state"):
+            if name not in PARAMETERS:
                 raise ParameterError(
                     "set_params",
                     repr(name),
-                    "the parameters are policy, actions, random_state and policy__…",
+                    f"the parameters are {', '.join(PARAMETERS)} and policy__…",
                     "use one of these",
                 )
             setattr(self, name, value)
+        if "encoder" in params and "_current" in self.__dict__ and self._current.state is None:
+            self._current = replace(self._current, encoder=self.encoder)
         if inner:
             check_names(inner, parameters_of(self.policy_), "policy", self.policy_.name)
             self.policy = replace(self.policy_, **inner)
@@ -430,7 +483,8 @@ class Bandit:
 
     def __repr__(self) -> str:
         """Show the constructor's arguments."""
-        return f"Bandit({self.policy!r}, {self.actions!r}, random_state={self.random_state!r})"
+        encoder = "" if self.encoder is None else f", encoder={self.encoder!r}"
+        return f"Bandit({self.policy!r}, {self.actions!r}, random_state={self.random_state!r}{encoder})"
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the lock behind when copied."""
@@ -454,6 +508,7 @@ def load(path: str | PathLike[str], random_state: streams.Seed = None) -> Bandit
         file explore apart.
     """
     policy, model, seed, draws = saving.restore(str(path), *snapshot.read(path))
-    bandit = Bandit(policy, list(model.labels.names), seed if random_state is None else random_state)
+    seed = seed if random_state is None else random_state
+    bandit = Bandit(policy, list(model.labels.names), seed, model.encoder)
     bandit._resume(model, draws if random_state is None else None)
     return bandit

@@ -134,6 +134,9 @@ class Labels:
 
     def encode(self, actions: Any) -> Codes:
         """Return labels (n,) as codes."""
+        if hasattr(actions, "dictionary") and hasattr(actions, "indices"):
+            # An Arrow dictionary: each distinct label is looked up once.
+            return self.encode(actions.dictionary.to_pylist())[actions.indices.to_numpy()]
         # As an array, text and numbers together would all become text.
         values = actions if isinstance(actions, (list, tuple)) else np.asarray(actions)
         if isinstance(values, np.ndarray):

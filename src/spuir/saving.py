@@ -9,21 +9,24 @@ from numpy.typing import NDArray
 
 from spuir import __version__, snapshot, streams
 from spuir.errors import SnapshotError, SpuirError
+from spuir.features.encoding import Encoder
 from spuir.inputs import Labels
 from spuir.parameters import parameters_of
 from spuir.policies import POLICIES, Policy, make_policy
 from spuir.records import State
 
-KIND = "spuir bandit"
+KIND, ENCODING_KIND = "spuir bandit", "spuir bandit with an encoder"
+"""Two kinds, so that a version without encoders refuses a file with one, and does not take raw rows as they are."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Model:
-    """Everything that a decision reads, swapped as one: labels, columns and the policy's state."""
+    """Everything that a decision reads, swapped as one: labels, columns, the policy's state, the encoder."""
 
     labels: Labels
     names: tuple[str, ...] | None = None
     state: State | None = None
+    encoder: Encoder | None = None
 
 
 def describe(
@@ -33,7 +36,7 @@ def describe(
     if policy.name not in POLICIES:
         raise SnapshotError("policy", repr(policy.name), "a saved policy is registered", "register it under its name")
     header: dict[str, Any] = {
-        "kind": KIND,
+        "kind": KIND if model.encoder is None else ENCODING_KIND,
         "spuir": __version__,
         "policy": {"name": policy.name, "parameters": parameters_of(policy)},
         "actions": [_json_label(label) for label in model.labels.names],
@@ -42,6 +45,8 @@ def describe(
         "seed": str(seed),
         "stream": streams.get_state(draws),
     }
+    if model.encoder is not None:
+        header["encoder"] = model.encoder.to_dict()
     header["state"], arrays = (None, {}) if model.state is None else snapshot.pack(model.state)
     return header, arrays
 
@@ -57,19 +62,24 @@ def restore(
 ) -> tuple[Policy, Model, int, Generator]:
     """Return policy, model, seed and stream from what :func:`describe` made; anything else is refused."""
     try:
-        if header.get("kind") != KIND:
+        if header.get("kind") not in (KIND, ENCODING_KIND):
             raise SnapshotError(source, f"kind {header.get('kind')!r}", "a saved bandit is needed", "pass its path")
         policy = make_policy(header["policy"]["name"], **header["policy"]["parameters"])
         labels = Labels.of(header["actions"], header["active"])
         state = None
+        encoder = Encoder.from_dict(header["encoder"]) if header["kind"] == ENCODING_KIND else None
         if header["state"] is not None:
             state = snapshot.unpack(policy.state_type, header["state"], arrays)
             if state.n_actions != len(labels.names):
                 rule = f"its {len(labels.names)} labels must have one state each"
                 raise SnapshotError(source, f"{state.n_actions} actions", rule, "save it again")
+            if encoder is not None and state.dim != encoder.width:
+                rule = f"its state is one of {state.dim} columns"
+                raise SnapshotError(source, f"an encoder of {encoder.width} features", rule, "save it again")
             policy.check_state(state)
         columns = header["columns"]
-        model = Model(labels=labels, names=None if columns is None else tuple(columns), state=state)
+        names = None if columns is None else tuple(columns)
+        model = Model(labels=labels, names=names, state=state, encoder=encoder)
         return policy, model, int(header["seed"]), streams.set_state(header["stream"])
     except SpuirError:
         raise

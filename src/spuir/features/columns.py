@@ -1,0 +1,371 @@
+"""Raw columns, whatever library they come from, brought to a few forms that an encoder reads.
+
+Arrow, pandas and NumPy columns are read a column at a time; only Python lists and dict rows are walked value by
+value. Nothing but NumPy is imported here: Arrow and pandas objects are known by what they can do.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from functools import cache
+from importlib import import_module
+from numbers import Real
+from typing import Any, Literal, NamedTuple, NoReturn, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spuir.errors import InputError
+
+Kind = Literal["number", "flag", "category", "time", "list", "empty"]
+NOUNS: Mapping[str, str] = {
+    "number": "numbers",
+    "flag": "booleans",
+    "category": "text",
+    "time": "dates or times",
+    "list": "lists",
+    "object": "objects",
+}
+"""What the values of a column of each kind are called."""
+
+_NO_COLUMNS = ("objects inside lists have no columns", "flatten or drop the column")
+_UNITS = {"D": 86_400.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+
+
+class Place(NamedTuple):
+    """Where values stand: the column, and the number of its first row in what the caller passed."""
+
+    column: str
+    first: int = 0
+
+    def refuse(self, row: int, shown: str, rule: str, remedy: str) -> NoReturn:
+        """Refuse the value, ``shown`` as text, in ``row`` of this block."""
+        raise InputError(f"column {self.column!r}", f"{shown} at row {self.first + row}", rule, remedy)
+
+
+def quoted(value: object) -> str:
+    """Return a value as it is written in code, cut where it is long."""
+    text = repr(value)
+    return text if len(text) <= 60 else text[:59] + "…"
+
+
+@dataclass(frozen=True, eq=False)
+class Column:
+    """The values of one raw column.
+
+    ``values`` (n,) holds, by kind: "number" real numbers of any dtype, NaN where missing; "flag" the same, 0 and 1
+    alone; "time" seconds since 1970 (UTC), NaN where missing; "category" codes into ``levels``, −1 where missing;
+    "list" lengths, −1 where missing, of consecutive stretches of ``items``; "empty" NaN: every value is missing.
+    """
+
+    kind: Kind
+    values: NDArray[Any]
+    levels: Sequence[str] = ()
+    items: "Column | None" = None
+
+    def __len__(self) -> int:
+        """Return n."""
+        return len(self.values)
+
+    @property
+    def missing(self) -> NDArray[np.bool_]:
+        """Which values are missing (n,)."""
+        if self.kind in ("category", "list"):
+            return self.values < 0
+        return np.isnan(self.values) if self.values.dtype.kind == "f" else np.zeros(len(self), np.bool_)
+
+    def show(self, row: int) -> str:
+        """Return one value for a message."""
+        value = self.values[row]
+        if self.kind == "category":
+            return quoted(self.levels[int(value)])
+        if self.kind == "time":
+            return time_text(float(value))
+        return f"a list of {value}" if self.kind == "list" else as_text(value)
+
+
+def empty(length: int) -> Column:
+    """Return a column without a value."""
+    return Column("empty", np.full(length, np.nan))
+
+
+def as_text(value: object) -> str:
+    """Return the level that a value stands for: 7, 7.0 and "7" are one, booleans are true and false."""
+    if isinstance(value, (bool, np.bool_)):
+        return "true" if value else "false"
+    if isinstance(value, (float, np.floating)):
+        number = float(cast(float, value))
+        return str(int(number)) if number.is_integer() else repr(number)
+    if isinstance(value, (date, time)):
+        return value.isoformat()
+    return str(value)
+
+
+def time_text(seconds: float) -> str:
+    """Return seconds since 1970 as ISO 8601."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat()
+
+
+def seconds_of(value: date) -> float:
+    """Return seconds since 1970 of a date or a time; one without a zone is taken as UTC."""
+    if not isinstance(value, datetime):
+        value = datetime(value.year, value.month, value.day)
+    return (value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp()
+
+
+# ---- one column ---------------------------------------------------------------------------------------------
+
+
+def plain(source: Any) -> Any:
+    """Return the values of one column as an Arrow array, a NumPy array that holds no objects, a list, or a Column."""
+    if isinstance(source, np.ndarray):
+        array = cast("NDArray[Any]", source)
+        if array.dtype.kind in "fiubMm" and array.ndim <= 2 and not isinstance(array, np.ma.MaskedArray):
+            return array
+        return array.tolist()
+    if hasattr(source, "array") and hasattr(source, "to_numpy"):
+        return _plain_series(source)
+    if hasattr(source, "type") and hasattr(source, "null_count"):
+        return source.combine_chunks() if hasattr(source, "chunks") else source
+    return list(source)
+
+
+def _plain_series(series: Any) -> Any:
+    if isinstance(series.dtype, np.dtype):
+        return plain(series.to_numpy())
+    if hasattr(series, "cat"):
+        levels = [as_text(level) for level in series.cat.categories.tolist()]
+        return Column("category", series.cat.codes.to_numpy().astype(np.intp), levels)
+    if getattr(series.dtype, "tz", None) is not None:
+        return series.to_numpy(dtype="datetime64[us]")
+    try:
+        return plain(series.array.__arrow_array__())
+    except (AttributeError, ImportError):
+        return series.to_numpy(dtype=object, na_value=None).tolist()
+
+
+def members(source: Any, place: Place) -> dict[str, Any] | None:
+    """Return the columns inside a column of objects, None where it holds no objects."""
+    if hasattr(source, "null_count"):
+        if not _is_struct(source):
+            return None
+        return {item.name: values for item, values in zip(source.type, source.flatten(), strict=True)}
+    if not isinstance(source, list):
+        return None
+    values = cast("list[Any]", source)
+    if not any(isinstance(value, Mapping) for value in values):
+        return None
+    objects: list[Mapping[Any, Any]] = []
+    for row, value in enumerate(values):
+        if not isinstance(value, Mapping) and not _is_missing(value):
+            place.refuse(row, quoted(value), "this column holds objects", "pass an object, or None where it is unknown")
+        objects.append(cast("Mapping[Any, Any]", value) if isinstance(value, Mapping) else {})
+    keys = dict.fromkeys(key for value in objects for key in value)
+    return {str(key): [value.get(key) for value in objects] for key in keys}
+
+
+def _is_struct(array: Any) -> bool:
+    return hasattr(array.type, "get_field_index")
+
+
+def read(source: Any, place: Place, wanted: str | None = None) -> Column:
+    """Return a plain column in the form of its kind.
+
+    Parameters
+    ----------
+    source
+        What :func:`plain` returned.
+    place
+        For messages.
+    wanted
+        The kind that values are needed as, where that is known: "category" takes whatever comes as levels, and
+        any other names the value that does not fit.
+    """
+    if isinstance(source, Column):
+        return source
+    if hasattr(source, "null_count"):
+        return _of_arrow(source, place)
+    if isinstance(source, np.ndarray):
+        return _of_array(cast("NDArray[Any]", source))
+    return _of_values(source, place, wanted)
+
+
+def _of_array(array: NDArray[Any]) -> Column:
+    if array.ndim == 2:
+        lengths = np.full(len(array), array.shape[1], np.intp)
+        return Column("list", lengths, items=_of_array(np.ascontiguousarray(array).reshape(-1)))
+    if array.dtype.kind == "b":
+        return Column("flag", array)
+    if array.dtype.kind in "Mm":
+        unit, count = np.datetime_data(array.dtype)
+        if unit not in _UNITS:
+            array, unit, count = array.astype(array.dtype.kind + "8[s]"), "s", 1
+        seconds = array.view(np.int64) * (_UNITS[unit] * count)
+        seconds[np.isnat(array)] = np.nan
+        return _settled("time" if array.dtype.kind == "M" else "number", seconds)
+    return _settled("number", array)
+
+
+def _settled(kind: Kind, values: NDArray[Any]) -> Column:
+    """Return numbers or times as a column, or an empty one where all are missing."""
+    if len(values) and values.dtype.kind == "f" and np.isnan(values[0]) and np.isnan(values).all():
+        return empty(len(values))
+    return Column(kind, values)
+
+
+def _of_arrow(array: Any, place: Place) -> Column:
+    types: Any = import_module("pyarrow").types
+    if types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    if array.null_count == len(array):
+        return empty(len(array))
+    families: Iterable[tuple[tuple[str, ...], Callable[[Any, Place], Column]]] = (
+        (("is_floating", "is_integer"), lambda array, _: _settled("number", _numbers(array))),
+        (("is_boolean",), lambda array, _: Column("flag", _numbers(array.cast("uint8")))),
+        (("is_decimal",), lambda array, _: _settled("number", _numbers(array.cast("float64")))),
+        (("is_timestamp", "is_date", "is_time", "is_duration"), _of_arrow_time),
+        (("is_string", "is_large_string"), lambda array, _: _of_arrow_text(array)),
+        (("is_string_view",), lambda array, _: _of_arrow_text(array.cast("string"))),
+        (("is_list", "is_large_list", "is_fixed_size_list"), _of_arrow_lists),
+    )
+    if _is_struct(array):
+        row = int(np.argmin(_numbers(array.is_null())))
+        place.refuse(row, "an object", "this column held no objects when the encoder learnt", "pass its value alone")
+    for tests, reader in families:
+        if any(getattr(types, test)(array.type) for test in tests):
+            return reader(array, place)
+    rule = "raw columns hold numbers, booleans, text, dates, lists or objects"
+    raise InputError(f"column {place.column!r}", f"Arrow type {array.type}", rule, "convert or drop the column")
+
+
+def _numbers(array: Any) -> NDArray[Any]:
+    return array.to_numpy(zero_copy_only=False)
+
+
+def _of_arrow_text(array: Any) -> Column:
+    coded = array.dictionary_encode()
+    codes = _numbers(coded.indices.fill_null(-1)).astype(np.intp, copy=False)
+    return Column("category", codes, coded.dictionary.to_pylist())
+
+
+def _of_arrow_lists(array: Any, place: Place) -> Column:
+    lengths = _numbers(import_module("pyarrow.compute").list_value_length(array).fill_null(-1))
+    items = array.flatten()
+    if _is_struct(items):
+        place.refuse(int(np.argmax(lengths > 0)), "a list of objects", *_NO_COLUMNS)
+    return Column("list", lengths.astype(np.intp), items=_of_arrow(items, Place(f"{place.column}[]")))
+
+
+def _of_arrow_time(array: Any, _: Place) -> Column:
+    """Return dates and times as seconds since 1970, times of day and durations as numbers of seconds."""
+    name = str(array.type)
+    unit = {"date32[day]": "D", "date64[ms]": "ms"}.get(name) or array.type.unit
+    seconds = _numbers(array.cast("int32" if name.startswith(("date32", "time32")) else "int64")) * _UNITS[unit]
+    return _settled("time" if name.startswith(("date", "timestamp")) else "number", seconds)
+
+
+# ---- Python values ------------------------------------------------------------------------------------------
+
+
+@cache
+def kind_of(kind: Any) -> str:
+    """Return what a value of a Python type is, "missing" for None and the missing values of pandas."""
+    if kind is type(None) or kind.__name__ in ("NAType", "NaTType"):
+        return "missing"
+    families: Iterable[tuple[Any, str]] = (
+        (str, "category"),
+        ((bool, np.bool_), "flag"),
+        ((timedelta, np.timedelta64, time), "number"),
+        ((Real, np.number), "number"),
+        ((date, np.datetime64), "time"),
+        (Mapping, "object"),
+        ((list, tuple, set, frozenset, np.ndarray), "list"),
+    )
+    found = next((name for family, name in families if issubclass(kind, family)), None)
+    # A decimal is no Real, and yet a number: it is known by what it can do.
+    return found or ("number" if hasattr(kind, "as_integer_ratio") else "unknown")
+
+
+def _of_values(values: list[Any], place: Place, wanted: str | None) -> Column:
+    """Return a list of Python values as a column; every value has to be of one kind."""
+    values, kinds = _known(values)
+    if not kinds:
+        return empty(len(values))
+    if wanted == "category" and not kinds & {"object", "list"}:
+        return _coded([None if value is None else as_text(value) for value in values])
+    kind = _one_kind(values, kinds, place, wanted)
+    if kind == "category":
+        return _coded(values)
+    return _listed(values, place) if kind == "list" else Column(cast(Kind, kind), _reals(values, place))
+
+
+def _reals(values: list[Any], place: Place) -> NDArray[Any]:
+    """Return numbers, booleans or times as real numbers, as whole ones where all are."""
+    if all(type(value) is int and -(2**63) <= value < 2**63 for value in values):
+        return np.array(values, np.int64)
+    huge = next((row for row, value in enumerate(values) if type(value) is int and abs(value) >= 2**1023), None)
+    if huge is not None:
+        place.refuse(huge, "a whole number above 1e307", "a number must be finite", "correct the value")
+    return np.array([np.nan if value is None else _real(value) for value in values])
+
+
+def _known(values: list[Any]) -> tuple[list[Any], set[str]]:
+    """Return the values with None for all that are missing, and the kinds of the others."""
+    kinds = {kind_of(kind) for kind in set(map(type, values))}
+    if "number" in kinds or "missing" in kinds:
+        values = [None if _is_missing(value) else value for value in values]
+        kinds = {kind_of(kind) for kind in set(map(type, values))}
+    return values, kinds - {"missing"}
+
+
+def _is_missing(value: Any) -> bool:
+    # NaN is a number, and stands for a missing value of any kind; it alone differs from itself.
+    kind = "missing" if value is None else kind_of(cast(Any, type(value)))
+    return kind == "missing" or (kind == "number" and value != value)  # noqa: PLR0124
+
+
+def _one_kind(values: list[Any], kinds: set[str], place: Place, wanted: str | None) -> str:
+    """Return the one kind of the values; a mixture and what no encoder reads is refused at its first row."""
+    kind = "number" if kinds == {"number", "flag"} else next(iter(kinds)) if len(kinds) == 1 else ""
+    if kind in NOUNS and kind != "object":
+        return kind
+    found = [kind_of(kind) for kind in map(type, values)]
+    expected = wanted if wanted in NOUNS else next((one for one in found if one in NOUNS), "category")
+    allowed = {"missing", str(expected), "flag" if expected == "number" else ""}
+    row = next(row for row, one in enumerate(found) if one not in allowed or one == "object")
+    remedy = f"correct it, pass None where it is unknown, or learn with kinds={{{place.column!r}: 'category'}}"
+    if found[row] not in NOUNS:
+        place.refuse(
+            row, quoted(values[row]), "raw columns hold numbers, booleans, text, dates, lists or objects", remedy
+        )
+    place.refuse(row, quoted(values[row]), f"this column holds {NOUNS[str(expected)]}", remedy)
+
+
+def _real(value: Any) -> float:
+    """Return a number, a boolean, a span in seconds, or a time in seconds since 1970."""
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, time):
+        return value.hour * 3600.0 + value.minute * 60 + value.second + value.microsecond / 1e6
+    if isinstance(value, date):
+        return seconds_of(value)
+    if isinstance(value, (np.datetime64, np.timedelta64)):
+        return float(_of_array(np.array(cast("list[Any]", [value]))).values[0])
+    return float(value)
+
+
+def _coded(values: list[str | None]) -> Column:
+    """Return texts as codes in the order of their first appearance."""
+    index: dict[str | None, int] = {None: -1}
+    codes = [index.setdefault(value, len(index) - 1) for value in values]
+    return Column("category", np.array(codes, np.intp), cast("list[str]", list(index)[1:]))
+
+
+def _listed(values: list[Any], place: Place) -> Column:
+    lists: list[list[Any] | None] = [None if value is None else list(value) for value in values]
+    lengths = np.array([-1 if one is None else len(one) for one in lists], np.intp)
+    items = [item for one in lists if one is not None for item in one]
+    if any(isinstance(item, Mapping) for item in items):
+        row = next(row for row, one in enumerate(lists) if any(isinstance(item, Mapping) for item in one or ()))
+        place.refuse(row, quoted(values[row]), *_NO_COLUMNS)
+    return Column("list", lengths, items=_of_values(items, Place(f"{place.column}[]"), None))

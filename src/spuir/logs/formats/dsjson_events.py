@@ -1,0 +1,358 @@
+"""One line of dsjson as rows: labels in all their spellings, actions by name, features by namespace."""
+
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Any
+
+from spuir.errors import InputError
+from spuir.logs.formats.base import Faults
+from spuir.logs.formats.dsjson_shapes import Node, Shape, is_ignored
+from spuir.logs.formats.lines import BrokenError, Row, as_number, as_probability, as_text, json_parser
+from spuir.logs.formats.names import context_name, unescape
+
+_SCALARS = frozenset((str, int, float, bool, type(None)))
+EXTRAS = ("episode", "position", "unit_id", "reward_time")
+"""Canonical columns without a place in dsjson; kept under a key of our own, which Vowpal Wabbit ignores."""
+OURS = "spuir"
+_CANONICAL = (
+    "decision_id",
+    "time",
+    "policy_version",
+    "weight",
+    "action",
+    "reward",
+    "propensity",
+    "eligible",
+    "probabilities",
+)
+"""The canonical columns of every row, in the order in which they are gathered."""
+_SAMPLE, _NEVER = 100, 1000
+"""Events from which the usual shape is learnt; ten times as many others in a row, more or less, end its use."""
+_LABELS = ("_label_cost", "_label_probability", "_label_Action", "_labelIndex", "_label_ca")
+
+
+class Events:
+    """Turns lines of dsjson into rows."""
+
+    def __init__(self, path: str, faults: Faults) -> None:
+        self.path, self.skip, self._parse = path, faults.skip, json_parser()
+        self._node, self._seen, self._shape = Node(), 0, None
+        self._columns: tuple[str | None, ...] = ()
+
+    def feed(self, number: int, line: bytes) -> Iterable[Row]:
+        """Return the row of an event, or a row for each of its slots."""
+        if self._shape is not None:
+            event = self._shape.decode(line)
+            if event is not None:
+                return (self._usual(self._shape, event),)
+            self._missed()
+        if line[:1] != b"{":
+            return self._other(number, line)
+        event = self._parse(line)
+        context = event.get("c")
+        if type(context) is not dict:
+            if "a" in event or "_label_cost" in event:
+                raise BrokenError("an event without a context `c`")
+            self.skip("no event")
+            return ()
+        if event.get("_skipLearn"):
+            self.skip("_skipLearn")
+            return ()
+        if (event.get("_deferred") or event.get("DeferredAction")) and not _activated(event):
+            self.skip("deferred and never activated")
+            return ()
+        labels = _labels(event)
+        if "_label_ca" in labels:
+            self._refuse(number, "a continuous action (`_label_ca`)", "actions are chosen from a list")
+        names = _names(context)
+        if "_outcomes" in event or "_slots" in context:
+            if "_label_cost" in labels:
+                self._refuse(number, "a slate (one cost for all slots)", "every slot has its own cost")
+            return self._slots(event, context, names)
+        if self._seen < _SAMPLE:
+            self._learn(context)
+        try:
+            return (_decision(event, context, labels, names),)
+        except RecursionError:
+            raise BrokenError("the context is nested too deeply") from None
+
+    def _learn(self, context: Mapping[str, Any]) -> None:
+        """Take the keys of a context; after enough of them make the decoder of the usual event."""
+        self._seen += 1
+        if not self._node.learn({key: value for key, value in context.items() if key != "_multi"}):
+            self._seen = _NEVER
+        elif self._seen == _SAMPLE:
+            self._shape = Shape(self._node)
+            self._columns = (*_CANONICAL, *self._shape.names)
+
+    def _missed(self) -> None:
+        """Count an event that is not the usual one; where most are not, looking at each twice does not pay."""
+        self._seen += 1
+        if self._seen > _NEVER:
+            self._shape = None
+
+    def _usual(self, shape: Shape, event: Any) -> Row:
+        """Return the row of the usual event."""
+        names = _tags(tuple([action.tag for action in event.c.actions]))
+        cost = event.cost if event.original is None else event.original
+        order = _numbers(event.a, "a", 1, len(names))
+        version = None if event.state is None else event.state.m
+        found = [event.event, event.time, version, 1.0, names[event.index], 0.0 - cost, event.probability, names]
+        found.append(_aligned(order, 1, event.p))
+        shape.add_features(event, found)
+        self._seen = max(self._seen - 1, _SAMPLE)
+        return self._columns, found
+
+    def finish(self) -> Iterable[Row]:
+        """Return nothing: an event ends with its line."""
+        return ()
+
+    def _other(self, number: int, line: bytes) -> Iterable[Row]:
+        """Handle a line that does not begin with a brace: a checkpoint or an empty one is no event."""
+        bare = line.lstrip(b"\xef\xbb\xbf \t\r\n")
+        if bare[:1] == b"{":
+            return self.feed(number, bare)
+        if bare:
+            self.skip("no event")
+        return ()
+
+    def _refuse(self, number: int, got: str, rule: str) -> None:
+        remedy = "leave these events out, or keep them with Vowpal Wabbit"
+        raise InputError(f"file {self.path!r}, line {number}", got, rule, remedy)
+
+    def _slots(self, event: Any, context: Any, names: list[str]) -> list[Row]:
+        """Return a row for each slot of a conditional contextual bandit."""
+        outcomes, slots = event.get("_outcomes"), context.get("_slots") or []
+        if not outcomes:
+            self.skip("slots without outcomes")
+            return []
+        rows, taken = [], set()
+        for place, outcome in enumerate(outcomes):
+            slot = slots[place] if place < len(slots) else {}
+            chosen, shares = _numbers(outcome.get("_a"), "_a", 0, len(names)), outcome.get("_p") or []
+            if not chosen or len(chosen) != len(shares):
+                raise BrokenError(f"slot {place} has {len(chosen)} actions and {len(shares)} probabilities")
+            offered = [at for at in slot.get("_inc") or range(len(names)) if at not in taken or at == chosen[0]]
+            taken.add(chosen[0])
+            found = _common(event)
+            found[0] = _slot_id(found[0], slot, outcome, place)
+            found += [names[chosen[0]], _reward(outcome, _labels(outcome)), as_probability(shares[0], "_p")]
+            full = set(chosen) == set(offered)
+            aligned = _aligned([offered.index(at) for at in chosen], 0, shares) if full else None
+            found += [[names[at] for at in offered], aligned]
+            rows.append(_with_features(event, {**context, "slot": slot}, found, {"position": place}))
+        return rows
+
+
+def _activated(event: Any) -> bool:
+    return any(type(seen) is dict and seen.get("ActionTaken") for seen in event.get("o") or ())
+
+
+def _labels(event: Any) -> dict[str, Any]:
+    """Return the labels under the usual names; both cases are in use, and so is one object for all."""
+    if "_label_cost" in event and "_labelIndex" in event:
+        return event
+    found = {key.lower(): value for key, value in event.items() if key[:6] == "_label"}
+    nested = found.get("_label")
+    if type(nested) is dict:
+        found |= {"_label_" + key.lower(): value for key, value in nested.items()}
+    return {name: found[name.lower()] for name in _LABELS if name.lower() in found}
+
+
+def _names(context: Any) -> list[str]:
+    """Return what the offered actions are called: by tag, by id, or by number from 1."""
+    multi = context.get("_multi")
+    if type(multi) is not list or not multi:
+        raise BrokenError("no actions: `_multi` is missing or empty")
+    try:
+        return _tags(tuple([action["_tag"] for action in multi]))
+    except (KeyError, TypeError):
+        return _distinct([_name(action, number) for number, action in enumerate(multi, 1)])
+
+
+@lru_cache(maxsize=1 << 12)
+def _tags(names: tuple[Any, ...]) -> list[str]:
+    """Return tags that are all texts, and none empty; kept, since the same actions are offered often."""
+    if not all(names) or not "".join(names):
+        raise KeyError
+    return _distinct(list(names))
+
+
+def _distinct(names: list[str]) -> list[str]:
+    if len(set(names)) != len(names):
+        raise BrokenError(f"two actions are called {max(names, key=names.count)!r}")
+    return names
+
+
+def _name(action: Any, number: int) -> str:
+    if type(action) is not dict:
+        raise BrokenError(f"action {number} is {str(action)[:40]!r}, not an object")
+    inner = action.get("i")
+    found = action.get("_tag") or (inner.get("id") if type(inner) is dict else None)
+    return str(number) if found is None else as_text(found)
+
+
+def _common(event: Any) -> list[Any]:
+    """Return what does not depend on a slot: id, time, version of the policy, weight."""
+    state, weight = event.get("VWState"), 1.0
+    if event.get("pdrop"):
+        kept = 1 - as_number(event["pdrop"], "pdrop")
+        if not 0 < kept <= 1:
+            raise BrokenError(f"pdrop is {event['pdrop']}, not in [0, 1)")
+        weight = 1 / kept
+    version = state.get("m") if type(state) is dict else None
+    return [event.get("EventId") or event.get("event_id"), event.get("Timestamp"), version, weight]
+
+
+def _decision(event: Any, context: Any, labels: Any, names: list[str]) -> Row:
+    """Return the row of a contextual bandit's event."""
+    order, shares = _numbers(event.get("a"), "a", 1, len(names)), event.get("p") or []
+    if order and shares and len(order) != len(shares):
+        raise BrokenError(f"{len(order)} actions in `a`, {len(shares)} probabilities in `p`")
+    chosen = _chosen(labels, order, len(names))
+    if order and chosen + 1 not in order:
+        raise BrokenError(f"the chosen action {chosen + 1} is not in `a`")
+    probability = labels.get("_label_probability")
+    if probability is None and shares and order:
+        probability = shares[order.index(chosen + 1)]
+    if type(probability) is not float or not 0 < probability <= 1:
+        probability = None if probability is None else as_probability(probability, "_label_probability")
+    found = _common(event)
+    found += (names[chosen], _reward(event, labels), probability, names)
+    found.append(_aligned(order, 1, shares) if len(shares) == len(names) == len(order) else None)
+    return _with_features(event, context, found, event.get(OURS))
+
+
+def _numbers(values: Any, key: str, base: int, count: int) -> list[int]:
+    """Return a list of distinct action numbers, which start at ``base``."""
+    if not values:
+        return []
+    try:
+        if len(set(values)) == len(values) and base <= min(values) and max(values) < base + count:
+            return values
+    except TypeError:
+        pass
+    raise BrokenError(f"`{key}` is {str(values)[:40]}, not distinct numbers of the {count} actions")
+
+
+def _aligned(order: list[int], base: int, values: list[Any]) -> list[float]:
+    """Return the probabilities of all actions, given in ``order``, by action."""
+    found = [0.0] * len(values)
+    try:
+        for number, value in zip(order, values, strict=True):
+            found[number - base] = value
+        if min(values) >= 0 and max(values) <= 1 + 1e-6:
+            return found
+    except TypeError:
+        pass
+    raise BrokenError(f"`p` is {str(values)[:60]}, not probabilities")
+
+
+def _chosen(labels: Any, order: list[int], count: int) -> int:
+    """Return the index of the executed action: `_labelIndex` counts from 0, `_label_Action` and `a` from 1."""
+    index, number = labels.get("_labelIndex"), labels.get("_label_Action")
+    if type(index) is int and index + 1 == number and 0 <= index < count:
+        return index
+    for name, value in (("_labelIndex", index), ("_label_Action", number)):
+        if value is not None and type(value) is not int:
+            raise BrokenError(f"{name} is {str(value)[:40]!r}, not a whole number")
+    if index is None:
+        if number is None:
+            if not order:
+                raise BrokenError("no chosen action: neither `_labelIndex`, `_label_Action` nor `a`")
+            return order[0] - 1
+        index = number - 1
+    elif number is not None and number != index + 1:
+        raise BrokenError(f"_labelIndex {index} and _label_Action {number} are not the same action")
+    if not 0 <= index < count:
+        raise BrokenError(f"the chosen action is number {index + 1} of {count}")
+    return index
+
+
+def _reward(event: Any, labels: Any) -> float | None:
+    """Return minus the cost, before any rewriting; without a cost the first observed value; None = not known."""
+    cost = event.get("_original_label_cost", labels.get("_label_cost"))
+    if cost is not None:
+        return 0.0 - as_number(cost, "_label_cost")
+    for seen in event.get("o") or event.get("_o") or ():
+        if type(seen) is dict and "v" in seen:
+            return as_number(seen["v"], "v in `o`")
+    return None
+
+
+def _slot_id(event: str | None, slot: Any, outcome: Any, place: int) -> str:
+    """Return an id of the slot's own."""
+    name = slot.get("_id") or outcome.get("_id") or place
+    return str(name) if event is None else f"{event}/{name}"
+
+
+def _with_features(event: Any, context: Any, found: list[Any], ours: Any) -> Row:
+    """Return canonical values followed by features; names are looked up once for all rows of the same shape."""
+    shape: list[Any] = []
+    if type(ours) is dict:
+        shape += (None, tuple(ours))
+        found += ours.values()
+    _flatten(context, "", shape, found)
+    return _named(tuple(shape)), found
+
+
+@lru_cache(maxsize=1 << 12)
+def _named(shape: tuple[Any, ...]) -> tuple[str | None, ...]:
+    """Return the columns of a shape, which is prefixes and keys in turn; None for what is no feature.
+
+    Kept, since a log has few shapes; the readers know equal ones by being the same object.
+    """
+    names: list[str | None] = list(_CANONICAL)
+    for prefix, keys in zip(shape[::2], shape[1::2], strict=True):
+        if prefix is None:
+            names += [key if key in EXTRAS else None for key in keys]
+        else:
+            names += [_column(prefix, key) for key in keys]
+    return tuple(names)
+
+
+def _column(prefix: str, key: str) -> str | None:
+    """Return the name of a feature; what begins with ``_`` is none, texts to be split aside."""
+    if is_ignored(key):
+        return None
+    return prefix + unescape(key) if prefix else context_name(unescape(key))
+
+
+@lru_cache(maxsize=1 << 12)
+def _inner(prefix: str, key: str) -> str:
+    """Return the prefix of the features of an inner object."""
+    return f"{prefix}{unescape(key)}."
+
+
+def _flatten(space: Mapping[str, Any], prefix: str, shape: list[Any], found: list[Any]) -> None:
+    """Add the features of a namespace, inner levels joined with points."""
+    if _SCALARS.issuperset(map(type, space.values())):
+        # The usual object, of texts and numbers alone, is taken in one step.
+        shape.append(prefix)
+        shape.append(tuple(space))
+        found.extend(space.values())
+        return
+    for key, value in space.items():
+        kind = type(value)
+        if kind in _SCALARS:
+            shape += (prefix, (key,))
+            found.append(value)
+        elif key[:1] == "_":
+            continue
+        elif kind is dict:
+            _flatten(value, _inner(prefix, key), shape, found)
+        elif kind is list:
+            _flatten_list(value, _inner(prefix, key), shape, found)
+
+
+def _flatten_list(values: list[Any], prefix: str, shape: list[Any], found: list[Any]) -> None:
+    """Add a list: objects share its name, numbers are numbered from 0, texts are indicators."""
+    for place, value in enumerate(values):
+        kind = type(value)
+        if kind is dict:
+            _flatten(value, prefix, shape, found)
+        elif kind is list:
+            _flatten_list(value, f"{prefix}{place}.", shape, found)
+        elif value is not None:
+            shape += (prefix + (value if kind is str else str(place)), ("",))
+            found.append(1.0 if kind is str else value)

@@ -1,0 +1,210 @@
+"""Canonical rows as events that other tools read: the offered actions named, every number checked."""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from spuir.errors import InputError
+from spuir.logs.arrow import arrow
+from spuir.logs.columns import COLUMNS
+from spuir.logs.formats.base import open_output, opened, refusals
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_REMEDY = "correct or drop that row"
+
+
+@dataclass(frozen=True)
+class Event:
+    """One decision with its outcome.
+
+    Parameters
+    ----------
+    row
+        Its number in the log, from 0.
+    offered
+        The labels of the actions that could be chosen, None where that is not known.
+    chosen
+        The label of the executed action; ``offered`` holds it.
+    reward, propensity, weight
+        Finite; the propensity in (0, 1], the weight 1 where the log has none.
+    probabilities
+        Of the offered actions, or None.
+    context
+        The context columns that have a value.
+    rest
+        The other canonical columns that have a value.
+    """
+
+    row: int
+    offered: list[Any] | None
+    chosen: Any
+    reward: float
+    propensity: float
+    weight: float = 1.0
+    probabilities: list[float] | None = None
+    context: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    rest: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    @property
+    def id(self) -> str | None:
+        """The id of the decision as text, None where the log has none."""
+        found = self.rest.get("decision_id")
+        return None if found is None else str(found)
+
+    @property
+    def place(self) -> int:
+        """The place of the executed action among the offered ones."""
+        return self.offered.index(self.chosen) if self.offered else 0
+
+
+def events(
+    batches: "Iterable[pa.RecordBatch]", actions: Sequence[Any] | None, form: str | None = None
+) -> Iterator[Event]:
+    """Yield the rows of canonical batches as events.
+
+    A row without action, reward or propensity is refused: who reads the file would learn nothing from it,
+    without a word.
+
+    Parameters
+    ----------
+    batches
+        Canonical columns.
+    actions
+        All labels, in the order of masks and probabilities that no column ``eligible`` names; None = not known.
+    form
+        The format, if it lists all actions with each event; without ``actions`` they are then looked for in the
+        rows.
+    """
+    if form is not None and actions is None:
+        first, again = opened(batches)
+        if _lists_labels(first.schema):
+            batches = again
+        else:
+            actions = _distinct(batches, form)
+    start = 0
+    for batch in batches:
+        for row, values in enumerate(batch.to_pylist(), start):
+            yield _event(row, values, actions)
+        start += batch.num_rows
+
+
+def _lists_labels(schema: "pa.Schema") -> bool:
+    """Tell whether the rows list the labels of their eligible actions."""
+    at = schema.get_field_index("eligible")
+    return at >= 0 and not arrow().types.is_boolean(schema.field(at).type.value_type)
+
+
+def _distinct(batches: "Iterable[pa.RecordBatch]", form: str) -> list[Any]:
+    """Return the labels of all actions in the order of their first rows, by a pass of its own."""
+    if isinstance(batches, Iterator):
+        rule = f"{form} lists all actions with each event, and a stream is read only once"
+        raise InputError("actions", "none", rule, "pass actions=[…], a list of batches, or a column `eligible`")
+    found: dict[Any, None] = {}
+    for batch in batches:
+        found.update(dict.fromkeys(batch.column("action").unique().to_pylist()))
+    found.pop(None, None)
+    return list(found)
+
+
+def _event(row: int, values: dict[str, Any], actions: Sequence[Any] | None) -> Event:
+    context = {name: values.pop(name) for name in [name for name in values if name not in COLUMNS]}
+    rest = {name: value for name, value in values.items() if value is not None}
+    chosen = rest.pop("action", None)
+    if chosen is None:
+        raise InputError("action", f"none at row {row}", "an event has an executed action", _REMEDY)
+    reward = _checked("reward", rest.pop("reward", None), row, -math.inf, math.inf)
+    propensity = rest.pop("propensity", None)
+    if propensity is None:
+        rule = "Vowpal Wabbit learns nothing from an event without its probability"
+        remedy = "fill the column, with 1/number of actions where they were drawn evenly"
+        raise InputError("propensity", f"none at row {row}", rule, remedy)
+    probabilities = rest.pop("probabilities", None)
+    offered = _offered(row, chosen, rest.pop("eligible", None), actions)
+    if probabilities is not None and offered is not None and len(probabilities) != len(offered):
+        probabilities = _picked(row, probabilities, offered, actions)
+    return Event(
+        row=row,
+        offered=offered,
+        chosen=chosen,
+        reward=reward,
+        propensity=_checked("propensity", propensity, row, 0.0, 1.0 + 1e-9),
+        weight=_checked("weight", rest.pop("weight", 1.0), row, 0.0, math.inf),
+        probabilities=probabilities if offered else None,
+        context={name: _feature(name, value, row) for name, value in context.items() if _given(value)},
+        rest=rest,
+    )
+
+
+def _checked(name: str, value: Any, row: int, low: float, high: float) -> float:
+    """Return a finite number above ``low`` and up to ``high``."""
+    if value is None or not low < value <= high or math.isinf(value):
+        limits = "must be finite" if math.isinf(low) else f"lies in ({low:g}, {high:g}]"
+        got = f"{'none' if value is None else value} at row {row}"
+        raise InputError(name, got, f"every {name} {limits}", _REMEDY)
+    return float(value)
+
+
+def _given(value: Any) -> bool:
+    return value is not None and not (isinstance(value, float) and math.isnan(value))
+
+
+def _feature(name: str, value: Any, row: int) -> Any:
+    """Return a context value as text, number or boolean."""
+    if isinstance(value, float) and math.isinf(value):
+        raise InputError(f"column {name!r}", f"{value} at row {row}", "a feature is finite", _REMEDY)
+    return value if isinstance(value, str | bool | int | float) else str(value)
+
+
+def _offered(row: int, chosen: Any, eligible: list[Any] | None, actions: Sequence[Any] | None) -> list[Any] | None:
+    """Return the labels of the offered actions."""
+    if eligible and isinstance(eligible[0], bool):
+        if actions is None or len(actions) != len(eligible):
+            rule = "a mask needs the labels of all actions in its order"
+            raise InputError("eligible", f"a mask of {len(eligible)} at row {row}", rule, "pass actions=[…]")
+        eligible = [label for label, here in zip(actions, eligible, strict=True) if here]
+    offered = list(eligible) if eligible else list(actions) if actions is not None else None
+    if offered is not None and chosen not in offered:
+        shown = ", ".join(map(str, offered[:5]))
+        raise InputError("action", f"{chosen!r} at row {row}", f"the offered actions are {shown}", _REMEDY)
+    return offered
+
+
+def _picked(row: int, values: list[float], offered: list[Any], actions: Sequence[Any] | None) -> list[float]:
+    """Return the probabilities of the offered ones among all actions."""
+    if actions is None or len(values) != len(actions):
+        rule = "there is one for each eligible action"
+        raise InputError("probabilities", f"{len(values)} at row {row}", rule, "pass actions=[…] in their order")
+    known = dict(zip(actions, values, strict=True))
+    return [known[label] for label in offered]
+
+
+def iso(time: Any) -> str:
+    """Return an instant as the decision service writes it: UTC, seven digits."""
+    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f") + "0Z" if isinstance(time, datetime) else str(time)
+
+
+def write_events(
+    batches: "Iterable[pa.RecordBatch]",
+    path: str,
+    line: Callable[[Event], bytes],
+    actions: Sequence[Any] | None,
+    form: str | None = None,
+) -> None:
+    """Write canonical rows to a file, packed as its ending says.
+
+    Parameters
+    ----------
+    batches, actions, form
+        What :func:`events` takes.
+    path
+        The file.
+    line
+        Returns an event as the bytes that stand for it.
+    """
+    with refusals(path), open_output(path) as stream:
+        for event in events(batches, actions, form):
+            stream.write(line(event))

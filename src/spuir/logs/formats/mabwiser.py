@@ -1,0 +1,42 @@
+"""MABWiser's training arrays: decisions, rewards, contexts, in this order."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from spuir.errors import InputError
+from spuir.logs.formats.arrays import column, has_keys, matrix, no_file, table_of
+from spuir.logs.formats.base import Format
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def convert(source: Any, options: Mapping[str, Any]) -> "pa.Table":
+    """Return ``{"decisions": …, "rewards": …, "contexts": …}``, or a tuple of these in this order, as a table."""
+    if isinstance(source, tuple) and 2 <= len(source) <= 3:
+        given: Any = dict(zip(("decisions", "rewards", "contexts"), source, strict=False))
+    else:
+        given = source
+    if not has_keys(given, ("decisions", "rewards")):
+        rule = "MABWiser learns from decisions, rewards and contexts"
+        raise InputError("source", type(source).__name__, rule, "pass a dict with these keys, or a tuple in this order")
+    return table_of({"action": given["decisions"], "reward": given["rewards"]}, given.get("contexts"))
+
+
+def export(table: "pa.Table", options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a canonical table as the arguments of ``MAB.fit``: both ``fit(**found)`` and ``fit(*found.values())``."""
+    contexts = matrix(table)
+    found = {"decisions": column(table, "action", needed=True), "rewards": column(table, "reward", needed=True)}
+    return found | {"contexts": contexts if contexts.shape[1] else None}
+
+
+FORMAT = Format(
+    name="mabwiser",
+    summary="the decisions, rewards and contexts that MABWiser learns from (in memory)",
+    sniff=no_file,
+    survey=None,
+    read=None,
+    claims=lambda source: has_keys(source, ("decisions", "rewards")),
+    convert=convert,
+    export=export,
+)

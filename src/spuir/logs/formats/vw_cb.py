@@ -1,0 +1,121 @@
+"""Vowpal Wabbit's text for a fixed set of actions (``--cb``): ``action:cost:probability 'tag |namespace features``."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from spuir.errors import InputError
+from spuir.logs.arrow import arrow
+from spuir.logs.formats.base import Faults, Format, Request, Survey
+from spuir.logs.formats.events import Event, write_events
+from spuir.logs.formats.lines import BrokenError, Row, line_read, line_survey, row_of
+from spuir.logs.formats.vw import BLANK, cost, outcome, parse, tagged, triple, written
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_MINE = re.compile(rb"\s*(?:[1-9]\d*[ \t]+)*[1-9]\d*:[-+.\deE]+:[-+.\deE]+[^|\n]*\|")
+
+
+class Lines:
+    """Turns lines into rows, one for each observed cost; a line without any is for prediction only."""
+
+    def __init__(self, options: Mapping[str, Any], faults: Faults) -> None:
+        self.skip = faults.skip
+        self._categories = bool(options.get("categories", True))
+        self._labels = labels(options.get("actions"))
+
+    def feed(self, number: int, line: bytes) -> Iterable[Row]:
+        """Return the rows of a line."""
+        if not line.strip():
+            return ()
+        parsed = parse(line, categories=self._categories)
+        costs = [cost(word) for word in parsed.label]
+        observed = [found for found in costs if found.cost is not None]
+        if not observed:
+            self.skip("no observed cost, for prediction only")
+            return ()
+        row = {"decision_id": parsed.tag, **parsed.features}
+        if len(costs) > 1:
+            row["eligible"] = [self._label(found.action) for found in costs]
+        return [row_of({**row, "action": self._label(found.action), **outcome(found)}) for found in observed]
+
+    def finish(self) -> Iterable[Row]:
+        """Return nothing: an event ends with its line."""
+        return ()
+
+    def _label(self, text: str) -> Any:
+        """Return the label of an action that is given by its number, from 1."""
+        if not text.isdecimal() or not int(text):
+            raise BrokenError(f"the action is {text[:40]!r}, not a whole number from 1")
+        if self._labels is None:
+            return int(text)
+        if int(text) > len(self._labels):
+            raise BrokenError(f"the action is {text}, of {len(self._labels)} named ones")
+        return self._labels[int(text) - 1]
+
+
+def labels(actions: Any) -> list[str] | None:
+    """Return the option ``actions``, the labels of the actions 1, 2, …, as texts."""
+    if actions is None:
+        return None
+    found = [str(label) for label in actions]
+    if len(set(found)) != len(found):
+        raise InputError("actions", "a label twice", "every action has a label of its own", "rename one")
+    return found
+
+
+def survey(path: str, options: Mapping[str, Any]) -> Survey:
+    """Return the columns that the first lines of a file have."""
+    pa = arrow()
+    label = pa.int64() if options.get("actions") is None else pa.string()
+    known = {"decision_id": pa.string(), "action": label, "reward": pa.float64(), "propensity": pa.float64()}
+    return line_survey(path, options, lambda faults: Lines(options, faults), known | {"eligible": pa.list_(label)})
+
+
+def read(path: str, request: Request) -> "Iterator[pa.RecordBatch]":
+    """Yield the rows of a file; features that a line does not name are 0."""
+    return line_read(path, request, lambda faults: Lines(request.options, faults), BLANK)
+
+
+def write(batches: "Iterable[pa.RecordBatch]", path: str, *, actions: Sequence[Any] | None = None) -> None:
+    """Write canonical rows as lines that ``vw --cb`` learns from.
+
+    ``actions`` are all labels, whose numbers count from 1 in this order; None = the labels are such numbers.
+    """
+    named = labels(actions)
+    numbers = None if named is None else {label: at for at, label in enumerate(named, 1)}
+
+    def line(event: Event) -> bytes:
+        chosen = _number(event.chosen, numbers, event.row)
+        # A label of one action stands for all of them.
+        listed = event.offered and len(event.offered) != len(numbers or ())
+        offered = [_number(label, numbers, event.row) for label in event.offered or ()] if listed else [chosen]
+        words = [triple(at, event) if at == chosen else str(at) for at in offered]
+        return f"{tagged(words, event.id)}{written(event.context)}\n".encode()
+
+    write_events(batches, path, line, actions)
+
+
+def _number(label: Any, numbers: Mapping[str, int] | None, row: int) -> int:
+    """Return the number by which Vowpal Wabbit knows an action."""
+    if numbers is not None and str(label) in numbers:
+        return numbers[str(label)]
+    if numbers is None and str(label).isdecimal() and int(label) > 0:
+        return int(label)
+    rule = "Vowpal Wabbit numbers these actions from 1"
+    raise InputError("action", f"{label!r} at row {row}", rule, "pass actions=[…], all labels in order")
+
+
+FORMAT = Format(
+    name="vw-cb",
+    summary="Vowpal Wabbit's text for a fixed set of actions",
+    sniff=lambda path, first: bool(_MINE.match(first)),
+    survey=survey,
+    read=read,
+    write=write,
+    write_options=("actions",),
+    sparse=True,
+    options=("actions", "categories", "types", "broken_share"),
+    endings=(".vw",),
+)
