@@ -1,4 +1,4 @@
-# make run · test · check · bench · docs. Each sets up .venv first, once; `make help` lists them all.
+# make run · reproduce · test · check · bench · docs. Each sets up .venv first, once; `make help` lists them all.
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -7,26 +7,34 @@ PYTHON ?=
 RUN_ARGS ?=
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
+REPRODUCE_ARGS ?=
 SOURCES := src tests benchmarks docs
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check bench docs clean
+.PHONY: help setup run reproduce test test-engines check bench docs clean
 
 # One BLAS thread: results repeat bit for bit, and the worker processes do not fight for the cores.
-run test bench: export OPENBLAS_NUM_THREADS = 1
-run test bench: export OMP_NUM_THREADS = 1
-run test bench: export MKL_NUM_THREADS = 1
+run reproduce test test-engines bench: export OPENBLAS_NUM_THREADS = 1
+run reproduce test test-engines bench: export OMP_NUM_THREADS = 1
+run reproduce test test-engines bench: export MKL_NUM_THREADS = 1
 
 help:  ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
 
 setup: $(VENV)/.installed  ## create .venv and install the package with its development tools
 
 run: $(VENV)/.installed  ## run the default experiment; tables and figures go to results/
 	$(VENV)/bin/spuir run --out results $(RUN_ARGS)
 
+reproduce: $(VENV)/.installed  ## run the paper's whole evaluation, or what is missing of it, and write docs/reproduction.md
+	$(VENV)/bin/spuir reproduce --out results/reproduction $(REPRODUCE_ARGS)
+	$(PY) docs/reproduction.py results/reproduction
+
 test: $(VENV)/.installed  ## run the tests on two cores; PYTEST_ARGS="-k snapshot" chooses
 	$(PY) -m pytest -n 2 $(PYTEST_ARGS)
+
+test-engines: $(VENV)/.spark  ## run the engine tests on Spark too; installs it, and Java if need be and root
+	$(PY) -m pytest -m spark -rs tests/contracts/test_engines.py $(PYTEST_ARGS)
 
 check: $(VENV)/.installed docs  ## lint, format, types, import layers and docs
 	$(VENV)/bin/ruff check $(SOURCES)
@@ -47,6 +55,11 @@ clean:  ## remove .venv and everything that was generated, but not results/
 $(VENV)/.installed: pyproject.toml constraints.txt
 	@$(PY) -m pip --version >/dev/null 2>&1 || PYTHON="$(PYTHON)" VENV="$(VENV)" sh tools/venv.sh
 	$(PIP) -e '.[dev]'
+	@touch $@
+
+$(VENV)/.spark: $(VENV)/.installed
+	sh tools/java.sh
+	$(PIP) -e '.[spark]'
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.installed

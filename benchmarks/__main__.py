@@ -10,33 +10,25 @@ from typing import Any
 
 import click
 from rich.console import Console
-from threadpoolctl import threadpool_info
 
 from benchmarks import memory, peers, quality, report, scaling, speed
 from benchmarks.timing import Clock
+from spuir.manifest import blas, processor
+from spuir.writing import finite
 
+DIGITS = 5
 PARTS = ("speed", "scaling", "memory", "quality")
 ROOT = Path(__file__).resolve().parents[1]
 STORED, PAGE, README = ROOT / "benchmarks" / "results.json", ROOT / "docs" / "benchmarks.md", ROOT / "README.md"
 QUICK = speed.Effort(seconds=1.0, rounds=3, cases=1, heavy=False)
 
 
-def processor() -> str:
-    """Return the processor's name."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
-
-
 def about() -> dict[str, str]:
     """Return what the numbers depend on."""
-    blas = {f"{item['internal_api']} {item.get('version')}" for item in threadpool_info() if item["user_api"] == "blas"}
     found = {name: version(name) for name in ("numpy", "scipy")} | peers.versions()
     return {
         "machine": f"{processor()}, {os.cpu_count()} cores, {platform.system()} {platform.machine()}",
-        "BLAS, one thread": ", ".join(sorted(blas)),
+        "BLAS, one thread": blas(),
         "Python": platform.python_version(),
         "versions": ", ".join(f"{name} {number}" for name, number in found.items()),
     }
@@ -64,15 +56,6 @@ def measure(part: str, results: dict[str, Any], quick: bool, say: Callable[[str]
         table, found = quality.measure(results["seeds"], say)
     results[part] = table
     results["measured"] |= found
-
-
-def rounded(value: Any) -> Any:
-    """Return ``value`` with its numbers at five figures, so that the stored file stays small."""
-    if isinstance(value, dict):
-        return {key: rounded(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [rounded(item) for item in value]
-    return float(f"{value:.5g}") if isinstance(value, float) else value
 
 
 def read_parts(text: str) -> list[str]:
@@ -113,7 +96,7 @@ def main(only: str, quick: bool, out: Path | None, stored: Path | None, render: 
         results |= {"about": about(), "measured": {}}
         for part in parts:
             measure(part, results, quick, lambda text: console.print(f"[dim]{text} …[/dim]"))
-        results = rounded(results)
+        results = finite(results, DIGITS)
     report.show(results, console)
     for path, text in (
         (stored, json.dumps(results, indent=1, ensure_ascii=False) + "\n"),

@@ -6,6 +6,7 @@ while a page and the code differ.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
+from inspect import cleandoc
 from pathlib import Path
 from typing import Any
 
@@ -170,7 +171,9 @@ def commands() -> str:
         "one sentence there, and the exit code is 2; it is 0 where all went well.",
     ]
     with click.Context(command_line, info_name="spuir", **command_line.context_settings) as top:
-        for name, command in command_line.commands.items():
+        for name in command_line.list_commands(top):
+            command = command_line.get_command(top, name)
+            assert command is not None
             parts += [f"## spuir {name}", *command_parts(command, click.Context(command, parent=top, info_name=name))]
     return "\n\n".join(parts) + "\n"
 
@@ -185,7 +188,11 @@ def command_parts(command: click.Command, context: click.Context) -> list[str]:
             rows.append([", ".join(f"`{name}`" for name in item.opts), kind_of(item), meaning, default])
         else:
             rows.append([f"`{item.human_readable_name.upper()}`", kind_of(item), "", "–"])
-    return [command.help or "", f"```text\n{usage}\n```", table(("option", "value", "meaning", "default"), rows)]
+    return [
+        cleandoc(command.help or ""),
+        f"```text\n{usage}\n```",
+        table(("option", "value", "meaning", "default"), rows),
+    ]
 
 
 def kind_of(item: click.Parameter) -> str:

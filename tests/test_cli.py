@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 import spuir
-from spuir.cli import PAPER_POLICIES, assign, main, parse
+from spuir.cli import KINDS, PAPER_POLICIES, assign, main, parse
 from spuir.environments import list_environments
 from spuir.errors import ParameterError
 from spuir.policies import list_policies
@@ -126,23 +126,22 @@ def test_the_default_policies_are_registered():
     assert set(PAPER_POLICIES) <= set(list_policies())
 
 
-@pytest.mark.parametrize("kind", ["policies", "environments", "sketches", "features"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_list_names_every_member_with_a_line(kind):
     members = json.loads(spuir_command("list", kind, "--json").stdout)[kind]
     shown = spuir_command("list", kind).stdout
     assert all(name in shown for name in members)
     assert all(summary and "\n" not in summary for summary in members.values())
-    known = {"policies": list_policies(), "environments": list_environments()}
+    known = {
+        "policies": list_policies(),
+        "environments": list_environments(),
+        "experiments": spuir.list_experiments(),
+    }
     assert list(members) == known.get(kind, list(members))
 
 
 def test_list_without_a_kind_lists_all():
-    assert set(json.loads(spuir_command("list", "--json").stdout)) == {
-        "policies",
-        "environments",
-        "sketches",
-        "features",
-    }
+    assert list(json.loads(spuir_command("list", "--json").stdout)) == list(KINDS)
 
 
 def test_plan_prints_and_writes_json():
@@ -162,7 +161,7 @@ def test_plan_refuses_nonsense():
 
 def test_version_and_help():
     assert spuir_command("--version").stdout.strip() == f"spuir {spuir.__version__}"
-    for command in ("run", "list", "plan"):
+    for command in ("run", "list", "plan", "reproduce"):
         assert spuir_command(command, "--help").exit_code == 0
         assert command in spuir_command("--help").stdout
 

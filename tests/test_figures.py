@@ -49,6 +49,53 @@ def test_unknown_policies_have_a_stable_style():
     assert len({str(figures.style_of(f"mine-{i}")) for i in range(30)}) > 10
 
 
+def test_a_label_that_begins_with_a_policy_has_its_colour():
+    colour, dashes = figures.style_of("puir")
+    assert figures.style_of("puir (tuned)") == (colour, dashes)
+    assert figures.style_of("puir (c = 50)")[0] == colour
+    assert figures.style_of("puir (c = 50)")[1] != dashes
+
+
+def test_a_ramp_goes_from_light_to_black():
+    shades = [luminance(colour) for colour, _ in figures.ramp(6)]
+    assert shades == sorted(shades, reverse=True)
+    assert len(set(shades)) == 6
+    assert shades[-1] == 0
+    assert 1.05 / (shades[0] + 0.05) > 2, "the lightest still stands out from white paper"
+
+
+@pytest.mark.parametrize("logarithmic", [False, True])
+def test_an_axis_holds_all_values_that_it_can(logarithmic):
+    low, high = figures.framed(np.array([-1.0, 0.0, 0.01, 10.0, np.inf, np.nan]), logarithmic, 0.05)
+    assert low == pytest.approx(0.01 / 1000**0.05 if logarithmic else -1.55)
+    assert high == pytest.approx(10 * 1000**0.05 if logarithmic else 10.55)
+    for values in (np.array([]), np.array([np.nan]), np.array([2.0, 2.0]), np.zeros(1)):
+        low, high = figures.framed(values, logarithmic, 0.05)
+        assert low < high
+
+
+def test_curves_at_checkpoints_end_where_their_labels_begin():
+    places = np.array([1.0, 10.0, 40.0])
+    curves = [figures.curve_of("puir", np.array([[0.1, 0.2, 0.3], [0.3, 0.4, 0.5]]), places)]
+    figure = figures.running(curves, ylabel="value", levels={"oracle": 0.6})
+    (ax,) = figure.axes
+    assert ax.get_xlim() == (1, 40)
+    assert ax.get_ylabel() == "value"
+    assert ax.get_title(loc="left") == "mean of 2 seeds ± standard error"
+    leaders = [line for line in ax.lines if line.get_transform() != ax.transData]
+    seen = ax.transAxes.inverted().transform(ax.transData.transform((40, 0.4)))
+    np.testing.assert_allclose(np.asarray(leaders[0].get_xydata())[0], seen, atol=0.01)
+
+
+def test_levels_near_the_best_are_in_the_second_panel():
+    curves = [figures.curve_of(name, np.full((1, 3), end)) for name, end in {"puir": 1.0, "spuir": 0.99}.items()]
+    figure = figures.running(curves, levels={"oracle": 1.01, "uniform": 0.2})
+    left, right = figure.axes
+    assert {text.get_text() for text in left.texts} == {"puir", "spuir", "oracle", "uniform"}
+    assert {text.get_text() for text in right.texts} == {"puir", "spuir", "oracle"}
+    assert right.get_ylim()[0] >= 0.93
+
+
 def test_curves_are_means_with_standard_errors():
     lines = [np.array([1.0, 2.0]), np.array([3.0, 2.0]), np.array([5.0, 2.0])]
     (curve,) = figures.curves_of(Run("puir", line) for line in lines)

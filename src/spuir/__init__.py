@@ -9,23 +9,29 @@ _PUBLIC = {
     "load": "spuir.bandit",
     "Batch": "spuir.records",
     "Decision": "spuir.records",
+    "Encoder": "spuir.features.encoding",
+    "Episode": "spuir.logs.episodes",
     "run": "spuir.loop",
     "History": "spuir.history",
     "make_policy": "spuir.policies",
     "list_policies": "spuir.policies",
     "make_environment": "spuir.environments",
     "list_environments": "spuir.environments",
+    "list_experiments": "spuir.experiments",
     "errors": "spuir",
 }
 
-__all__ = ["Bandit", "Batch", "Decision", "History", "__version__", "errors", "list_environments", "list_policies"]
-__all__ += ["load", "make_environment", "make_policy", "run"]
+__all__ = ["Bandit", "Batch", "Decision", "Encoder", "Episode", "History", "__version__", "errors"]
+__all__ += ["list_environments", "list_experiments", "list_policies", "load", "make_environment", "make_policy", "run"]
 
 if TYPE_CHECKING:
     from spuir import errors
     from spuir.bandit import Bandit, load
     from spuir.environments import list_environments, make_environment
+    from spuir.experiments import list_experiments
+    from spuir.features.encoding import Encoder
     from spuir.history import History
+    from spuir.logs.episodes import Episode
     from spuir.loop import run
     from spuir.policies import list_policies, make_policy
     from spuir.records import Batch, Decision

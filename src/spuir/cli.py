@@ -1,4 +1,4 @@
-"""The command line: ``spuir run``, ``spuir list``, ``spuir plan``; a few lines each over the library.
+"""The command line: a few lines a command over the library; the longer ones are in :mod:`spuir.commands`.
 
 Heavy modules are imported inside the commands, so that ``--help`` answers at once.
 """
@@ -11,15 +11,28 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from spuir.commands import options
+from spuir.commands.options import parse
 from spuir.errors import MissingExtraError, ParameterError, SpuirError
+from spuir.registry import Registry
 
 if TYPE_CHECKING:
     from spuir.history import History
-    from spuir.runner import Task
+    from spuir.runner import Run
 
 PAPER_POLICIES = ("sbucb", "puir", "spuir", "puir-rs", "spuir-rs", "bexp3", "bexp3-ipw", "blts-b", "dfm-s")
-KINDS = ("policies", "environments", "sketches", "features")
+KINDS = ("policies", "environments", "sketches", "features", "experiments")
 FIGURE = "average_reward"
+
+LATER = Registry(
+    "command",
+    {
+        "reproduce": "spuir.commands.reproduce:reproduce",
+        "train": "spuir.commands.train:train",
+        "doctor": "spuir.commands.doctor:doctor",
+    },
+)
+"""Commands with a file of their own, imported when they are called."""
 
 
 class Refusal(click.ClickException):
@@ -30,6 +43,14 @@ class Refusal(click.ClickException):
 
 class Commands(click.Group):
     """The group of commands, in which every refusal of the library ends the same way."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all commands."""
+        return [*self.commands, *LATER.names()]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command, imported if it has a file of its own."""
+        return LATER.get(cmd_name) if cmd_name in LATER else super().get_command(ctx, cmd_name)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
@@ -85,22 +106,10 @@ def main() -> None:
     help="A parameter of every chosen policy that has it; puir.NAME=VALUE sets one policy's, "
     "environment.NAME=VALUE the environment's.",
 )
-@click.option(
-    "-w",
-    "--workers",
-    type=click.IntRange(min=1),
-    help="Processes; the numbers do not depend on it.  [default: one a core]",
-)
-@click.option(
-    "-o",
-    "--out",
-    type=click.Path(path_type=Path),
-    default=Path("results"),
-    show_default=True,
-    help="Folder to write to.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON instead of a table.")
-@click.option("-q", "--quiet", is_flag=True, help="No progress, table or notes; only errors, and JSON if asked for.")
+@options.WORKERS
+@options.out("results")
+@options.JSON
+@options.QUIET
 def run_command(
     *,
     policies: Sequence[str],
@@ -119,12 +128,11 @@ def run_command(
     """Run policies against an environment; write a table, a figure and the raw numbers."""
     from spuir.environments import ENVIRONMENTS, make_environment, parameters_of
     from spuir.policies import POLICIES, make_policy
-    from spuir.runner import Task, run_all, write_json, write_rows
+    from spuir.runner import Run, run_all
     from spuir.terminal import print_summary, progress_bar
+    from spuir.writing import write_csv, write_json
 
-    names = list(
-        dict.fromkeys(name.strip() for entry in policies or PAPER_POLICIES for name in entry.split(",") if name.strip())
-    )
+    names = options.names_in(policies or PAPER_POLICIES)
     given = assign(
         settings,
         {name: POLICIES.get(name).parameters() for name in names},
@@ -134,14 +142,15 @@ def run_command(
     numbers = range(seed, seed + seeds)
     worlds = {one: make_environment(environment, **{"seed": one} | given["environment"]) for one in numbers}
     tasks = [
-        Task(policy=policy, environment=worlds[one], episodes=episodes, batch_size=batch_size, seed=one)
+        Run(policy=policy, environment=worlds[one], episodes=episodes, batch_size=batch_size, seed=one)
         for one in numbers
         for policy in acting
     ]
     with progress_bar(len(tasks) * episodes, hidden=quiet) as watch:
         histories = run_all(tasks, workers, watch)
     results = describe(tasks, histories, preset)
-    written = [write_rows(out / "results.csv", histories), write_json(out / "results.json", results)]
+    rows = (row for history in histories for row in history.rows())
+    written = [write_csv(out / "results.csv", rows), write_json(out / "results.json", results)]
     notes = draw(histories, out, written)
     if as_json:
         click.echo(json.dumps(results, indent=2, ensure_ascii=False))
@@ -202,23 +211,11 @@ def _unknown(setting: str, got: str, names: Iterable[str], rule: str) -> Paramet
     )
 
 
-def parse(text: str) -> Any:
-    """Read a value: true, false or none, a whole number, a number, or else the text itself."""
-    words = {"true": True, "false": False, "none": None}
-    if text.lower() in words:
-        return words[text.lower()]
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
-
-
-def describe(tasks: "Sequence[Task]", histories: "Sequence[History]", preset: str) -> dict[str, Any]:
+def describe(tasks: "Sequence[Run]", histories: "Sequence[History]", preset: str) -> dict[str, Any]:
     """Return everything that a reader of the results needs: settings, versions, and the summary of each policy."""
     from spuir.history import parameters_of
-    from spuir.runner import summarise, versions
+    from spuir.manifest import versions
+    from spuir.runner import summarise
 
     first = tasks[0]
     settings = parameters_of(first.environment)
@@ -248,7 +245,7 @@ def draw(histories: "Sequence[History]", out: Path, written: list[Path]) -> list
 
 @main.command("list")
 @click.argument("kind", required=False, type=click.Choice(KINDS))
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+@options.JSON
 def list_command(kind: str | None, as_json: bool) -> None:
     """List what can be chosen, all of it or one KIND, with a line on each."""
     found = {one: catalogue(one) for one in KINDS if kind in (None, one)}
@@ -261,13 +258,20 @@ def list_command(kind: str | None, as_json: bool) -> None:
 
 
 def catalogue(kind: str) -> dict[str, str]:
-    """Return the members of a family with one line on each: a recipe's summary, or the first of a docstring."""
+    """Return the members of a family with one line on each: a summary of its own, or the first of a docstring."""
     from spuir.environments import ENVIRONMENTS
+    from spuir.experiments import EXPERIMENTS
     from spuir.features import FEATURES
     from spuir.policies import POLICIES
     from spuir.sketches import SKETCHES
 
-    families = {"policies": POLICIES, "environments": ENVIRONMENTS, "sketches": SKETCHES, "features": FEATURES}
+    families = {
+        "policies": POLICIES,
+        "environments": ENVIRONMENTS,
+        "sketches": SKETCHES,
+        "features": FEATURES,
+        "experiments": EXPERIMENTS,
+    }
     registry = families[kind]
     members = {name: registry.get(name) for name in registry.names()}
     return {

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Series = NDArray[np.float64]
+Style = tuple[str, Any]
+"""Colour and dashes."""
 
 COLUMN, HEIGHT = 3.5, 2.7
 """Width of one printed column and height of one panel, in inches."""
@@ -27,23 +29,25 @@ INK, FAINT = "#262626", "#d9d9d9"
 TEXT_POINTS = 7.5
 LABEL_PITCH = 8.5
 
-SOLID, DASHED, DOTTED, MIXED = "-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5))
-BLACK, GREY, BLUE, SKY, GREEN, ORANGE, VERMILLION, PINK, WINE, OLIVE = (
-    "#000000 #7f7f7f #0072b2 #56b4e9 #009e73 #e69f00 #d55e00 #cc79a7 #882255 #8a8a00".split()
+SOLID, DASHED, DOTTED, MIXED, LONG = "-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)), (0, (9, 2))
+BLACK, GREY, SILVER, BLUE, SKY, GREEN, ORANGE, VERMILLION, PINK, WINE, OLIVE = (
+    "#000000 #7f7f7f #a3a3a3 #0072b2 #56b4e9 #009e73 #e69f00 #d55e00 #cc79a7 #882255 #8a8a00".split()
 )
 
-STYLES: Mapping[str, tuple[str, Any]] = {
+STYLES: Mapping[str, Style] = {
     "sbucb": (BLACK, SOLID),
     "puir": (VERMILLION, SOLID),
     "puir-rs": (ORANGE, DASHED),
     "puir-exp": (VERMILLION, DASHED),
     "puir-poly": (VERMILLION, MIXED),
     "puir-kernel": (VERMILLION, DOTTED),
+    "puir + intercept": (VERMILLION, LONG),
     "spuir": (BLUE, SOLID),
     "spuir-rs": (SKY, DASHED),
     "spuir-exp": (BLUE, DASHED),
     "spuir-poly": (BLUE, MIXED),
     "spuir-kernel": (BLUE, DOTTED),
+    "spuir + intercept": (BLUE, LONG),
     "bexp3": (GREEN, SOLID),
     "bexp3-ipw": (PINK, DASHED),
     "blts-b": (WINE, MIXED),
@@ -52,8 +56,16 @@ STYLES: Mapping[str, tuple[str, Any]] = {
     "uniform": (GREY, DOTTED),
     "greedy": (GREY, SOLID),
     "epsilon-greedy": (GREY, DASHED),
+    "oracle": (SILVER, SOLID),
+    "best fixed": (SILVER, DASHED),
 }
-"""Colour (safe for colour-blind readers) and dashes of each policy; sketched forms are blue, exact ones red."""
+"""Colour (safe for colour-blind readers) and dashes of each policy; sketched forms are blue, exact ones red.
+
+Beside the policies: the best action for each context, and the best fixed action, as levels to compare with.
+"""
+
+TUNED = " (tuned)"
+"""Ends the label of a policy at its own best setting: the same colour and dashes, a filled marker."""
 
 
 class Run(Protocol):
@@ -72,20 +84,45 @@ class Run(Protocol):
 
 @dataclass(frozen=True)
 class Curve:
-    """One labelled line: mean (N,) over seeds, and its standard error (N,), zero for a single seed."""
+    """One labelled line: mean (n,) over seeds, and its standard error (n,), zero for a single seed.
+
+    ``places`` (n,) are where its values belong on the horizontal axis, episodes 1…n if None; ``style`` is another than
+    the label's own.
+    """
 
     label: str
     mean: Series
     error: Series
     seeds: int = 1
+    places: Series | None = None
+    style: Style | None = None
+
+    @property
+    def look(self) -> Style:
+        """Its colour and dashes."""
+        return self.style or style_of(self.label)
+
+    @property
+    def x(self) -> Series:
+        """Where its values belong (n,)."""
+        return np.arange(1.0, len(self.mean) + 1) if self.places is None else self.places
 
 
-def style_of(policy: str) -> tuple[str, Any]:
-    """Return the colour and the dashes of a policy: the same everywhere, also for names not listed here."""
+def style_of(label: str) -> Style:
+    """Return the colour and the dashes of a policy: the same everywhere, also for names not listed here.
+
+    A label that begins with a policy's name, "puir (tuned)" or "spuir (c = 50)", has that policy's colour; except when
+    tuned, it has dashes of its own.
+    """
+    if label in STYLES:
+        return STYLES[label]
+    policy, _, rest = label.partition(" ")
+    code = blake2b(label.encode(), digest_size=2).digest()
     if policy in STYLES:
-        return STYLES[policy]
+        colour, dashes = STYLES[policy]
+        others = [some for some in (SOLID, DASHED, DOTTED, MIXED) if some != dashes]
+        return colour, dashes if f" {rest}" == TUNED else others[code[1] % len(others)]
     colours, dashes = (BLUE, GREEN, VERMILLION, PINK, ORANGE, WINE, OLIVE), (DASHED, DOTTED, MIXED)
-    code = blake2b(policy.encode(), digest_size=2).digest()
     return colours[code[0] % len(colours)], dashes[code[1] % len(dashes)]
 
 
@@ -102,10 +139,21 @@ def curves_of(runs: Iterable[Run]) -> list[Curve]:
             raise ParameterError(
                 "runs", f"{label!r} of different lengths", "the seeds of one policy have one length", "draw them apart"
             )
-        stacked = np.stack(lines)
-        spread = stacked.std(axis=0, ddof=1) if len(lines) > 1 else np.zeros(stacked.shape[1])
-        curves.append(Curve(label, stacked.mean(axis=0), spread / np.sqrt(len(lines)), len(lines)))
+        curves.append(curve_of(label, np.stack(lines)))
     return curves
+
+
+def ramp(colours: int) -> list[Style]:
+    """Return styles for one thing at several strengths, weak to strong: solid lines from light grey to black."""
+    shades = np.linspace(0xB4, 0, colours).round().astype(int)
+    return [(f"#{shade:02x}{shade:02x}{shade:02x}", SOLID) for shade in shades]
+
+
+def curve_of(label: str, values: Series, places: Series | None = None) -> Curve:
+    """Return the curve of ``values`` (seeds, n): their mean over the seeds, and its standard error."""
+    seeds = len(values)
+    spread = values.std(axis=0, ddof=1) if seeds > 1 else np.zeros(values.shape[1])
+    return Curve(label, values.mean(axis=0), spread / np.sqrt(seeds), seeds, places)
 
 
 def average_reward(runs: Sequence[Run], *, zoom: float = 0.05) -> "Figure":
@@ -113,22 +161,41 @@ def average_reward(runs: Sequence[Run], *, zoom: float = 0.05) -> "Figure":
 
     Where some policies end more than the share ``zoom`` below the best, a second panel shows the others alone.
     """
-    curves = curves_of(runs)
+    return running(curves_of(runs), zoom=zoom)
+
+
+def running(
+    curves: Sequence[Curve],
+    *,
+    ylabel: str = "running average reward",
+    zoom: float = 0.05,
+    levels: Mapping[str, float] | None = None,
+) -> "Figure":
+    """Draw values that run over episodes, larger ones better, with a second panel of those near the best.
+
+    ``levels`` are constants to compare with, as "oracle"; near the best they are in the second panel too.
+    """
     best = max(curve.mean[-1] for curve in curves)
-    near = [curve for curve in curves if curve.mean[-1] >= best - zoom * abs(best)]
-    split = 1 < len(near) < len(curves)
+    span = np.array([1.0, max(curve.x[-1] for curve in curves)])
+    constants = [Curve(label, np.full(2, at), np.zeros(2), 1, span) for label, at in (levels or {}).items()]
+    near, close = ([c for c in some if abs(c.mean[-1] - best) <= zoom * abs(best)] for some in (curves, constants))
+    split = len(near) > 1 and len(near) + len(close) < len(curves) + len(constants)
     figure, panels = new_figure(2 if split else 1)
-    shown = dict(zip(panels, (curves, near), strict=False))
+    shown = dict(zip(panels, ([*curves, *constants], [*near, *close]), strict=False))
     for ax, some in shown.items():
-        draw_curves(ax, some, settle=0.0 if ax is panels[0] else 0.15)
-        ax.set_xlabel("episode")
-    panels[0].set_ylabel("running average reward")
-    seeds = {curve.seeds for curve in curves}
-    said = f"mean of {max(seeds)} seeds ± standard error" if len(seeds) == 1 and max(seeds) > 1 else ""
-    for ax, title in zip(panels, (said, f"those within {zoom:.0%} of the best"), strict=False):
+        draw_curves(ax, some, settle=0.0 if ax is panels[0] else 0.5)
+        ax.set(xlabel="episode", xlim=(1, max(span[1], 2)))
+    panels[0].set_ylabel(ylabel)
+    for ax, title in zip(panels, (seeds_said(curves), f"those within {zoom:.0%} of the best"), strict=False):
         ax.set_title(title, fontsize=TEXT_POINTS, color=INK, loc="left")
     label_ends(figure, shown)
     return figure
+
+
+def seeds_said(curves: Sequence[Curve]) -> str:
+    """Return what a figure's title says of its seeds; nothing where there is one, or curves differ."""
+    seeds = {curve.seeds for curve in curves}
+    return f"mean of {max(seeds)} seeds ± standard error" if len(seeds) == 1 and max(seeds) > 1 else ""
 
 
 def new_figure(panels: int) -> "tuple[Figure, list[Axes]]":
@@ -154,30 +221,40 @@ def new_figure(panels: int) -> "tuple[Figure, list[Axes]]":
     return figure, axes
 
 
-def draw_curves(ax: "Axes", curves: Sequence[Curve], *, settle: float = 0.0) -> None:
-    """Draw curves with bands; the first share ``settle`` of the episodes does not stretch the vertical axis."""
-    length = max(len(curve.mean) for curve in curves)
-    lows, highs = [], []
+def draw_curves(ax: "Axes", curves: Sequence[Curve], *, settle: float = 0.0, marked: bool = False) -> None:
+    """Draw curves with bands; the first share ``settle`` of the values does not stretch the vertical axis."""
+    ends: list[Series] = []
     for curve in curves:
-        colour, dashes = style_of(curve.label)
-        episodes = np.arange(1, len(curve.mean) + 1)
+        colour, dashes = curve.look
         low, high = curve.mean - curve.error, curve.mean + curve.error
-        ax.fill_between(episodes, low, high, color=colour, alpha=0.18, linewidth=0)
+        ax.fill_between(curve.x, low, high, color=colour, alpha=0.18, linewidth=0)
         ax.plot(
-            episodes,
+            curve.x,
             curve.mean,
             color=colour,
             linestyle=dashes,
             linewidth=1.1,
-            marker="o" if length == 1 else "",
+            marker="o" if marked or len(curve.x) == 1 else "",
             markersize=3,
+            markerfacecolor=colour if curve.label.endswith(TUNED) or not marked else "white",
+            markeredgewidth=0.9,
         )
         start = int(settle * len(low))
-        lows.append(low[start:].min())
-        highs.append(high[start:].max())
-    low, high = min(lows), max(highs)
-    margin = 0.05 * (high - low) or 0.05 * abs(high) or 0.05
-    ax.set(xlim=(1, max(length, 2)), ylim=(low - margin, high + margin))
+        ends += [low[start:], high[start:], curve.mean[start:]]
+    ax.set_ylim(*framed(np.concatenate(ends), ax.get_yscale() == "log", 0.05))
+
+
+def framed(values: Series, logarithmic: bool, share: float) -> tuple[float, float]:
+    """Return the ends of an axis that holds all values that it can hold, with a margin."""
+    fit = values[np.isfinite(values) & ((values > 0) | (not logarithmic))]
+    if not len(fit):
+        return (0.1, 1.0) if logarithmic else (0.0, 1.0)
+    low, high = fit.min(), fit.max()
+    if logarithmic:
+        factor = (high / low) ** share if high > low else 1 + share
+        return float(low / factor), float(high * factor)
+    margin = share * (high - low) or share * abs(high) or share
+    return float(low - margin), float(high + margin)
 
 
 def label_ends(figure: "Figure", panels: Mapping["Axes", Sequence[Curve]]) -> None:
@@ -185,15 +262,15 @@ def label_ends(figure: "Figure", panels: Mapping["Axes", Sequence[Curve]]) -> No
     figure.draw_without_rendering()
     for ax, curves in panels.items():
         points = ax.get_window_extent().height * 72 / figure.dpi
-        bottom, top = ax.get_ylim()
-        _, right = ax.get_xlim()
-        ends = np.array([(curve.mean[-1] - bottom) / (top - bottom) for curve in curves]) * points
-        places = keep_apart(ends, LABEL_PITCH, points) / points
-        for curve, end, place in zip(curves, ends / points, places, strict=True):
-            colour, dashes = style_of(curve.label)
-            leader = [(len(curve.mean) - 1) / (right - 1), 1.04, 1.10], [end, place, place]
+        last = [np.flatnonzero(np.isfinite(curve.mean))[-1] for curve in curves]
+        seen = [(curve.x[i], curve.mean[i]) for curve, i in zip(curves, last, strict=True)]
+        ends = ax.transAxes.inverted().transform(ax.transData.transform(seen))
+        places = keep_apart(ends[:, 1] * points, LABEL_PITCH, points) / points
+        for curve, (across, up), place in zip(curves, ends, places, strict=True):
+            colour, dashes = curve.look
             inside = {"transform": ax.transAxes, "clip_on": False}
-            ax.plot(*leader, color=colour, linestyle=dashes, linewidth=1.1, **inside)
+            leader = [across, 1.04, 1.10], [up, place, place]
+            ax.plot(*leader, color=colour, linestyle=dashes, linewidth=1.1, zorder=1.5, **inside)
             ax.text(1.12, place, curve.label, fontsize=TEXT_POINTS - 0.5, color=INK, va="center", **inside)
     # Labels widen the margin. Without a fixed layout, every drawing would move the axes a little further.
     figure.draw_without_rendering()

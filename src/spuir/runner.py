@@ -1,34 +1,89 @@
-"""Many runs at once: one process for each core, one BLAS thread in each, the same numbers for any number of workers."""
+"""What is run, and over processes: single runs as they are asked for, and tasks whose results are kept.
 
-import csv
+One process for each core, one BLAS thread in each, the same numbers for any number of workers.
+"""
+
 import json
-import os
-import platform
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
-from io import StringIO
-from multiprocessing import get_context
-from pathlib import Path
+from functools import cached_property
+from hashlib import blake2b
+from importlib import import_module
 from typing import Any
 
 import numpy as np
-import scipy
+from threadpoolctl import threadpool_limits
 
 from spuir.environments.base import Environment
-from spuir.errors import SpuirError
 from spuir.history import History
 from spuir.loop import run
 from spuir.policies.base import Policy
-
-Watcher = Callable[[int], object]
-
-POLL_SECONDS = 0.1
+from spuir.workers import Watcher, spread
 
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
+    """One piece of work: a function by name, and the JSON data that it is called with.
+
+    Parameters
+    ----------
+    function
+        ``"module:name"``; called with the arguments as keywords, it returns tidy rows.
+    arguments
+        JSON data. Tasks of equal function and arguments are one task.
+    alone
+        Whether time is measured: such tasks run last, one at a time.
+    """
+
+    function: str
+    arguments: Mapping[str, Any]
+    alone: bool = False
+
+    @cached_property
+    def key(self) -> str:
+        """Digest of the function and the arguments, by which finished work is found again."""
+        text = json.dumps([self.function, self.arguments], sort_keys=True, allow_nan=False)
+        return blake2b(text.encode(), digest_size=10).hexdigest()
+
+    @property
+    def label(self) -> str:
+        """The call as a reader would write it, without what is empty."""
+        given = {name: value for name, value in self.arguments.items() if value not in (None, {}, [], "")}
+        told = ", ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in given.items())
+        return f"{self.function.rpartition(':')[2]}({told})"
+
+    def run(self, step: Watcher | None = None) -> list[dict[str, Any]]:
+        """Do it, with one BLAS thread; return the rows exactly as they are read again from a file of results."""
+        module, _, name = self.function.partition(":")
+        with threadpool_limits(limits=1):
+            rows = getattr(import_module(module), name)(**self.arguments)
+        return json.loads(json.dumps(rows, default=_plain))
+
+
+def _plain(value: Any) -> Any:
+    """Return a NumPy number as Python's own."""
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"a row holds a {type(value).__name__}, which is not JSON data")
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a finished task gave: its rows, and the seconds that it took."""
+
+    task: Task
+    rows: Sequence[Mapping[str, Any]]
+    seconds: float
+
+    @property
+    def arguments(self) -> Mapping[str, Any]:
+        """The task's arguments."""
+        return self.task.arguments
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
     """One run to be done: arguments of :func:`spuir.run`."""
 
     policy: Policy
@@ -37,12 +92,12 @@ class Task:
     batch_size: int
     seed: int
 
-    def run(self, progress: Watcher | None = None) -> History:
+    def run(self, step: Watcher | None = None) -> History:
         """Do it."""
-        return run(self.policy, self.environment, self.episodes, self.batch_size, self.seed, progress=progress)
+        return run(self.policy, self.environment, self.episodes, self.batch_size, self.seed, progress=step)
 
 
-def run_all(tasks: Sequence[Task], workers: int | None = None, watch: Watcher | None = None) -> list[History]:
+def run_all(tasks: Sequence[Run], workers: int | None = None, watch: Watcher | None = None) -> list[History]:
     """Return the history of every task, in their order.
 
     Parameters
@@ -54,60 +109,13 @@ def run_all(tasks: Sequence[Task], workers: int | None = None, watch: Watcher | 
     watch
         Called now and then with the number of episodes finished over all tasks.
     """
-    count = min(workers or os.cpu_count() or 1, len(tasks))
-    if count <= 1:
-        return _run_here(tasks, watch)
-    context = get_context("spawn")
-    finished: Any = context.Value("q", 0)
-    with ProcessPoolExecutor(count, mp_context=context, initializer=_share, initargs=(finished,)) as pool:
-        futures = [pool.submit(_run_there, task) for task in tasks]
-        try:
-            _await(futures, finished, watch)
-            return [future.result() for future in futures]
-        except BrokenProcessPool:
-            raise SpuirError(
-                "workers", f"{count} processes", "one of them died", "try fewer workers or smaller runs"
-            ) from None
-        finally:
-            pool.shutdown(cancel_futures=True)
-
-
-def _run_here(tasks: Sequence[Task], watch: Watcher | None) -> list[History]:
-    done, histories = 0, list[History]()
-    for task in tasks:
-        histories.append(task.run(None if watch is None else lambda n, before=done: watch(before + n)))
-        done += task.episodes
-    return histories
-
-
-def _await(futures: Sequence[Future[History]], finished: Any, watch: Watcher | None) -> None:
-    """Wait until all are done or one has failed, and tell the watcher how far they are."""
-    while True:
-        done, pending = wait(futures, timeout=POLL_SECONDS, return_when=FIRST_EXCEPTION)
-        if watch is not None:
-            watch(finished.value)
-        for future in done:
-            future.result()
-        if not pending:
-            return
-
-
-_shared: dict[str, Any] = {}
-
-
-def _share(finished: Any) -> None:
-    """Keep, in a worker, the counter of finished episodes that all workers have in common."""
-    _shared["finished"] = finished
-
-
-def _run_there(task: Task) -> History:
-    finished = _shared["finished"]
-
-    def count(_: int) -> None:
-        with finished.get_lock():
-            finished.value += 1
-
-    return task.run(count)
+    histories: dict[int, History] = {}
+    with closing(spread(tasks, workers, watch)) as ended:
+        for done in ended:
+            if done.failure is not None:
+                raise done.failure
+            histories[done.place] = done.value
+    return [histories[place] for place in range(len(tasks))]
 
 
 def summarise(histories: Iterable[History]) -> list[dict[str, Any]]:
@@ -129,45 +137,3 @@ def summarise(histories: Iterable[History]) -> list[dict[str, Any]]:
 def _known(value: float) -> float | None:
     """Return a number as JSON can hold it: None for what is not a number."""
     return float(value) if np.isfinite(value) else None
-
-
-def versions() -> dict[str, str]:
-    """Return the versions of everything that the numbers depend on."""
-    from spuir import __version__
-
-    return {
-        "spuir": __version__,
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "scipy": scipy.__version__,
-    }
-
-
-def write_rows(path: Path, histories: Iterable[History]) -> Path:
-    """Write one line per policy, seed and episode as CSV; columns that a run lacks stay empty."""
-    rows = [row for history in histories for row in history.rows()]
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    text = StringIO(newline="")
-    table = csv.DictWriter(text, names, lineterminator="\n")
-    table.writeheader()
-    table.writerows(rows)
-    return _write(path, text.getvalue())
-
-
-def write_json(path: Path, data: Mapping[str, Any]) -> Path:
-    """Write ``data`` as JSON."""
-    return _write(path, json.dumps(data, indent=2, ensure_ascii=False) + "\n")
-
-
-def _write(path: Path, text: str) -> Path:
-    """Write a whole file or none of it."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(path.name + ".partial")
-        partial.write_text(text, encoding="utf-8")
-        os.replace(partial, path)
-    except OSError as failure:
-        raise SpuirError(
-            "results", path, f"it cannot be written ({failure.strerror})", "choose another folder with --out"
-        ) from None
-    return path

@@ -1,37 +1,101 @@
 """What the command line shows: a progress bar and tables."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
+from rich.text import Text
 
 from spuir.planning import Plan
-from spuir.runner import Watcher
+from spuir.workers import Watcher
 
 TABLE_WIDTH = 120
+ENDS_SHOWN = 8
 
 
 @contextmanager
-def progress_bar(total: int, *, hidden: bool) -> Iterator[Watcher | None]:
-    """Show a bar on the error stream, moved by calls with the number of finished episodes."""
+def progress_bar(total: int, *, hidden: bool, what: str = "episodes") -> Iterator[Watcher | None]:
+    """Show a bar on the error stream, moved by calls with the number of finished episodes, or of ``what`` it is."""
     if hidden:
         yield None
         return
-    left = TextColumn("left")
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        left,
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("episodes", total=total)
+    with _progress(TimeRemainingColumn(), TextColumn("left")) as progress:
+        task = progress.add_task(what, total=total)
         yield lambda done: progress.update(task, completed=done)
+
+
+@contextmanager
+def task_bar(*, hidden: bool) -> Iterator[Callable[[int, int, float], object] | None]:
+    """Show a bar on the error stream, moved by calls with tasks done, tasks known, and the seconds left."""
+    if hidden:
+        yield None
+        return
+    with _progress(TextColumn("{task.fields[left]}")) as progress:
+        task = progress.add_task("tasks", total=None, left="")
+        yield lambda done, total, seconds: progress.update(
+            task, completed=done, total=total, left=f"about {duration(seconds)} left"
+        )
+
+
+@contextmanager
+def row_bar(*, hidden: bool) -> Iterator[Callable[[str, int, int], object] | None]:
+    """Show a bar on the error stream with rows per second, moved by calls with the stage, rows done and in all."""
+    if hidden:
+        yield None
+        return
+    with _progress(TextColumn("{task.fields[speed]}"), TimeRemainingColumn(), TextColumn("left")) as progress:
+        task = progress.add_task("rows", total=None, speed="")
+
+        def follow(stage: str, done: int, total: int) -> None:
+            speed = progress.tasks[0].speed
+            said = f"{quantity(speed)}rows/s" if speed else ""
+            progress.update(task, description=stage, completed=done, total=total, speed=said)
+
+        yield follow
+
+
+def print_episodes(told: Mapping[str, Any]) -> None:
+    """Print what a training learnt from: a line an episode, those in the middle left out where there are many."""
+    episodes: list[dict[str, Any]] = told["episodes"]
+    table = Table(
+        title=f"{told['policy']['name']}: {told['rows']:,} rows, {len(episodes):,} episodes, "
+        f"{len(told['actions'])} actions, {told['features']} features, {quantity(told['rows_per_second'])}rows/s",
+        title_justify="left",
+    )
+    for heading in ("episode", "key", "rows", "without reward", "logged reward", "learnt in ms"):
+        table.add_column(heading, justify="right")
+    shown = episodes if len(episodes) <= 2 * ENDS_SHOWN else [*episodes[:ENDS_SHOWN], {}, *episodes[-ENDS_SHOWN:]]
+    for line in shown:
+        if not line:
+            table.add_row(*["…"] * 6)
+            continue
+        reward = "–" if line["mean_reward"] is None else f"{line['mean_reward']:.4f}"
+        cells = [f"{line['episode'] + 1:,}", str(line["key"]), f"{line['rows']:,}", f"{line['silent']:,}"]
+        table.add_row(*cells, reward, f"{1e3 * line['seconds']:.1f}")
+    console().print(table)
+
+
+def _progress(*ending: ProgressColumn) -> Progress:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), *ending)
+    return Progress(*columns, console=Console(stderr=True), transient=True)
+
+
+def duration(seconds: float) -> str:
+    """Return a time as a clock shows it: 0:05, 1:02:03."""
+    minutes, rest = divmod(max(round(seconds), 0), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 def console() -> Console:
@@ -90,6 +154,19 @@ def print_catalogue(families: Mapping[str, Mapping[str, str]]) -> None:
         for name, summary in members.items():
             table.add_row(f"  {name}", summary)
         console().print(table)
+
+
+def print_verdicts(sections: Sequence[Mapping[str, Any]]) -> None:
+    """Print a line per claim with its outcome, by experiment."""
+    colours = {"holds": "green", "does not hold here": "red", "not decided": "dim"}
+    table = Table(title="verdicts", title_justify="left", box=None, pad_edge=False, title_style="bold")
+    for heading in ("experiment", "outcome", "claim"):
+        table.add_column(heading, no_wrap=heading == "experiment")
+    for section in sections:
+        for verdict in section["verdicts"]:
+            outcome = verdict["outcome"]
+            table.add_row(section["name"], Text(outcome, style=colours.get(outcome, "yellow")), verdict["claim"])
+    console().print(table)
 
 
 def print_plan(made: Plan) -> None:

@@ -2,7 +2,7 @@
 
 A block fenced as ``python`` is run; the blocks of one page share their names and a temporary folder. A block that
 follows the comment ``<!-- output -->`` holds what the Python block before it prints. Lines that call ``spuir`` in a
-block fenced as ``sh`` are run too, made small.
+block fenced as ``sh`` are run too, where they stand, made small.
 """
 
 import re
@@ -12,6 +12,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import NamedTuple
 
 import pytest
@@ -23,7 +24,7 @@ from spuir.policies import POLICIES
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 RUN = [ROOT / "README.md", DOCS / "tutorial.md", *sorted((DOCS / "howto").glob("*.md"))]
-CALL = [*RUN, *sorted((DOCS / "explanation").glob("*.md"))]
+CALLED = sorted((DOCS / "explanation").glob("*.md"))
 FENCE = re.compile(
     r"^(?P<mark><!-- output -->\n+)?(?P<fence>```+)(?P<kind>[^\n`]*)\n(?P<body>.*?)^(?P=fence)$",
     re.MULTILINE | re.DOTALL,
@@ -31,7 +32,11 @@ FENCE = re.compile(
 BESIDE = {"docs/howto/adding-a-policy.md": {"my_package/softmax.py": DOCS / "howto" / "skeleton_policy.py"}}
 """Files that a page tells the reader to write, and where the test finds them."""
 BETWEEN = "\x1e"
-SMALL = "--episodes 2 --batch-size 60 --seeds 1 --workers 1".split()
+SMALL = {
+    "run": "--episodes 2 --batch-size 60 --seeds 1 --workers 1".split(),
+    "reproduce": "--only many-actions --quick --repeats 1 --workers 1".split(),
+}
+"""What is added to a command so that it takes a moment."""
 
 
 class Block(NamedTuple):
@@ -52,14 +57,26 @@ def blocks(text: str) -> list[Block]:
 
 
 def script(found: list[Block]) -> str:
-    """Return the Python blocks as one program, each at the line where it stands on its page."""
+    """Return the Python blocks and the calls of spuir as one program, each at the line where it stands on its page."""
     lines: list[str] = []
     for block in found:
         if block.kind == "python":
             lines += [""] * (block.line - len(lines))
             # It takes the line of the closing fence, so that the blocks after it stay where they are.
             lines += [*block.body.splitlines(), f"print({BETWEEN!r})"]
+        elif calls := commands([block]):
+            lines += [""] * (block.line - len(lines))
+            lines += [f"call_spuir({arguments!r})" for arguments in calls]
     return "\n".join(lines) + "\n"
+
+
+def call_spuir(arguments: list[str]) -> None:
+    """Run one command of a page."""
+    # Worker processes begin with the file of the main module, which is the page: they would run it again.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "__main__", ModuleType("__main__"))
+        outcome = CliRunner().invoke(cli.main, [*arguments, *SMALL.get(arguments[0], [])])
+    assert outcome.exit_code == 0, f"spuir {shlex.join(arguments)}: {outcome.output}"
 
 
 def expected(found: list[Block]) -> list[str | None]:
@@ -115,17 +132,19 @@ def apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("page", RUN, ids=name_of)
-def test_python_blocks_run_and_print_what_the_page_says(
-    page: Path, apart: Path, capsys: pytest.CaptureFixture[str]
+def test_blocks_run_and_print_what_the_page_says(
+    page: Path, apart: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = read(page)
     assert any(block.kind == "python" for block in found)
+    # Figures have tests of their own, and cost more than these small runs.
+    monkeypatch.setattr(cli, "draw", lambda *_: [])
     for name, source in BESIDE.get(name_of(page), {}).items():
         (apart / name).parent.mkdir(parents=True)
         shutil.copy(source, apart / name)
     program = apart / "page.py"
     program.write_text(script(found), encoding="utf-8")
-    runpy.run_path(str(program), run_name="__main__")
+    runpy.run_path(str(program), init_globals={"call_spuir": call_spuir}, run_name="__main__")
     printed = capsys.readouterr().out.split(BETWEEN + "\n")[:-1]
     told = expected(found)
     assert len(printed) == len(told)
@@ -133,15 +152,12 @@ def test_python_blocks_run_and_print_what_the_page_says(
         assert said is None or said == was
 
 
-@pytest.mark.parametrize("page", [page for page in CALL if commands(read(page))], ids=name_of)
+@pytest.mark.parametrize("page", [page for page in CALLED if commands(read(page))], ids=name_of)
 @pytest.mark.usefixtures("apart")
 def test_commands_run(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Figures have tests of their own, and cost more than these small runs.
     monkeypatch.setattr(cli, "draw", lambda *_: [])
     for arguments in commands(read(page)):
-        small = SMALL if arguments[0] == "run" else []
-        outcome = CliRunner().invoke(cli.main, [*arguments, *small])
-        assert outcome.exit_code == 0, f"spuir {shlex.join(arguments)}: {outcome.output}"
+        call_spuir(arguments)
 
 
 def test_the_example_of_the_readme_has_at_most_ten_lines() -> None:

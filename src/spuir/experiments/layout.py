@@ -1,0 +1,63 @@
+"""Tables and sentences as readers see them, the same in HTML and in Markdown."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+ERROR = " ±"
+UNKNOWN = "–"
+MINUS = "−"
+NUMBER = re.compile(rf"[+{MINUS}]?[\d.,]+(e[+-]?\d+)?( ?%)?( ± \S+)?( \[[^]]*\])?")
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A table as text: heads, rows of cells, and which columns hold numbers."""
+
+    heads: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    numeric: Sequence[bool]
+
+
+def lay_out(rows: Sequence[Mapping[str, Any]], formats: Mapping[str, str]) -> Sheet:
+    """Return records as text, columns in the order of first appearance.
+
+    A column ``x ±`` is shown beside ``x`` as "mean ± error". A column counts as numeric if all that it knows are
+    numbers, with an error or an interval or without.
+    """
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    heads = [name for name in names if not (name.endswith(ERROR) and name.removesuffix(ERROR) in names)]
+    cells = [[_cell(row, name, formats.get(name)) for name in heads] for row in rows]
+    numeric = [all(NUMBER.fullmatch(row[i]) for row in cells if row[i] != UNKNOWN) for i in range(len(heads))]
+    return Sheet(heads, cells, numeric)
+
+
+def _cell(row: Mapping[str, Any], name: str, spec: str | None) -> str:
+    shown, error = number(row.get(name), spec), number(row.get(name + ERROR), spec)
+    return shown if error == UNKNOWN else f"{shown} ± {error.removeprefix('+')}"
+
+
+def number(value: Any, spec: str | None = None) -> str:
+    """Return a value as text: numbers by ``spec``, or with about four figures; a dash for what is not known."""
+    if value is None:
+        return UNKNOWN
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if not isinstance(value, (int, float)):
+        return typeset(str(value))
+    if spec is not None:
+        text = format(int(value) if spec.endswith("d") else value, spec)
+    elif float(value).is_integer() and abs(value) < 1e12:
+        text = f"{value:,.0f}"
+    else:
+        text = f"{value:,.4g}" if 1e-4 <= abs(value) < 1e4 else f"{value:.3e}"
+        text = f"{value:,.0f}" if 1e4 <= abs(value) < 1e9 else text
+    return typeset(text)
+
+
+def typeset(text: str) -> str:
+    """Return a sentence with minus signs before numbers, none before a zero, and a narrow space before per cent."""
+    signed = re.sub(r"(?<![\w.\-])-(?=[\d.]|inf\b)", MINUS, text)
+    signed = re.sub(r"\binf\b", "∞", signed)
+    return re.sub(r"(?<=\d) ?%", "\u202f%", re.sub(rf"{MINUS}(0(?:\.0+)?)(?![\d.])", r"\1", signed))
