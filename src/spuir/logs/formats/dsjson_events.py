@@ -49,19 +49,18 @@ class Events:
         if line[:1] != b"{":
             return self._other(number, line)
         event = self._parse(line)
-        context = event.get("c")
-        if type(context) is not dict:
-            if "a" in event or "_label_cost" in event:
-                raise BrokenError("an event without a context `c`")
-            self.skip("no event")
+        idle = _idle(event)
+        if idle is not None:
+            self.skip(idle)
             return ()
-        if event.get("_skipLearn"):
-            self.skip("_skipLearn")
-            return ()
-        if (event.get("_deferred") or event.get("DeferredAction")) and not _activated(event):
-            self.skip("deferred and never activated")
-            return ()
-        labels = _labels(event)
+        try:
+            return self._general(number, event)
+        except RecursionError:
+            raise BrokenError("the context is nested too deeply") from None
+
+    def _general(self, number: int, event: dict[str, Any]) -> Iterable[Row]:
+        """Return the rows of any event."""
+        context, labels = event["c"], _labels(event)
         if "_label_ca" in labels:
             self._refuse(number, "a continuous action (`_label_ca`)", "actions are chosen from a list")
         names = _names(context)
@@ -71,10 +70,7 @@ class Events:
             return self._slots(event, context, names)
         if self._seen < _SAMPLE:
             self._learn(context)
-        try:
-            return (_decision(event, context, labels, names),)
-        except RecursionError:
-            raise BrokenError("the context is nested too deeply") from None
+        return (_decision(event, context, labels, names),)
 
     def _learn(self, context: Mapping[str, Any]) -> None:
         """Take the keys of a context; after enough of them make the decoder of the usual event."""
@@ -144,8 +140,17 @@ class Events:
         return rows
 
 
-def _activated(event: Any) -> bool:
-    return any(type(seen) is dict and seen.get("ActionTaken") for seen in event.get("o") or ())
+def _idle(event: dict[str, Any]) -> str | None:
+    """Return why there is nothing to learn from a line, None if there is."""
+    if type(event.get("c")) is not dict:
+        if "a" in event or "_label_cost" in event:
+            raise BrokenError("an event without a context `c`")
+        return "no event"
+    if event.get("_skipLearn"):
+        return "_skipLearn"
+    activated = any(type(seen) is dict and seen.get("ActionTaken") for seen in event.get("o") or ())
+    deferred = event.get("_deferred") or event.get("DeferredAction")
+    return "deferred and never activated" if deferred and not activated else None
 
 
 def _labels(event: Any) -> dict[str, Any]:
@@ -337,7 +342,7 @@ def _flatten(space: Mapping[str, Any], prefix: str, shape: list[Any], found: lis
         if kind in _SCALARS:
             shape += (prefix, (key,))
             found.append(value)
-        elif key[:1] == "_":
+        elif is_ignored(key):
             continue
         elif kind is dict:
             _flatten(value, _inner(prefix, key), shape, found)

@@ -132,11 +132,11 @@ class Shape:
             event = self._decode(line)
         except (ValueError, RecursionError):
             return None
-        usual = event.number is None or event.number == event.index + 1
-        odd = event.dropped or event.skipped or event.deferred or event.deferred_action
+        flagged = event.dropped or event.skipped or event.deferred or event.deferred_action
         count = len(event.c.actions)
         fits = 0 <= event.index < count == len(event.a) == len(event.p) and 0 < event.probability <= 1
-        return event if usual and fits and not odd else None
+        usual = fits and not flagged and event.event and event.number in (None, event.index + 1)
+        return event if usual and all([action.tag for action in event.c.actions]) else None
 
     def add_features(self, event: Any, found: list[Any]) -> None:
         """Add the values of the features, in the order of ``names``."""
