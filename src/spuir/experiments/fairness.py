@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 SYNTHETIC, COUPON = figure3a.setup(Plan()), figure3c.setup(Plan())
 HETEROGENEOUS = Setup(environment="heterogeneous", episodes=30, batch_size=1400)
 SETUPS = (SYNTHETIC, HETEROGENEOUS, COUPON)
-QUICK_SETUPS = (SYNTHETIC, COUPON)
+QUICK_SETUPS = (COUPON,)
 FLAT = ("sbucb", "puir", "spuir")
 """Methods whose reward is drawn over α."""
 RIVAL = "sbucb"

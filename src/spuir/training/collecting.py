@@ -15,6 +15,7 @@ from spuir.logs import Cut, Piece
 from spuir.logs.formats import Faults
 from spuir.shards import Shard
 from spuir.training.layout import Place, runs
+from spuir.training.memory import block_rows
 
 ROW_COLUMNS = {"weight": "sample_weight", "propensity": "propensities"}
 """Columns of a log that a row brings along, and the arguments of a bandit that they become."""
@@ -109,7 +110,7 @@ class Collect:
         rows, faults = 0, Faults()
         piece = portion.piece
         with threadpool_limits(limits=1):
-            for batch in piece.read(self.columns, faults=faults):
+            for batch in piece.read(self.columns, batch_rows=block_rows(self.encoder.width), faults=faults):
                 try:
                     self._add(shares, batch, portion, rows)
                 except SpuirError as refusal:

@@ -1,6 +1,6 @@
 """Which episodes each piece of a log holds, and in which order they can be learnt."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -12,6 +12,7 @@ from spuir.logs import Cut, Log, Piece
 from spuir.training.engines.base import Engine
 
 Counts = NDArray[np.int64]
+Watcher = Callable[[str, int, int], object]
 
 
 class Place(NamedTuple):
@@ -93,10 +94,13 @@ class Layout:
         return int((begun - np.concatenate([[0], learnt[:-1]])).max(initial=0))
 
 
-def lay_out(log: Log, cut: Cut, engine: Engine, *, labels: bool) -> Layout:
+def lay_out(log: Log, cut: Cut, engine: Engine, watch: Watcher, *, labels: bool) -> Layout:
     """Look at every piece once, on the engine, and return the layout."""
-    look = Look(cut=cut, labels=labels)
-    scans = list(engine.map(look, log.pieces))
+    scans, rows = list[Scan](), 0
+    for scan in engine.map(Look(cut=cut, labels=labels), log.pieces):
+        scans.append(scan)
+        rows += scan.rows
+        watch("look", rows, rows if log.rows is None else log.rows)
     if not any(scan.rows for scan in scans):
         raise InputError("log", "no rows", "training needs at least one decision", "check the path and the files")
     starts = np.concatenate([[0], np.cumsum([scan.rows for scan in scans])]).tolist()

@@ -8,8 +8,8 @@ from spuir.policies.base import Policy
 from spuir.policies.ridge import Ridge
 
 FLOAT = 8
-BATCH_ROWS = 65_536
-"""Rows that a worker reads at once."""
+BLOCK_BYTES, BLOCK_ROWS = 32 * 2**20, 65_536
+"""What a worker reads at once: about so many bytes as numbers, and no more than so many rows."""
 COPIES = 4
 """Copies of such a block that exist at once: as read, as numbers, ordered by action, and on their way."""
 SHARE = 0.8
@@ -21,7 +21,8 @@ class Forecast:
     """What training will need, in bytes, and how that comes about.
 
     ``tables`` of ``table`` bytes hold the model while an episode is learnt; ``open_episodes`` shares of at most
-    ``share`` bytes wait for the rest of their rows; ``reading`` is for the rows under way.
+    ``share`` bytes wait for the rest of their rows; ``sketch`` is for the hashed rows of all actions and of their
+    complements, ``reading`` for the rows under way.
     """
 
     actions: int
@@ -30,19 +31,21 @@ class Forecast:
     tables: int
     share: int
     open_episodes: int
+    sketch: int
     reading: int
 
     @property
     def total(self) -> int:
         """Everything together."""
-        return self.tables * self.table + self.open_episodes * self.share + self.reading
+        return self.tables * self.table + self.open_episodes * self.share + self.sketch + self.reading
 
     def __str__(self) -> str:
         """Tell the sum and its parts."""
+        sketch = f"{amount(self.sketch)} for sketches, " if self.sketch else ""
         return (
             f"{amount(self.total)} of memory: {self.tables} tables of {self.actions:,} actions × "
             f"({self.width:,}² + {self.width:,} + 2) numbers = {amount(self.tables * self.table)}, "
-            f"{self.open_episodes} open episodes of up to {amount(self.share)}, {amount(self.reading)} for reading"
+            f"{self.open_episodes} open episodes of up to {amount(self.share)}, {sketch}{amount(self.reading)} for reading"
         )
 
 
@@ -58,6 +61,11 @@ def amount(size: float) -> str:
 def row_bytes(width: int) -> int:
     """Return the bytes of one row as numbers: context, action, reward, weight and number."""
     return FLOAT * (width + 5)
+
+
+def block_rows(width: int) -> int:
+    """Return how many rows a worker reads at once."""
+    return min(BLOCK_ROWS, max(1, BLOCK_BYTES // row_bytes(width)))
 
 
 def table_bytes(actions: int, width: int) -> int:
@@ -83,8 +91,11 @@ def forecast(
     # imputed sums and the episode's complement too.
     tables = 7 if isinstance(policy, Ridge) and policy.imputing else 5
     rows = row_bytes(dim) * largest
-    share = rows if keep_rows is None else max(table, row_bytes(dim) * min(keep_rows, largest))
-    reading = COPIES * (workers + 1) * BATCH_ROWS * row_bytes(dim)
+    share = rows if keep_rows is None or largest <= keep_rows else table
+    reading = COPIES * (workers + 1) * block_rows(dim) * row_bytes(dim)
+    sketch = 0
+    if isinstance(policy, Ridge) and "sketched" in policy.traits and largest > policy.sketch_size:
+        sketch = 3 * FLOAT * actions * policy.sketch_size * (width + 1)
     if keep_rows is None:
         reading += 2 * rows  # the episode joined, and what learning it takes
     return Forecast(
@@ -94,6 +105,7 @@ def forecast(
         tables=tables,
         share=share,
         open_episodes=window,
+        sketch=sketch,
         reading=reading,
     )
 

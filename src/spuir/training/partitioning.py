@@ -8,7 +8,7 @@ import numpy as np
 
 from spuir.logs import Cut, Log, open_log
 from spuir.logs.arrow import arrow
-from spuir.training.layout import Layout, runs
+from spuir.training.layout import Layout, Watcher, runs
 
 BUCKETS = 64
 """Files that the rows are spread over, each for a range of episodes."""
@@ -16,7 +16,7 @@ BUFFER_BYTES = 128 * 2**20
 """Rows are written out when so many bytes wait."""
 
 
-def partition(log: Log, cut: Cut, layout: Layout, columns: tuple[str, ...], folder: Path) -> Log:
+def partition(log: Log, cut: Cut, layout: Layout, columns: tuple[str, ...], folder: Path, watch: Watcher) -> Log:
     """Write the rows of ``log`` into files of ``folder``, one for each range of episodes, and return the log of these.
 
     Rows of one episode keep their order. Memory is bounded: rows wait in buffers that are written out when full.
@@ -26,9 +26,11 @@ def partition(log: Log, cut: Cut, layout: Layout, columns: tuple[str, ...], fold
 
     bucket_of = np.minimum(BUCKETS * (np.cumsum(layout.sizes) - 1) // layout.rows, BUCKETS - 1)
     folder.mkdir(parents=True, exist_ok=True)
+    for left in folder.glob("part-*.parquet"):
+        left.unlink()  # of a run that was killed
     waiting: dict[int, list[Any]] = {}
     writers: dict[int, Any] = {}
-    held = 0
+    held = rows = 0
 
     def flush() -> None:
         for bucket, batches in sorted(waiting.items()):
@@ -44,9 +46,10 @@ def partition(log: Log, cut: Cut, layout: Layout, columns: tuple[str, ...], fold
             for batch in piece.read(columns):
                 for key, chosen in runs(cut.keys(batch, 0)):
                     bucket = int(bucket_of[places[key].episode])
-                    rows = np.arange(chosen.start, chosen.stop) if isinstance(chosen, slice) else chosen
-                    waiting.setdefault(bucket, []).append(batch.take(pa.array(rows)))
+                    waiting.setdefault(bucket, []).append(_rows(batch, chosen))
                 held += batch.nbytes
+                rows += batch.num_rows
+                watch("group", rows, layout.rows)
                 if held > BUFFER_BYTES:
                     flush()
                     held = 0
@@ -55,3 +58,10 @@ def partition(log: Log, cut: Cut, layout: Layout, columns: tuple[str, ...], fold
         for writer in writers.values():
             writer.close()
     return open_log(sorted(os.fspath(path) for path in folder.glob("part-*.parquet")), context=list(log.context))
+
+
+def _rows(batch: Any, chosen: Any) -> Any:
+    """Return the chosen rows of a batch."""
+    if isinstance(chosen, slice):
+        return batch.slice(chosen.start, chosen.stop - chosen.start)
+    return batch.take(arrow().array(chosen))

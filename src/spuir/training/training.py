@@ -28,11 +28,9 @@ from spuir.training import memory
 from spuir.training.collecting import ROW_COLUMNS, Collect, Portion
 from spuir.training.engines import Engine, make_engine
 from spuir.training.folding import Fold, Learnt
-from spuir.training.layout import Layout, lay_out
+from spuir.training.layout import Layout, Watcher, lay_out
 from spuir.training.partitioning import partition
 from spuir.training.progress import Progress, fingerprint
-
-Watcher = Callable[[str, int, int], object]
 
 SAVE_SECONDS = 20.0
 FEW = 2
@@ -142,7 +140,7 @@ def train(
         )
         for sentence in job.opening_notices():
             job.note(sentence)
-        layout = lay_out(log, job.cut, place, labels=actions is None)
+        layout = lay_out(log, job.cut, place, job.watch, labels=actions is None)
         labels = list(layout.labels if actions is None else actions)
         encoder = encoder or job.learn_encoder(layout, encoding or {})
         progress = None if target is None else Progress(target, job.mark(labels, encoder))
@@ -280,9 +278,8 @@ class Job:
         if layout.window <= FEW or layout.window * share <= OPEN_BYTES:
             return self, layout
         self.note(f"up to {layout.window:,} episodes would be open at once: rows are first grouped by episode on disk")
-        log = partition(self.log, self.cut, layout, self.columns, folder)
-        self.watch("group", layout.rows, layout.rows)
-        return replace(self, log=log), lay_out(log, self.cut, self.engine, labels=False)
+        log = partition(self.log, self.cut, layout, self.columns, folder, self.watch)
+        return replace(self, log=log), lay_out(log, self.cut, self.engine, self.watch, labels=False)
 
     def fold(self, bandit: Bandit, layout: Layout, encoder: Encoder, keep: int | None, done: int) -> Iterator[Learnt]:
         """Sum the pieces on the engine and learn episode after episode from number ``done`` on."""

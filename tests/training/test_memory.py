@@ -1,0 +1,56 @@
+"""Training stays within the memory that it foretells, for many actions and for wide contexts."""
+
+import tracemalloc
+
+import pyarrow as pa
+import pytest
+
+from spuir.errors import ParameterError
+from spuir.policies import make_policy
+from spuir.streams import generator
+from spuir.training import train
+from spuir.training.memory import amount, block_rows, check_fits, forecast, row_bytes
+
+
+def table_of(rows: int, actions: int, dim: int) -> pa.Table:
+    """Return a log of these sizes."""
+    rng = generator(0, "tests", "memory")
+    contexts = {f"x{place}": rng.standard_normal(rows) for place in range(dim)}
+    return pa.table({"action": rng.integers(actions, size=rows), "reward": rng.standard_normal(rows), **contexts})
+
+
+@pytest.mark.parametrize("name", ["puir", "sbucb", "spuir", "bexp3"])
+@pytest.mark.parametrize(("actions", "dim", "rows"), [(10_000, 8, 600), (2, 400, 900), (3, 5, 20_000)])
+def test_the_peak_is_below_the_forecast(name: str, actions: int, dim: int, rows: int) -> None:
+    table = table_of(rows, actions, dim)
+    tracemalloc.start()
+    try:
+        trained = train(table, name, batch_size=rows // 3, actions=list(range(actions)), workers=1)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    needed = trained.needed
+    assert peak < needed.total
+    # What the model takes is no idle guess either: at most thrice what was seen at its peak.
+    if needed.table > 2**20:
+        assert needed.tables * needed.table < 3 * peak
+
+
+def test_wide_rows_are_read_in_smaller_blocks() -> None:
+    assert block_rows(50) == 65_536
+    assert block_rows(2_000) * row_bytes(2_000) <= 32 * 2**20
+
+
+def test_too_large_is_refused_with_the_arithmetic_and_the_remedies() -> None:
+    needed = forecast(make_policy("puir"), 10_000, 2_000, keep_rows=10**9, largest=1_000, window=3, workers=2)
+    assert needed.table == 8 * 10_000 * (2_000**2 + 2_000 + 2)
+    with pytest.raises(
+        ParameterError, match=r"7 tables of 10,000 actions × \(2,000² \+ 2,000 \+ 2\) numbers = 2,087"
+    ) as told:
+        check_fits(needed, 16 * 2**30)
+    for remedy in ("16.0 GiB are allowed", "fewer actions", "fewer features", "--memory", "sketch"):
+        assert remedy in str(told.value)
+
+
+def test_amounts_read_well() -> None:
+    assert [amount(size) for size in (5, 2_048, 3 * 2**20, 1.5 * 2**30)] == ["5 B", "2 KiB", "3 MiB", "1.5 GiB"]
