@@ -85,7 +85,7 @@ def test_a_constant_rate_is_judged_where_it_does_best_and_a_balanced_one_where_i
 
 
 def test_with_fifty_actions_a_constant_rate_loses_and_a_balanced_one_hardly_does():
-    # Linear, α = 1, two seeds. Over 20 seeds the gains are −9.6 % and −1.0 %, with deviations of 0.8 % and 0.4 % for one:
+    # Linear, α = 1. Over 20 seeds the gains are −9.6 % and −1.0 %, with deviations of 0.8 % and 0.4 % for one seed:
     # the limits are more than five of them away.
     cells = many_actions.cells(Plan(repeats=2))
     for seed in (0, 1):

@@ -144,12 +144,12 @@ SCRIPT = """
 import sys, time
 from spuir.training import train, training
 training.SAVE_SECONDS = 0.0
-from spuir.bandit import Bandit
-absorb = Bandit.absorb
-def slow(self, shard):
+from spuir.training.folding import Fold
+learn = Fold._learn
+def slow(*given):
     time.sleep(0.15)
-    return absorb(self, shard)
-Bandit.absorb = slow
+    return learn(*given)
+Fold._learn = slow
 train(sys.argv[1], "spuir", batch_size=150, out=sys.argv[2], tell=lambda said: None)
 """
 

@@ -45,7 +45,8 @@ class Forecast:
         return (
             f"{amount(self.total)} of memory: {self.tables} tables of {self.actions:,} actions × "
             f"({self.width:,}² + {self.width:,} + 2) numbers = {amount(self.tables * self.table)}, "
-            f"{self.open_episodes} open episodes of up to {amount(self.share)}, {sketch}{amount(self.reading)} for reading"
+            f"{self.open_episodes} open episodes of up to {amount(self.share)}, {sketch}"
+            f"{amount(self.reading)} for reading"
         )
 
 
