@@ -136,6 +136,13 @@ FAULTS = {
     "a constant word": Fault(whole(device="phone"), "constant", "warning", "device"),
     "a constant time": Fault(whole(joined=pd.Timestamp("2025-01-01")), "constant", "warning", "joined"),
     "an empty column": Fault(whole(age=np.nan), "empty", "warning", "age"),
+    "a word among numbers": Fault(
+        whole(score=lambda f: [str(at % 50) if at != 14 else "n.a." for at in range(ROWS)]),
+        "mixed",
+        "warning",
+        "score",
+        (14,),
+    ),
     "ids as context": Fault(whole(session=lambda f: "s" + f.decision_id), "id-like", "warning", "session"),
     "the reward": Fault(whole(paid=lambda f: f.reward), "equals reward", "error", "paid"),
     "the reward, scaled": Fault(whole(paid=lambda f: 3 - 2 * f.reward), "tells reward", "warning", "paid"),
@@ -281,7 +288,7 @@ def test_vectors_that_change_their_length_later_are_found(monkeypatch: pytest.Mo
 
 def test_a_log_without_context_or_rows_is_told() -> None:
     bare = {"action": ["a", "b"] * 50, "reward": np.arange(100.0)}
-    assert [one.check for one in found(bare).findings] == ["no context"]
+    assert [(one.check, one.severity) for one in found(bare).findings] == [("no context", "error")]
     with pytest.raises(InputError, match="no rows"):
         found(
             {"action": pa.array([], pa.string()), "reward": pa.array([], pa.float64()), "x": pa.array([], pa.float64())}

@@ -1,6 +1,7 @@
 """``spuir train`` as a user calls it."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -106,3 +107,81 @@ def test_a_log_that_is_not_there_is_refused(tmp_path: Path) -> None:
     result = call(tmp_path / "none.parquet", "-b", 10)
     assert result.exit_code == 2
     assert "none.parquet" in result.stderr
+
+
+def write_csv(path: Path, **changed: object) -> Path:
+    """Write a log of 400 rows with single cells changed: ``reward={300: "inf"}``."""
+    columns = {name: [str(value) for value in values] for name, values in make_table(400).to_pydict().items()}
+    for name, cells in changed.items():
+        column = columns.setdefault(name, ["1.0"] * 400)
+        for row, value in cells.items():
+            column[row] = value
+    lines = [",".join(columns), *(",".join(row) for row in zip(*columns.values(), strict=True))]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("changed", "given", "message"),
+    [
+        ({"reward": {300: "inf"}}, [], "rewards in file .*log.csv': got inf at row 300"),
+        ({"propensity": {300: "1.5"}}, [], "propensities in file .*log.csv': got 1.5 at row 300"),
+        ({"x0": {300: "inf"}}, [], "column 'x0' in file .*log.csv': got inf at row 300"),
+        ({"action": {300: ""}}, [], "action in file .*log.csv': got nothing at row 300"),
+        ({"action": {300: "7"}}, ["--actions", "0,1,2"], "action in file .*log.csv': got 7 at row 300, .*--actions"),
+        ({"episode": {300: ""}}, [], "column 'episode' in file .*log.csv': got nothing at row 300"),
+        ({"reward": {300: "abc"}}, [], r"--type reward=float64\) to be told"),
+        ({"reward": {300: "abc"}}, ["--type", "reward=float64"], "line 302: got 'abc'"),
+        ({"time": {300: "1.7e12"}}, ["--every", "1h"], "line 302, column 'time': .*--time-unit ms"),
+        ({}, ["--rename", "reward=clicked"], "--rename …=reward"),
+        ({}, ["--rename-rewards", "a=b"], "--rename-rewards: .* belongs to --rewards"),
+        ({}, ["--window", "1h"], "--window: got 1h, but it belongs to --rewards"),
+        ({}, ["--hashing", "0"], "hashing: got 0"),
+    ],
+)
+def test_a_refusal_names_the_row_of_the_file_and_what_to_type(
+    tmp_path: Path, changed: dict[str, dict[int, str]], given: list[str], message: str
+) -> None:
+    log = write_csv(tmp_path / "log.csv", **changed)
+    cut = [] if "--every" in given else ["-b", 100]
+    result = call(log, *cut, *given, "-o", tmp_path / "m.spuir")
+    assert result.exit_code == 2, result.output
+    assert re.search(message, result.stderr), result.stderr
+    assert not (tmp_path / "m.spuir").exists()
+
+
+def test_rows_without_a_reward_are_told_and_memory_before_the_table(tmp_path: Path) -> None:
+    log = write_csv(tmp_path / "log.csv", reward={3: "", 300: ""})
+    result = call(log, "-b", 100, "-o", tmp_path / "m.spuir")
+    assert "2 rows without a reward were left out" in result.stderr
+    assert result.output.index("of memory") < result.output.index("logged reward")
+
+
+def test_times_in_milliseconds_and_episodes_named_by_their_beginning(tmp_path: Path) -> None:
+    log = write_csv(tmp_path / "log.csv", time={row: str(1_700_000_000_000 + 60_000 * row) for row in range(400)})
+    result = call(log, "--every", "6h", "--time-unit", "ms", "-o", tmp_path / "m.spuir", "--json", "-q")
+    keys = [line["key"] for line in json.loads(result.stdout)["episodes"]]
+    assert keys == ["2023-11-14T18:00:00+00:00", "2023-11-15T00:00:00+00:00"]
+
+
+def test_a_model_that_could_not_be_saved_is_refused_before_training(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    result = call(folder, "-b", 300, "-o", tmp_path / "file" / "m.spuir")
+    assert result.exit_code == 2
+    assert "is no folder" in result.stderr
+    assert "of memory" not in result.stderr
+
+
+def test_the_two_tables_are_renamed_apart(tmp_path: Path) -> None:
+    table = make_table(200)
+    ids = pa.array(range(200))
+    csv.write_csv(table.drop_columns(["reward"]).append_column("number", ids), tmp_path / "decisions.csv")
+    csv.write_csv(pa.table({"id": ids, "clicked": table["reward"]}), tmp_path / "rewards.csv")
+    result = call(
+        tmp_path / "decisions.csv",
+        *("--rename", "number=decision_id", "--rewards", tmp_path / "rewards.csv"),
+        *("--rename-rewards", "id=decision_id", "--rename-rewards", "clicked=reward"),
+        *("-b", 100, "-o", tmp_path / "m", "-q"),
+    )
+    assert result.exit_code == 0, result.output
+    assert gap(spuir.load(tmp_path / "m"), one_by_one("puir", table, [slice(0, 100), slice(100, 200)])) < 1e-9

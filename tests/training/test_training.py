@@ -1,5 +1,6 @@
 """Training from a log equals partial_fit, episode by episode."""
 
+import json
 import os
 import signal
 import subprocess
@@ -86,6 +87,45 @@ def test_scattered_episodes_are_grouped_on_disk(tmp_path: Path, monkeypatch: pyt
         assert sum("grouped by episode" in notice for notice in trained.notices) == said
         assert gap(trained.bandit, expected) < 1e-9
         assert [line.rows for line in trained.episodes] == [len(rows) for rows in episodes]
+
+
+def test_a_bad_row_of_a_grouped_log_is_named_where_it_came_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = make_table(100, episode=np.arange(100) % 10)
+    rewards = table["reward"].to_numpy().copy()
+    rewards[77] = np.inf
+    write_files(tmp_path / "log", table.set_column(1, "reward", pa.array(rewards)), [50, 50], group=20)
+    monkeypatch.setattr(module, "OPEN_BYTES", 1)
+    with pytest.raises(InputError, match=r"rewards in file .*part-01\.parquet': got inf at row 27"):
+        train(str(tmp_path / "log"), "puir")
+
+
+@pytest.mark.parametrize(("policy", "limit"), [("puir", 1), ("puir", 2**28), ("puir-kernel", 2**28)])
+def test_broken_rows_are_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str, limit: int) -> None:
+    rng = np.random.default_rng(4)
+    lines = [
+        json.dumps(
+            {
+                "_label_cost": -float(rng.random()),
+                "_label_probability": 0.5,
+                "_label_Action": 1 + at % 2,
+                "_labelIndex": at % 2,
+                "Timestamp": f"2024-05-06T{at % 4:02}:00:00Z",
+                "EventId": f"e{at}",
+                "a": [1 + at % 2, 2 - at % 2],
+                "p": [0.5, 0.5],
+                "c": {"u": {"x": float(rng.normal())}, "_multi": [{"_tag": "a"}, {"_tag": "b"}]},
+            }
+        )
+        for at in range(240)
+    ]
+    path = tmp_path / "log.json"
+    path.write_text("\n".join([*lines[:100], "{", *lines[100:]]), encoding="utf-8")
+    monkeypatch.setattr(module, "OPEN_BYTES", limit)
+    trained = train(str(path), policy, every="hour")
+    assert trained.rows == 240
+    assert [note for note in trained.notices if "broken" in note and "1 broken rows" in note and "line 101" in note]
 
 
 def test_many_actions_are_kept_as_rows(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,7 +225,7 @@ def test_other_settings_do_not_go_on_from_a_killed_run(folder: Path, tmp_path: P
         pass
 
     def stop(stage: str, done: int, total: int) -> None:
-        if done > 1_000:
+        if stage == "learn" and done > 1_000:
             raise StopError
 
     module_save, module.SAVE_SECONDS = module.SAVE_SECONDS, 0.0
@@ -194,7 +234,9 @@ def test_other_settings_do_not_go_on_from_a_killed_run(folder: Path, tmp_path: P
             train(str(folder), "puir", batch_size=BATCH, out=out, watch=stop)
     finally:
         module.SAVE_SECONDS = module_save
-    assert train(str(folder), spuir.make_policy("puir", ridge=2.0), batch_size=BATCH, out=out).resumed == 0
+    again = train(str(folder), spuir.make_policy("puir", ridge=2.0), batch_size=BATCH, out=out)
+    assert again.resumed == 0
+    assert any(note.startswith("begins anew") for note in again.notices)
 
 
 def test_memory_is_foretold_and_too_much_refused(folder: Path) -> None:

@@ -20,9 +20,7 @@ SHOWN_ACTIONS = 8
 @click.argument("log", nargs=-1, required=True)
 @click.option("-b", "--batch-size", type=int, help="Tell how many episodes of so many rows (B) there are.")
 @click.option("--every", help="Or how many that last so long: hour, day, 15m, 6h.")
-@click.option("--format", help="The log's format.  [default: told by the files]")
-@click.option("--rename", multiple=True, metavar="OLD=NEW", help="Read column OLD as NEW; OLD= leaves it out; repeat.")
-@click.option("--context", multiple=True, help="Context columns, separated by commas.  [default: all others]")
+@options.opening
 @click.option("--hashing", type=int, metavar="H", help="Look at text columns as hashed into H features.")
 @click.option("--max-levels", type=int, help="Levels of a text column with a feature of their own.")
 @options.JSON
@@ -37,13 +35,7 @@ def doctor(*, log: Sequence[str], as_json: bool, quiet: bool, **given: Any) -> N
     from spuir.logs.doctor import examine
     from spuir.terminal import progress_bar
 
-    renamed = options.pairs_in(given["rename"], "--rename", "clicked=reward")
-    opened = open_log(
-        list(log) if len(log) > 1 else log[0],
-        format=given["format"],
-        rename={old: new or None for old, new in renamed.items()} or None,
-        context=options.names_in(given["context"]) or None,
-    )
+    opened = open_log(list(log) if len(log) > 1 else log[0], **options.how_to_open(given))
     encoding = {name: given[name] for name in ("hashing", "max_levels") if given[name] is not None}
     with progress_bar(opened.rows or 0, hidden=quiet or not opened.rows, what="rows") as watch:
         found = examine(opened, batch_size=given["batch_size"], every=given["every"], encoding=encoding, watch=watch)

@@ -1,6 +1,6 @@
 """Options that several commands share, so that they read and behave alike."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,43 @@ JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON instead 
 QUIET = click.option(
     "-q", "--quiet", is_flag=True, help="No progress, table or notes; only errors, and JSON if asked for."
 )
+
+
+_OPENING = (
+    click.option("--format", help="The log's format.  [default: told by the files]"),
+    click.option("--rename", multiple=True, metavar="OLD=NEW", help="Read OLD as NEW; OLD= leaves it out; repeat."),
+    click.option(
+        "--type", "types", multiple=True, metavar="NAME=TYPE", help="Read NAME as string, float64, …; repeat."
+    ),
+    click.option("--time-unit", default="s", show_default=True, help="What times count: s, ms, us or ns since 1970."),
+    click.option("--context", multiple=True, help="Context columns, separated by commas.  [default: all others]"),
+)
+
+
+def opening(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options that say how a log is opened."""
+    for option in reversed(_OPENING):
+        command = option(command)
+    return command
+
+
+def how_to_open(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return these options as the arguments of ``open_log``."""
+    return {
+        "format": given["format"],
+        "context": names_in(given["context"]) or None,
+        "time_unit": given["time_unit"],
+        **columns_in(given["rename"], given["types"]),
+    }
+
+
+def columns_in(rename: Iterable[str], types: Iterable[str], table: str = "") -> dict[str, Any]:
+    """Return the names and types of columns as ``open_log`` takes them; ``table`` ends the names of the options."""
+    names = pairs_in(rename, f"--rename{table}", "clicked=reward")
+    return {
+        "rename": {old: new or None for old, new in names.items()} or None,
+        "types": pairs_in(types, f"--type{table}", "zip=string") or None,
+    }
 
 
 def out(default: str) -> Callable[[Any], Any]:

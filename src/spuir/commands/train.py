@@ -30,9 +30,9 @@ UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 @click.option("--default-reward", type=float, default=0.0, show_default=True, help="With --rewards: for silence.")
 @click.option("--aggregation", default="earliest", show_default=True, help="With --rewards: which of several counts.")
 @click.option("--window", help="With --rewards: how long after its decision a reward counts, as 6h.")
-@click.option("--format", help="The log's format.  [default: told by the files]")
-@click.option("--rename", multiple=True, metavar="OLD=NEW", help="Read column OLD as NEW; OLD= leaves it out; repeat.")
-@click.option("--context", multiple=True, help="Context columns, separated by commas.  [default: all others]")
+@click.option("--rename-rewards", multiple=True, metavar="OLD=NEW", help="As --rename, in the table of --rewards.")
+@click.option("--type-rewards", multiple=True, metavar="NAME=TYPE", help="As --type, in the table of --rewards.")
+@options.opening
 @click.option("--actions", multiple=True, help="Action labels, separated by commas.  [default: those in the log]")
 @click.option("--scale", is_flag=True, help="Standardise numeric columns by the first episode.")
 @click.option("--intercept", is_flag=True, help="Append a constant column.")
@@ -60,9 +60,13 @@ def train(
 
     values = {name: options.parse(text) for name, text in options.pairs_in(settings, "--set", "alpha=0.3").items()}
     acting = make_policy(policy, preset="paper" if preset == "paper" else None, **values)
-    encoding = {name: given[name] for name in ("scale", "intercept", "hashing", "max_levels") if given[name]}
+    encoding = {name: given[name] for name in ("scale", "intercept") if given[name]}
+    encoding |= {name: given[name] for name in ("hashing", "max_levels") if given[name] is not None}
     log, notices = _open(given)
     engine = make_engine(given["engine"], **_where(given))
+    tell = _silent if quiet else _tell
+    for note in notices:
+        tell(note)
     with engine, _bar(hidden=quiet) as watch:
         trained = learn(
             log,
@@ -76,37 +80,57 @@ def train(
             seed=given["seed"],
             memory_limit=None if given["memory"] is None else _bytes(given["memory"]),
             watch=watch,
+            tell=tell,
         )
-    written = _write(trained, acting, out)
-    told = _describe(trained, acting, given["engine"], [*notices, *trained.notices], written)
+    written, undrawn = _write(trained, acting, out)
+    for note in undrawn:
+        tell(note)
+    told = _describe(trained, acting, given["engine"], [*notices, *trained.notices, *undrawn], written)
     if as_json:
         click.echo(json.dumps(told, indent=2, ensure_ascii=False))
     elif not quiet:
         print_episodes(told)
     if not quiet:
-        for note in told["notices"]:
-            click.echo(f"· {note}", err=True)
         click.echo(f"wrote {', '.join(told['written'])}", err=True)
+
+
+def _tell(note: str) -> None:
+    """Say something beside the results, as soon as it is known."""
+    click.echo(f"· {note}", err=True)
+
+
+def _silent(_: str) -> None:
+    """Say nothing."""
 
 
 def _open(given: dict[str, Any]) -> tuple[Any, list[str]]:
     """Open the log, joined with its rewards where these are apart; return it and what there is to say of the join."""
     from spuir.logs import join_logs, open_log
 
-    rename = {old: new or None for old, new in options.pairs_in(given["rename"], "--rename", "clicked=reward").items()}
-    how = {"format": given["format"], "rename": rename or None}
-    context = options.names_in(given["context"]) or None
+    how = options.how_to_open(given)
     source: Any = list(given["log"]) if len(given["log"]) > 1 else given["log"][0]
+    there = options.columns_in(given["rename_rewards"], given["type_rewards"], "-rewards")
     if not given["rewards"]:
-        return open_log(source, **how, context=context), []
+        _refuse_without_rewards()
+        return open_log(source, **how), []
     joined = join_logs(
-        open_log(source, **how, context=context, kind="decisions"),
-        open_log(list(given["rewards"]), rename=rename or None, kind="rewards"),
+        open_log(source, **how, kind="decisions"),
+        open_log(list(given["rewards"]), **there, time_unit=given["time_unit"], kind="rewards"),
         default=given["default_reward"],
         aggregation=given["aggregation"],
         window=given["window"],
     )
     return joined.log, [str(joined.report)]
+
+
+def _refuse_without_rewards() -> None:
+    """Refuse options that say how rewards are joined where there is no table of them."""
+    context = click.get_current_context()
+    for name in ("default_reward", "aggregation", "window", "rename_rewards", "type_rewards"):
+        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
+            option = f"--{name.replace('_', '-')}"
+            rule, remedy = "it belongs to --rewards", "add --rewards, or leave it out"
+            raise ParameterError(option, context.params[name], rule, remedy)
 
 
 def _where(given: dict[str, Any]) -> dict[str, Any]:
@@ -137,8 +161,8 @@ def _bar(*, hidden: bool) -> Iterator[Callable[[str, int, int], object] | None]:
         yield follow
 
 
-def _write(trained: "Training", policy: "Policy", out: Path) -> list[Path]:
-    """Write the table of the episodes and, where it can be drawn, its figure, beside the model."""
+def _write(trained: "Training", policy: "Policy", out: Path) -> tuple[list[Path], list[str]]:
+    """Write the table of the episodes and its figure beside the model; return the files, and why one is missing."""
     import numpy as np
 
     from spuir import figures
@@ -155,9 +179,9 @@ def _write(trained: "Training", policy: "Policy", out: Path) -> list[Path]:
         curve = figures.Curve(policy.name, rewards, np.zeros(len(rewards)), 1, places)
         figure = figures.running([curve], ylabel="logged reward, mean of the episode")
         written += figures.save(figure, stem.with_name(stem.name + ".episodes"))
-    except MissingExtraError:
-        pass
-    return written
+    except MissingExtraError as missing:
+        return written, [f"no figure was drawn: {missing}"]
+    return written, []
 
 
 def _describe(
@@ -166,12 +190,13 @@ def _describe(
     """Return what is told of a training as JSON-ready data."""
     from spuir.parameters import parameters_of
 
+    encoder = trained.bandit.encoder
     return {
         "policy": {"name": policy.name, "parameters": parameters_of(policy)},
         "engine": engine,
         "rows": trained.rows,
         "actions": [str(label) for label in trained.bandit.actions_],
-        "features": trained.bandit.n_features_in_,
+        "features": encoder.width if encoder else trained.bandit.n_features_in_,
         "episodes": [line.to_dict() for line in trained.episodes],
         "resumed": trained.resumed,
         "seconds": trained.seconds,

@@ -94,7 +94,9 @@ def canonical_names(names: list[str], rename: Mapping[str, str | None] | None, s
         if new in named.values():
             first = next(old for old, taken in named.items() if taken == new)
             got = f"columns {first!r} and {name!r} both as {new!r}"
-            raise InputError(source, got, "every name is used once", f"rename one, or leave it out: {{{name!r}: None}}")
+            raise InputError(
+                source, got, "every name is used once", f"rename one, or leave it out: {renaming(first, None)}"
+            )
         named[name] = new
     return named
 
@@ -104,8 +106,20 @@ def check_needed(names: list[str], table: str, source: str) -> None:
     for column in COLUMNS.values():
         if table in column.needed_in and column.name not in names:
             rule = f"{TABLES[table]} need a column {column.name!r}"
-            remedy = f'say which one it is: rename={{"…": "{column.name}"}}'
+            remedy = f"say which one it is: {renaming('…', column.name, table)}"
             raise InputError(source, f"columns {listed(names)}", rule, remedy)
+
+
+def renaming(old: str, new: str | None, table: str = "log") -> str:
+    """Return for a remedy how a column is renamed or, with None, left out: in Python and on the command line."""
+    option = "--rename-rewards" if table == "rewards" else "--rename"
+    named = "None" if new is None else f'"{new}"'
+    return f'rename={{"{old}": {named}}} ({option} {old}={new or ""})'
+
+
+def declaring(name: str, kind: str) -> str:
+    """Return for a remedy how the type of a column is declared: in Python and on the command line."""
+    return f'types={{"{name}": "{kind}"}} (--type {name}={kind})'
 
 
 def listed(names: list[str]) -> str:

@@ -24,6 +24,9 @@ NEARLY = 0.999
 """Correlations and shares of explained variance from which on a column is taken to know the reward."""
 
 LEAST_ROWS = 30
+MOSTLY = 9
+"""So many times as many numbers as words in a column of text, and the words are taken for mistakes."""
+
 AFTERWARDS = {"reward", "rewards", "click", "clicks", "clicked", "conversion", "conversions", "converted", "outcome"}
 AFTERWARDS |= {"revenue", "purchase", "purchased", "label", "target", "response"}
 
@@ -112,6 +115,14 @@ class Moments:
         return float((xy - x * y / n) / np.sqrt(spreads)) if spreads > 1e-18 * xx * yy and spreads > 0 else 0.0
 
 
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
 class ContextColumn:
     """One context column, at the top or inside an object, through the whole log."""
 
@@ -121,7 +132,7 @@ class ContextColumn:
         self._levels, self._moments = Levels(actions), Moments()
         self._low, self._high = np.inf, -np.inf
         self._infinite, self._later, self._lengths = Sightings(), Sightings(), Sightings()
-        self._own = 0.0
+        self._own, self._numbers, self._words = 0.0, 0, Sightings()
 
     def look(self, column: Column, view: View) -> None:
         """Take one batch into account."""
@@ -137,7 +148,7 @@ class ContextColumn:
         if column.kind in ("number", "flag", "category"):
             self._levels.look(column, view, usable)
         if column.kind == "category":
-            self._look_at_levels(column)
+            self._look_at_levels(column, view)
         if column.kind == "time":
             self._low = min(self._low, column.values[~gone].min(initial=np.inf))
             self._high = max(self._high, column.values[~gone].max(initial=-np.inf))
@@ -157,7 +168,10 @@ class ContextColumn:
         both = finite & np.isfinite(view.rewards)
         self._moments.look(values[both], view.rewards[both])
 
-    def _look_at_levels(self, column: Column) -> None:
+    def _look_at_levels(self, column: Column, view: View) -> None:
+        words = np.array([*(not _is_number(level) for level in column.levels), False], np.bool_)[column.values]
+        self._words.add(words, view.where, lambda row: column.levels[int(column.values[row])])
+        self._numbers += int(np.count_nonzero(~words & ~column.missing))
         known = max(len(column) - int(np.count_nonzero(column.missing)), 1)
         if known >= 100 and not self._own:
             self._own = len(column.levels) / known
@@ -188,7 +202,11 @@ class ContextColumn:
                 self._tell("constant", "warning", "it has one value in all rows, and tells nothing.", "leave it out.")
             ]
         found: list[Finding] = []
-        if self._own > 0.9 and self._levels.full:
+        if self._words.count and self._numbers >= MOSTLY * self._words.count:
+            problem = f"it is read as text because of these cells; the other {self._numbers:,} are numbers."
+            remedy = "correct them, or leave them empty where the value is unknown."
+            found += self._words.finding("mixed", "warning", self.name, problem, remedy)
+        elif self._own > 0.9 and self._levels.full:
             problem = "nearly every row has a value of its own: it looks like an id."
             found.append(
                 self._tell("id-like", "warning", problem, "leave it out; what is needed of it, log as columns.")

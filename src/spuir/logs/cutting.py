@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from spuir.errors import InputError, ParameterError
 from spuir.logs.arrow import arrow
+from spuir.logs.columns import renaming
 from spuir.logs.log import Log
 from spuir.logs.times import microseconds
 from spuir.parameters import COUNT, check_value
@@ -62,12 +64,16 @@ class Cut:
         if column.null_count:
             row = start + int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
             rule = f"every row needs it when episodes are cut by {self.columns[0]!r}"
-            raise InputError(
-                f"column {self.columns[0]!r}", f"nothing at row {row} of the log", rule, "fill or drop that row"
-            )
+            raise InputError(f"column {self.columns[0]!r}", f"nothing at row {row}", rule, "fill or drop that row")
         if self.kind == "column":
             return column
         return pa.array(column.cast(pa.int64()).to_numpy() // self.amount)
+
+    def named(self, key: Any) -> Any:
+        """Return a key as people read it: the beginning of an episode that was cut by time, else the key itself."""
+        if self.kind != "time":
+            return key
+        return (datetime(1970, 1, 1, tzinfo=UTC) + key * timedelta(microseconds=self.amount)).isoformat()
 
     def pairs(self, log: Log, columns: Any = None) -> "Iterator[tuple[pa.Array, pa.RecordBatch]]":
         """Yield the batches of a log in order, each with the episodes of its rows.
@@ -108,8 +114,10 @@ def cut_episodes(log: Log, batch_size: int | None = None, every: Any = None) -> 
         return Cut("size", int(batch_size))
     if every is None:
         rule = "it has no column 'episode', and nothing says where one ends"
-        raise InputError("log", "no episodes", rule, "give batch_size or every")
+        raise InputError("log", "no episodes", rule, "give batch_size or every (--batch-size, --every)")
     if "time" not in names:
         rule = "cutting by time needs a column 'time'"
-        raise InputError("log", "no column 'time'", rule, 'rename it, rename={"…": "time"}, or give batch_size')
+        raise InputError(
+            "log", "no column 'time'", rule, f"rename it, {renaming('…', 'time')}, or give batch_size (--batch-size)"
+        )
     return Cut("time", amount)

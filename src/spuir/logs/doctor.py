@@ -138,8 +138,9 @@ def examine(
 def _encoder(log: Log, encoding: Mapping[str, Any]) -> tuple[Encoder | None, list[Finding]]:
     """Return an encoder of the first rows, or why there is none."""
     if not log.context:
-        problem, remedy = "there is no context column.", "a policy then only learns which action is best on average."
-        return None, [Finding("no context", "warning", None, problem, remedy)]
+        problem = "there is no context column, and training refuses such a log."
+        remedy = "name the columns (--context); with a constant one a policy learns which action is best on average."
+        return None, [Finding("no context", "error", None, problem, remedy)]
     head = log.head(LEARNING_ROWS, log.context)
     if not head.num_rows:
         return None, []

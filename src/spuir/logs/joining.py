@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from spuir.errors import InputError
 from spuir.logs.arrow import arrow, compute
-from spuir.logs.columns import COLUMNS
+from spuir.logs.columns import COLUMNS, declaring, renaming
 from spuir.logs.formats import Faults
 from spuir.logs.formats.base import BATCH_ROWS
 from spuir.logs.log import Log
@@ -166,16 +166,16 @@ def _check(decisions: Log, rewards: Log, rules: RewardRules) -> None:
         for name in ("decision_id", needed):
             if name not in log.schema.names:
                 rule = f"{what} need a column {name!r}"
-                raise InputError(what, "no such column", rule, f'say which one it is: rename={{"…": "{name}"}}')
+                raise InputError(what, "no such column", rule, f"say which one it is: {renaming('…', name, what)}")
         kinds.append(log.schema.field("decision_id").type)
     if not kinds[0].equals(kinds[1]):
         got = f"{kinds[0]} in decisions and {kinds[1]} in rewards"
         rule = "ids have one type in both tables"
-        raise InputError("decision_id", got, rule, 'open both with types={"decision_id": "string"}')
+        raise InputError("decision_id", got, rule, f"open both with {declaring('decision_id', 'string')}")
     for name in ("reward", "reward_time"):
         if name in decisions.schema.names:
             rule = "rewards come from the other table"
-            raise InputError("decisions", f"a column {name!r}", rule, f'leave it out: rename={{"{name}": None}}')
+            raise InputError("decisions", f"a column {name!r}", rule, f"leave it out: {renaming(name, None)}")
     if rules.window is not None and not ("time" in decisions.schema.names and _time_of(rewards)):
         rule = "a window needs the times of decisions and rewards"
         raise InputError(

@@ -247,7 +247,7 @@ KINDS = {
         "numbers of seconds since 1970, timestamps, dates or ISO texts, before the year 10000",
         _as_time,
         _time,
-        "say time_unit= if it counts milliseconds or less, and correct other cells",
+        'say time_unit="ms" (--time-unit ms) if it counts milliseconds, and correct other cells',
     ),
     "whole": Kind("whole numbers", _as_whole, _whole, "correct that cell"),
     "text": Kind("texts or whole numbers", _as_text, _plainly, "write it as text"),
@@ -255,6 +255,6 @@ KINDS = {
     "choices": Kind(
         "lists of booleans or of labels, or such a list as JSON text", _as_choices, _lists, "correct that list"
     ),
-    "context": Kind("anything", plain_type, _plainly, "declare another type with types="),
+    "context": Kind("anything", plain_type, _plainly, "declare another type with types= (--type)"),
 }
 """The kinds by name; a plan that is sent to workers names its kinds."""

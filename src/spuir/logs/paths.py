@@ -94,7 +94,7 @@ def agree(files: Iterable[Found], format: str | None) -> tuple[Format, list[Foun
         raise unknown[0]
     if len(by_format) > 1:
         got = " and ".join(f"{name} ({some[0].path!r})" for name, some in by_format.items())
-        raise InputError("source", got, "a log has one format", "name the files of one, or say format=")
+        raise InputError("source", got, "a log has one format", "name the files of one, or say format= (--format)")
     (name, kept), *_ = by_format.items()
     notices = [f"{error.subject} is left out: it is of no known format." for error in unknown]
     return FORMATS.get(name), kept, notices

@@ -119,7 +119,9 @@ class FilePiece(Piece):
     def _raw(self, wanted: tuple[Field, ...], batch_rows: int, faults: Faults) -> "Iterator[pa.RecordBatch]":
         pa = arrow()
         format: Format = FORMATS.get(self.format)
-        here = list(dict.fromkeys(one.raw for one in wanted if one.raw in self.schema.names))
+        # Which rows are broken must not depend on the columns asked for, since rows are counted and joined by place.
+        asked = self.plan.fields if format.lenient else wanted
+        here = list(dict.fromkeys(one.raw for one in asked if one.raw in self.schema.names))
         # A format cannot be asked for no columns at all, since only a column tells how many rows there are.
         columns = tuple(here or self.schema.names[:1])
         self._check_unchanged()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spuir.errors import InputError, ParameterError, UnknownNameError
 from spuir.logs.arrow import arrow, is_date, is_number, plain_type
-from spuir.logs.columns import COLUMNS, canonical_names, check_needed, listed
+from spuir.logs.columns import COLUMNS, canonical_names, check_needed, declaring, listed
 from spuir.logs.kinds import KINDS, list_type
 
 if TYPE_CHECKING:
@@ -135,7 +135,9 @@ def _field(name: str, raw: str, schema: "pa.Schema", wanted: Wanted, source: str
     becomes = column.kind.becomes(kind)
     if becomes is None:
         rule = f"{name!r} holds {column.kind.clause}"
-        remedy = f'convert it, declare its type with types={{"{raw}": …}}, or rename it'
+        remedy = f"convert it, declare its type with {declaring(raw, '…')}, or rename it"
+        if column.holds == "number" and arrow().types.is_string(kind):
+            remedy = f"say {declaring(raw, 'float64')} to be told the first cell that is no number, or rename it"
         raise InputError(f"{source}, column {raw!r}", f"type {kind}", rule, remedy)
     return Field(name, raw, column.holds, becomes)
 

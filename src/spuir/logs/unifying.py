@@ -5,7 +5,7 @@ from urllib.parse import unquote
 
 from spuir.errors import InputError
 from spuir.logs.arrow import arrow, plain_type
-from spuir.logs.columns import COLUMNS
+from spuir.logs.columns import COLUMNS, declaring, renaming
 from spuir.logs.formats import Survey
 from spuir.logs.paths import Found
 from spuir.logs.plans import Plan
@@ -41,7 +41,7 @@ def _wider(name: str, one: "pa.DataType", other: "pa.DataType", first: str, seco
         got = f"{one} in {first!r} and {other} in {second!r}"
         rule, remedy = (
             "a column has one type in all files",
-            f'declare it: types={{"{name}": "string"}}, or another type',
+            f"declare it: {declaring(name, 'string')}, or another type",
         )
         raise InputError(f"column {name!r}", got, rule, remedy) from None
 
@@ -57,9 +57,7 @@ def check_gaps(surveys: list[tuple[Found, Survey]], plan: Plan, table: str) -> l
         if column is None or table in column.needed_in:
             having = next(f.path for f, seen in surveys if one.raw in seen.schema.names or one.raw in f.says)
             rule = f"{having!r} has it, and every file must"
-            remedy = (
-                "add it" if column else f'add it, leave it out with rename={{"{one.raw}": None}}, or list the context'
-            )
+            remedy = "add it" if column else f"add it, leave it out with {renaming(one.raw, None)}, or list the context"
             raise InputError(f"file {lacking[0]!r}", f"no column {one.raw!r}", rule, remedy)
         notices.append(f"column {one.raw!r} is missing in {len(lacking)} of {len(surveys)} files and is empty there.")
     return notices

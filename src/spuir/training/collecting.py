@@ -9,16 +9,20 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from spuir.bandit import Bandit
-from spuir.errors import InputError, SpuirError
+from spuir.errors import InputError, SpuirError, UnknownNameError
 from spuir.features.encoding import Encoder
 from spuir.logs import Cut, Piece
 from spuir.logs.formats import Faults
+from spuir.logs.rows import checked
 from spuir.shards import Shard
-from spuir.training.layout import Place, runs
+from spuir.training.layout import Place, located, runs
 from spuir.training.memory import block_rows
 
 ROW_COLUMNS = {"weight": "sample_weight", "propensity": "propensities"}
 """Columns of a log that a row brings along, and the arguments of a bandit that they become."""
+
+CHECKED = {"reward": "rewards", "weight": "weights", "propensity": "propensities"}
+"""Columns of numbers, and the names under which a batch checks them."""
 
 Chosen = slice | NDArray[np.intp]
 
@@ -114,15 +118,24 @@ class Collect:
                 try:
                     self._add(shares, batch, portion, rows)
                 except SpuirError as refusal:
-                    last = piece.first_row + rows + batch.num_rows - 1
-                    where = f"{refusal.subject} in {piece.source}, rows {piece.first_row + rows} to {last}"
-                    raise type(refusal)(where, refusal.got, refusal.rule, refusal.remedy) from None
+                    raise located(self._explained(refusal, batch), piece, piece.first_row + rows) from None
                 rows += batch.num_rows
         return Harvest(rows, shares, faults)
 
+    def _check(self, batch: Any) -> None:
+        """Refuse rows that no episode can take, by their number in the batch."""
+        column = batch.column("action")
+        labels: Any = self.bandit.actions
+        strange = set(column.unique().to_pylist()) - set(labels)
+        if strange:
+            row = next(row for row, label in enumerate(column.to_pylist()) if label in strange)
+            rule, remedy = "it is none of the actions", "add it to these (--actions), or drop that row"
+            raise UnknownNameError("action", f"{column[row].as_py()!r} at row {row}", rule, remedy)
+        check_numbers(batch)
+
     def _add(self, shares: dict[int, Share], batch: Any, portion: Portion, rows: int) -> None:
         """Add a batch, which comes ``rows`` rows after the start of the piece."""
-        contexts = None
+        contexts, kept = None, False
         for key, chosen in runs(self.cut.keys(batch, portion.start + rows)):
             place = portion.places.get(key)
             if place is None:
@@ -134,6 +147,22 @@ class Collect:
                 contexts = self.encoder.encode(batch)
             held = shares.get(place.episode, Share())
             shares[place.episode] = held.plus(self._share(batch, contexts, chosen, place, held.tally.rows))
+            kept = kept or self._keeps(place)
+        if kept:
+            # Sums check what they are made of; rows would be refused only when they are learnt, far from their file.
+            self._check(batch)
+
+    def _explained(self, refusal: SpuirError, batch: Any) -> SpuirError:
+        """Return a refusal of some rows of a batch as one that counts them within the batch."""
+        try:
+            self._check(batch)
+        except SpuirError as same:
+            return same
+        return refusal
+
+    def _keeps(self, place: Place) -> bool:
+        """Tell whether an episode is kept as rows."""
+        return self.keep_rows is None or place.size <= self.keep_rows
 
     def _share(self, batch: Any, contexts: NDArray[np.float64], chosen: Chosen, place: Place, earlier: int) -> Share:
         """Return the share of the chosen rows of a batch; ``earlier`` rows of the piece came before them."""
@@ -154,14 +183,18 @@ class Collect:
         tally = Tally(len(rewards), silent, float(given["rewards"].sum()))
         if silent == len(rewards):
             return Share(None, tally)
-        if self.keep_rows is None or place.size <= self.keep_rows:
+        if self._keeps(place):
             return Share(Rows(({name: np.array(column) for name, column in given.items()},)), tally)
         return Share(self.bandit.collect(episode=place.episode, **given), tally)
 
     def _actions(self, batch: Any, chosen: Chosen) -> NDArray[Any]:
         """Return the executed actions of the chosen rows: integers as they are, other labels as an object array."""
-        column = batch.column("action")
-        if column.null_count:
-            row = int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
-            raise InputError("action", f"none at row {row}", "every decision has an action", "drop that row")
-        return column.to_numpy(zero_copy_only=False)[chosen]
+        return batch.column("action").to_numpy(zero_copy_only=False)[chosen]
+
+
+def check_numbers(batch: Any) -> None:
+    """Refuse rows of a batch with a reward whose numbers are impossible."""
+    silent = np.isnan(batch.column("reward").to_numpy(zero_copy_only=False))
+    given = {CHECKED[name]: batch.column(name) for name in batch.schema.names if name in CHECKED}
+    numbers = {name: np.where(silent, 1.0, column.to_numpy(zero_copy_only=False)) for name, column in given.items()}
+    checked(batch.num_rows, **numbers)

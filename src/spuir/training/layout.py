@@ -1,5 +1,6 @@
 """Which episodes each piece of a log holds, and in which order they can be learnt."""
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -7,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from spuir.errors import InputError
+from spuir.errors import InputError, SpuirError
 from spuir.logs import Cut, Log, Piece
 from spuir.training.engines.base import Engine
 
@@ -50,16 +51,30 @@ class Look:
             return Scan(piece.rows, [], [], [])
         rows, found, labels = 0, dict[Any, int](), dict[Any, None]()
         for batch in piece.read(self.columns or ("action",)):
-            if self.cut.columns:
-                for entry in self.cut.keys(batch, 0).value_counts().to_pylist():
-                    found[entry["values"]] = found.get(entry["values"], 0) + entry["counts"]
-            if self.labels:
-                labels |= dict.fromkeys(batch.column("action").unique().to_pylist())
+            try:
+                if self.cut.columns:
+                    for entry in self.cut.keys(batch, 0).value_counts().to_pylist():
+                        found[entry["values"]] = found.get(entry["values"], 0) + entry["counts"]
+                if self.labels:
+                    labels |= dict.fromkeys(_labels(batch.column("action")))
+            except InputError as refusal:
+                raise located(refusal, piece, piece.first_row + rows) from None
             rows += batch.num_rows
-        if None in labels:
-            rule = "every decision has an action"
-            raise InputError("action", f"an empty one in {piece.source}", rule, "fill it or drop that row")
         return Scan(rows, list(found), list(found.values()), list(labels))
+
+
+def _labels(column: Any) -> list[Any]:
+    """Return the different labels of a column of actions; an empty one is refused."""
+    if column.null_count:
+        row = int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
+        raise InputError("action", f"nothing at row {row}", "every decision has an action", "fill or drop that row")
+    return column.unique().to_pylist()
+
+
+def located(refusal: SpuirError, piece: Piece, first: int) -> SpuirError:
+    """Return a refusal of a batch that begins with row ``first`` of its source, with the source and the row there."""
+    got = re.sub(r"\bat row (\d+)", lambda found: f"at row {first + int(found[1])}", refusal.got)
+    return type(refusal)(f"{refusal.subject} in {piece.source}", got, refusal.rule, refusal.remedy)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -33,6 +33,11 @@ class Progress:
         """Where rows may be written again, grouped by episode."""
         return self.folder / "rows"
 
+    @property
+    def begun(self) -> bool:
+        """Whether an earlier run left a state, of whichever settings."""
+        return (self.folder / "progress.json").exists()
+
     def load(self) -> tuple[Bandit, list[Learnt]] | None:
         """Return the bandit and the table so far; None without a state of the same settings."""
         try:

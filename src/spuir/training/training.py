@@ -1,5 +1,6 @@
 """From a log to a policy: look at the pieces, sum them on an engine, fold the episodes in order."""
 
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -126,8 +127,8 @@ def train(
     if not log.context:
         raise InputError("log", "no context columns", "a context has at least one", "name them with --context")
     target = None if out is None else Path(fspath(out))
-    if target is not None and target.is_dir():
-        raise ParameterError("out", target, "a model is one file", "name a file, such as model.spuir")
+    if target is not None:
+        _check_writable(target)
     with _at(engine, workers) as place, threadpool_limits(limits=1), TemporaryDirectory(prefix="spuir-") as spare:
         job = Job(
             log=log,
@@ -144,10 +145,8 @@ def train(
         labels = list(layout.labels if actions is None else actions)
         encoder = encoder or job.learn_encoder(layout, encoding or {})
         progress = None if target is None else Progress(target, job.mark(labels, encoder))
-        bandit, learnt = (progress and progress.load()) or (Bandit(job.policy, labels, seed), [])
+        bandit, learnt = job.take_up(progress, labels)
         resumed = len(learnt)
-        if resumed:
-            job.note(f"goes on after {resumed:,} episodes that an earlier run learnt")
         keep = job.keep_rows(len(labels), encoder.width)
         job, layout = job.grouped(layout, encoder.width, keep, progress.scratch if progress else Path(spare))
         needed = memory.forecast(
@@ -163,13 +162,11 @@ def train(
         job.note(f"needs {needed}")
         saved = time.monotonic()
         for line in job.fold(bandit, layout, encoder, keep, resumed):
-            learnt.append(line)
+            learnt.append(replace(line, key=job.cut.named(line.key)))
             if progress is not None and time.monotonic() - saved > SAVE_SECONDS:
                 progress.save(bandit, learnt)
                 saved = time.monotonic()
-        if not bandit.n_episodes_:
-            rule = "a policy is learnt from rewards"
-            raise InputError("log", "no row with a reward", rule, "join the rewards to the decisions first")
+        job.check_learnt(bandit, learnt)
         bandit = bandit.with_encoder(encoder)
         if target is not None and progress is not None:
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -183,6 +180,16 @@ def train(
         seconds=time.perf_counter() - begin,
         resumed=resumed,
     )
+
+
+def _check_writable(out: Path) -> None:
+    """Refuse, before hours of work, a place where no model can be saved."""
+    if out.is_dir():
+        raise ParameterError("out", out, "a model is one file", "name a file, such as model.spuir")
+    folder = next(above for above in out.absolute().parents if above.exists())
+    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+        rule = "is no folder" if not folder.is_dir() else "cannot be written to"
+        raise ParameterError("out", out, f"{str(folder)!r} {rule}", "save the model elsewhere")
 
 
 def _at(engine: Engine | str, workers: int | None) -> AbstractContextManager[Engine]:
@@ -206,6 +213,8 @@ class Job:
     watch: Watcher
     tell: Callable[[str], object]
     notices: list[str] = field(default_factory=list[str])
+    faults: dict[int, Faults] = field(default_factory=dict[int, Faults])
+    """Rows that were left out, by piece, so that a piece that is read twice counts once; −1: while grouping."""
 
     def note(self, sentence: str) -> None:
         """Keep a notice and tell it."""
@@ -237,6 +246,25 @@ class Job:
         return fingerprint(
             __version__, self.log.fingerprint(), repr(self.cut), policy, list(labels), encoder.to_dict(), self.seed
         )
+
+    def take_up(self, progress: Progress | None, labels: Sequence[Hashable]) -> tuple[Bandit, list[Learnt]]:
+        """Return the bandit and the table that an earlier run left, else new ones."""
+        left = None if progress is None else progress.load()
+        if left is not None:
+            self.note(f"goes on after {len(left[1]):,} episodes that an earlier run learnt")
+            return left
+        if progress is not None and progress.begun:
+            self.note("begins anew: an earlier run was broken off, but had other settings or another state of the log")
+        return Bandit(self.policy, labels, self.seed), []
+
+    def check_learnt(self, bandit: Bandit, learnt: Sequence[Learnt]) -> None:
+        """Tell of rows without a reward, and refuse a log in which no row has one."""
+        silent = sum(line.silent for line in learnt)
+        if silent:
+            self.note(f"{silent:,} rows without a reward were left out")
+        if not bandit.n_episodes_:
+            rule = "a policy is learnt from rewards"
+            raise InputError("log", "no row with a reward", rule, "join the rewards to the decisions first (--rewards)")
 
     def keep_rows(self, actions: int, width: int) -> int | None:
         """Return up to how many rows an episode is smaller as rows than as sums; None where it is kept as rows."""
@@ -278,12 +306,13 @@ class Job:
         if layout.window <= FEW or layout.window * share <= OPEN_BYTES:
             return self, layout
         self.note(f"up to {layout.window:,} episodes would be open at once: rows are first grouped by episode on disk")
-        log = partition(self.log, self.cut, layout, self.columns, folder, self.watch)
+        faults = self.faults[-1] = Faults()
+        log = partition(self.log, self.cut, layout, self.columns, folder, self.watch, faults)
         return replace(self, log=log), lay_out(log, self.cut, self.engine, self.watch, labels=False)
 
     def fold(self, bandit: Bandit, layout: Layout, encoder: Encoder, keep: int | None, done: int) -> Iterator[Learnt]:
         """Sum the pieces on the engine and learn episode after episode from number ``done`` on."""
-        fold, faults, rows = Fold(bandit, layout, self.engine.workers, done), list[Faults](), 0
+        fold, rows = Fold(bandit, layout, self.engine.workers, done), 0
         for episodes in self._spans(encoder.width, done, len(layout.keys)):
             collect = Collect(
                 # A fresh bandit draws the same feature map from the same seed, and is lighter to send.
@@ -298,10 +327,10 @@ class Job:
             portions = (Portion(layout.pieces[at], layout.starts[at], layout.places[at]) for at in chosen)
             for at, harvest in zip(chosen, self.engine.map(collect, portions), strict=True):
                 yield from fold.take(at, harvest, episodes.stop)
-                faults.append(harvest.faults)
+                self.faults[at] = harvest.faults
                 rows += harvest.rows
                 self.watch("learn", rows, layout.rows)
-        self._report(faults)
+        self._report(list(self.faults.values()))
 
     def _fixed(self, width: int) -> bool:
         """Tell whether the feature map is known before the first episode."""
@@ -319,7 +348,7 @@ class Job:
         """Tell of rows that the readers left out."""
         broken = sum(one.count for one in faults)
         if broken:
-            first = next(fault for one in faults for fault in one.first)
+            first = min(next(one.first for one in faults if one.first), key=lambda fault: fault.line)
             self.note(
                 f"{broken:,} broken rows were left out, the first in {first.path}, line {first.line}: {first.why}"
             )

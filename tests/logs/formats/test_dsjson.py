@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from spuir.errors import InputError, ParameterError
-from spuir.logs import open_log, write_log
+from spuir.logs import join_logs, open_log, write_log
 from spuir.logs.formats.base import Faults
 from spuir.logs.formats.dsjson_events import Events
 from spuir.logs.formats.lines import BrokenError
@@ -188,6 +188,15 @@ class TestFeatures:
         assert (found.count, found.first[0].line) == (1, 200)
         assert "a is 'x', not double" in found.first[0].why
         assert rows(path, types={"a": "string"})[-1]["a"] == "x"
+
+    def test_a_broken_line_is_broken_whichever_columns_are_read(self, tmp_path: Path) -> None:
+        lines = [event(EventId=f"e{at}", c=context(a="x" if at == 20 else at)) for at in range(200)]
+        path = save(tmp_path / "log.dsjson", *lines)
+        decisions = open_log(path, rename={"reward": None}, types={"a": "float64"}, kind="decisions")
+        assert len(decisions.table(["action"])) == len(decisions.table()) == 199
+        rewards = {"decision_id": [f"e{at}" for at in range(200)], "reward": [float(at) for at in range(200)]}
+        joined = join_logs(decisions, rewards).log.table(["reward", "a"])
+        assert joined["reward"].to_pylist() == joined["a"].to_pylist()
 
 
 class TestWhatIsNoEvent:

@@ -40,4 +40,4 @@ def detect(path: str) -> Format:
             return format
     got = f"first bytes {first[:20]!r}" if first else "an empty file"
     rule = f"it must be one of {', '.join(format.name for format in of_files)}"
-    raise InputError(f"file {path!r}", got, rule, "say which with format=")
+    raise InputError(f"file {path!r}", got, rule, "say which with format= (--format)")

@@ -160,6 +160,11 @@ class Format:
     write_options: tuple[str, ...] = ()
     locate: Callable[[str, int], str] | None = None
 
+    @property
+    def lenient(self) -> bool:
+        """Whether broken rows are left out, up to a share of them, where other formats refuse the file."""
+        return "broken_share" in self.options
+
 
 @contextmanager
 def refusals(path: str) -> Iterator[None]:

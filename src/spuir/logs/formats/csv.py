@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from spuir.errors import InputError
 from spuir.logs.arrow import arrow, compute
+from spuir.logs.columns import declaring
 from spuir.logs.formats.base import (
     Format,
     Request,
@@ -99,7 +100,7 @@ def _refuse(path: str, delimiter: str, why: str) -> NoReturn:
     if cell := re.search(r"In CSV column #(\d+): .*conversion error to ([^:]*): invalid value '(.*)'", why, re.DOTALL):
         name = _names(path, delimiter)[int(cell[1])]
         rule = f"column {name!r} is read as {cell[2]}, as the log begins"
-        raise InputError(subject, repr(cell[3][:60]), rule, f'correct that cell, or say types={{"{name}": "string"}}')
+        raise InputError(subject, repr(cell[3][:60]), rule, f"correct that cell, or say {declaring(name, 'string')}")
     raise InputError(subject, why[:160], "it must be a table of cells", "correct that row") from None
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from spuir.errors import InputError
 from spuir.logs.arrow import arrow
+from spuir.logs.columns import declaring
 from spuir.logs.formats.base import Format, Request, Survey, ending, head, open_input, open_output, refusals, whole
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def _refuse_line(subject: str, text: str, schema: "pa.Schema | None") -> NoRetur
         if schema is not None and name not in schema.names:
             rule, remedy = (
                 "the log does not begin with such a key",
-                f'declare it: types={{"{name}": "float64"}}, or "string"',
+                f"declare it: {declaring(name, 'float64')}, or string",
             )
             raise InputError(subject, f"key {name!r}", rule, remedy) from None
         kind = None if schema is None else pa.schema([schema.field(name)])
@@ -87,7 +88,7 @@ def _refuse_line(subject: str, text: str, schema: "pa.Schema | None") -> NoRetur
             _parse(json.dumps({name: value}).encode(), kind)
         except pa.ArrowInvalid:
             rule = f"column {name!r} is read as {kind.field(0).type if kind else 'one type'}, as the log begins"
-            remedy = f'correct that line, or declare another type: types={{"{name}": "float64"}}, or "string"'
+            remedy = f"correct that line, or declare another type: {declaring(name, 'float64')}, or string"
             raise InputError(subject, repr(value)[:60], rule, remedy) from None
     rule = "a key holds one type in every line, and stands in it once"
     raise InputError(subject, repr(text[:60]), rule, "correct that line") from None
