@@ -7,7 +7,6 @@ the fastest turn of each counts. Slow ones read the first rows only, and their t
 
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -26,7 +25,7 @@ from spuir.manifest import processor
 from spuir.streams import generator
 
 COLUMNS, ACTIONS, WORKERS = 50, 10, 2
-FILE_ROWS = 1_000_000
+FILE_ROWS, GROUP_ROWS = 1_000_000, 250_000
 LARGE, SMALL = 100_000, 1_000
 PEER_ROWS, VW_ROWS = 1_000_000, 50_000
 NAMES = [f"x{number}" for number in range(COLUMNS)]
@@ -52,7 +51,8 @@ def write_files(folder: Path, rows: int) -> None:
         contexts = rng.standard_normal((COLUMNS, FILE_ROWS))
         columns = {"action": rng.integers(ACTIONS, size=FILE_ROWS), "reward": rng.standard_normal(FILE_ROWS)}
         table = pa.table({**columns, **dict(zip(NAMES, contexts, strict=True))})
-        parquet.write_table(table, path.with_suffix(".partial"), compression="zstd", use_dictionary=False)
+        how: dict[str, Any] = {"compression": "zstd", "use_dictionary": False, "row_group_size": GROUP_ROWS}
+        parquet.write_table(table, path.with_suffix(".partial"), **how)
         os.replace(path.with_suffix(".partial"), path)
 
 
@@ -155,8 +155,13 @@ def contest(name: str, folder: Path, rows: int) -> dict[str, float]:
         else:
             run(folder, used)
     seconds = time.perf_counter() - clock[0]
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return {"seconds": seconds * rows / used, "rows": used, "peak_bytes": peak}
+    return {"seconds": seconds * rows / used, "rows": used, "peak_bytes": peak_bytes()}
+
+
+def peak_bytes() -> int:
+    """Return the largest memory of this process so far; getrusage would count its parent's from before it began."""
+    with open("/proc/self/status", encoding="ascii") as lines:
+        return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
 
 
 def elsewhere(name: str, folder: Path, rows: int) -> dict[str, float]:
@@ -227,7 +232,7 @@ def page(results: dict[str, Any]) -> str:
     lines = [
         "# Speed of training",
         "",
-        f"{rows:,} rows of {COLUMNS} columns in Parquet files of {FILE_ROWS:,} rows, {ACTIONS} actions; "
+        f"{rows:,} rows of {COLUMNS} columns in Parquet files, in row groups of {GROUP_ROWS:,}, {ACTIONS} actions; "
         f"{results['machine']}, one BLAS thread each. Slow peers read fewer rows, and their time is scaled up. "
         "Written by `python -m benchmarks.training`.",
         "",
@@ -248,7 +253,7 @@ def page(results: dict[str, Any]) -> str:
 def far(results: dict[str, Any]) -> list[str]:
     """Return the section that foretells a far larger run, with constants from the measured one."""
     rate = results["rows"] / results["contestants"][OURS]["seconds"] / WORKERS
-    share, pieces = 8 * ACTIONS * (COLUMNS**2 + COLUMNS + 2), FAR_ROWS // FILE_ROWS
+    share, pieces = 8 * ACTIONS * (COLUMNS**2 + COLUMNS + 2), FAR_ROWS // GROUP_ROWS
     seconds = FAR_ROWS / FAR_WORKERS / rate
     stored, reduced = FAR_ROWS * results["bytes_per_row"], pieces * share
     amounts = [
@@ -257,22 +262,22 @@ def far(results: dict[str, Any]) -> list[str]:
         ("flops", "rows × d(d + 1)", f"{FAR_ROWS * COLUMNS * (COLUMNS + 1):.2g}"),
         ("time of the workers", f"rows / workers / {rate:,.0f} rows a second (measured)", f"{seconds / 60:,.0f} min"),
         ("bytes of one share", "8·M·(d² + d + 2)", f"{share / 2**10:,.0f} KiB"),
-        ("bytes that reach the driver", "pieces × share", f"{reduced / 2**30:,.0f} GiB"),
+        ("bytes that reach the driver", "row groups × share", f"{reduced / 2**30:,.0f} GiB"),
         ("the same, a second", "", f"{reduced / seconds / 2**20:,.0f} MiB"),
     ]
     return [
         "## What a far larger log would cost",
         "",
-        f"For {FAR_ROWS:,} rows of the same shape on {FAR_WORKERS:,} workers, in pieces of {FILE_ROWS:,} rows, with "
-        "episodes no smaller than a piece:",
+        f"For {FAR_ROWS:,} rows of the same shape on {FAR_WORKERS:,} workers, in row groups of {GROUP_ROWS:,}, with "
+        "episodes no smaller than a row group:",
         "",
         "| what | formula | amount |",
         "|---|---|--:|",
         *(f"| {what} | {formula} | {amount} |" for what, formula, amount in amounts),
         "",
         "Reading and summing grow with the rows and shrink with the workers; what reaches the driver grows with the "
-        "number of pieces alone. Where the network of the driver is too narrow, larger row groups help, as the share "
-        "of a piece does not grow with its rows. Smaller episodes cost a share each: with B rows an episode, rows/B "
+        "number of row groups alone. Where the network of the driver is too narrow, larger row groups help, as the "
+        "share of one does not grow with its rows. Smaller episodes cost a share each: with B rows an episode, rows/B "
         "shares at least. This is arithmetic with measured constants; no such cluster was at hand.",
     ]
 

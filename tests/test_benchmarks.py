@@ -1,11 +1,12 @@
 """The benchmark suite's contract and its report; nothing is timed here."""
 
 import io
+import json
 
 import pytest
 from rich.console import Console
 
-from benchmarks import requirements
+from benchmarks import requirements, training
 from benchmarks.report import markdown, sheets, show
 from benchmarks.requirements import Requirement, grid
 from benchmarks.timing import Clock, exponent, ratio
@@ -142,3 +143,9 @@ def test_ratio_pairs_the_rounds_and_scales():
 
 def test_exponent_recovers_a_power():
     assert exponent([1.0, 2.0, 4.0, 8.0], [3.0, 12.0, 48.0, 192.0]) == pytest.approx(2.0)
+
+
+def test_the_page_on_training_says_what_is_stored() -> None:
+    stored = json.loads(training.STORED.read_text(encoding="utf-8"))
+    assert training.PAGE.read_text(encoding="utf-8") == training.page(stored)
+    assert all(reached for *_, reached in training.floors(stored))

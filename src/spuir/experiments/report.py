@@ -204,9 +204,12 @@ def about(asked: Sequence[Asked], failures: Failures, plan: Plan, store: Store, 
     """Return what the results are results of."""
     generated = any(_is_generated(result) for one in asked for result in one.results)
     session = (store.manifest.get("sessions") or [{}])[-1]
+    # A task that several experiments share was done once.
+    seconds = {result.task.key: result.seconds for one in asked for result in one.results}
     return {
         "title": TITLE + (GENERATED if generated else ""),
         "generated": generated,
+        "core_seconds": round(sum(seconds.values()), 1),
         "command": command,
         "repeats": plan.repeats,
         "quick": plan.quick,
