@@ -43,7 +43,8 @@ def _opening(data: Mapping[str, Any]) -> list[str]:
         f"The evaluation of *{PAPER}*, run again with {len(data['seeds'])} repetitions of each cell. Every number on "
         "this page comes from one command; none is typed in by hand.",
         f"```sh\n{data['command']}\n```",
-        f"It took {minutes} core minutes on {machine.get('processor')}, {machine.get('cores')} cores, with {made}. The report that it writes has more: every figure as SVG and PNG, every table as CSV, and "
+        f"It took {minutes} core minutes on {machine.get('processor')}, {machine.get('cores')} cores, with {made}. "
+        "The report that it writes has more: every figure as SVG and PNG, every table as CSV, and "
         "the rows behind them. [How to run it](howto/reproduce.md) is a page of its own.",
     ]
     if data["generated"]:
