@@ -163,7 +163,7 @@ def test_a_lead_that_tuning_closes_holds_only_against_the_authors_settings():
 def test_a_lead_that_stands_after_tuning_holds():
     rewards = {label: by_seed(0.5) for label in ("sbucb", "sbucb (tuned)", "spuir", "spuir (tuned)")}
     rewards |= {label: by_seed(0.6) for label in ("puir", "puir (tuned)")}
-    chosen = dict.fromkeys(("sbucb", "puir", "spuir"), "the authors'")
+    chosen: dict[str, str] = dict.fromkeys(("sbucb", "puir", "spuir"), "the authors'")
     place = fairness.Found(name="somewhere", rewards=rewards, regrets={}, chosen=chosen)
     assert outcomes(fairness.verdicts(place)) == [HOLDS, FAILS]
     assert place.ranked(place.methods()) == ["puir", "sbucb", "spuir"]

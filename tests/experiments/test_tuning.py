@@ -1,5 +1,7 @@
 """The shared grid of settings: what is offered, how one is chosen, and that choosing comes before reporting."""
 
+from typing import Any
+
 import pytest
 
 from spuir.experiments.base import Plan
@@ -22,7 +24,7 @@ from spuir.policies import make_policy
 from spuir.runner import Result
 
 PLAN, QUICK = Plan(repeats=3), Plan(repeats=3, quick=True)
-PLACE = {"episodes": 2, "batch_size": 10}
+PLACE: dict[str, Any] = {"episodes": 2, "batch_size": 10}
 OPTIMISTIC = ("sbucb", "puir", "spuir", "puir-rs", "spuir-rs")
 
 
@@ -52,7 +54,7 @@ def test_all_nine_methods_are_offered_settings_and_optimistic_ones_the_same():
     assert set(METHODS) <= set(SETTINGS)
     pairs = {(alpha, ridge) for alpha in ALPHAS for ridge in RIDGES}
     for method in OPTIMISTIC:
-        policies = [make_policy(method, preset="paper", **setting) for setting in SETTINGS[method]]
+        policies: list[Any] = [make_policy(method, preset="paper", **setting) for setting in SETTINGS[method]]
         assert {(policy.alpha, policy.ridge) for policy in policies} == pairs
         kept = {(policy.imputation_rate, policy.discount, policy.moments) for policy in policies}
         assert len(kept) == 1, "tuning changes α and λ, nothing that makes the method what it is"
@@ -63,7 +65,7 @@ def test_all_nine_methods_are_offered_settings_and_optimistic_ones_the_same():
 def test_the_setting_at_an_alpha_is_of_the_grid_and_has_it(method, alpha):
     setting = at_alpha(method, alpha)
     assert setting in SETTINGS[method]
-    policy = make_policy(method, preset="paper", **setting)
+    policy: Any = make_policy(method, preset="paper", **setting)
     assert (policy.alpha, policy.ridge) == (alpha, 1.0)
 
 
@@ -119,7 +121,7 @@ def test_the_best_is_a_mean_over_the_tuning_seeds():
     others = [
         *setting_tasks(range(3), "bexp3", lucky, "synthetic", **PLACE),
         *setting_tasks(TUNING_SEEDS, "bexp3", lucky, "heterogeneous", **PLACE),
-        *setting_tasks(TUNING_SEEDS, "bexp3", lucky, "synthetic", **PLACE | {"world": {"dim": 3}}),
+        *setting_tasks(TUNING_SEEDS, "bexp3", lucky, "synthetic", **PLACE, world={"dim": 3}),
         *setting_tasks(TUNING_SEEDS, "bexp3-ipw", lucky, "synthetic", **PLACE),
     ]
     more = results + answered(others, lambda *_: 9.0)

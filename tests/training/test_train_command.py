@@ -109,7 +109,7 @@ def test_a_log_that_is_not_there_is_refused(tmp_path: Path) -> None:
     assert "none.parquet" in result.stderr
 
 
-def write_csv(path: Path, **changed: object) -> Path:
+def write_csv(path: Path, **changed: dict[int, str]) -> Path:
     """Write a log of 400 rows with single cells changed: ``reward={300: "inf"}``."""
     columns = {name: [str(value) for value in values] for name, values in make_table(400).to_pydict().items()}
     for name, cells in changed.items():

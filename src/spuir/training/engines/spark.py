@@ -20,8 +20,8 @@ class Spark:
 
     def __init__(self, workers: int | None = None, master: str | None = None) -> None:
         try:
-            from pyspark.errors import PySparkException
-            from pyspark.sql import SparkSession
+            from pyspark.errors import PySparkException  # pyright: ignore[reportMissingImports]
+            from pyspark.sql import SparkSession  # pyright: ignore[reportMissingImports]
         except ImportError:
             raise MissingExtraError(
                 "engine spark", "no pyspark", "it is an extra", 'run pip install "spuir[spark]"'
@@ -49,7 +49,7 @@ class Spark:
 
     def map(self, work: Callable[[Item], Done], items: Iterable[Item]) -> Iterator[Done]:
         """Yield the results in order, a wave of items after another, each item a partition of its own."""
-        from pyspark import cloudpickle
+        from pyspark import cloudpickle  # pyright: ignore[reportMissingImports]
 
         def run(batches: Iterable[Any]) -> Iterator[Any]:
             import pickle
