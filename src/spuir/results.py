@@ -67,21 +67,21 @@ class Store:
         return read_manifest(self.folder)
 
     @contextmanager
-    def session(self, workers: int, **told: Any) -> Iterator[dict[str, Any]]:
-        """Note one session of work in the manifest when it begins, and again when it ends.
+    def sitting(self, workers: int, **told: Any) -> Iterator[dict[str, Any]]:
+        """Note one sitting of work in the manifest when it begins, and again when it ends.
 
-        Yields the session's record; what is put into it is written too.
+        Yields the sitting's record; what is put into it is written too.
         """
-        session: dict[str, Any] = {"started": now(), "finished": None, "workers": workers, **told}
-        session |= commit() | {"versions": versions(), "blas": blas(), "machine": machine()}
-        sessions = [*self.manifest.get("sessions", []), session]
+        sitting: dict[str, Any] = {"started": now(), "finished": None, "workers": workers, **told}
+        sitting |= commit() | {"versions": versions(), "blas": blas(), "machine": machine()}
+        sittings = [*self.manifest.get("sittings", []), sitting]
         before = len(self)
-        self.note(sessions=sessions)
+        self.note(sittings=sittings)
         try:
-            yield session
+            yield sitting
         finally:
-            session |= {"finished": now(), "tasks": len(self) - before}
-            self.note(sessions=sessions)
+            sitting |= {"finished": now(), "tasks": len(self) - before}
+            self.note(sittings=sittings)
 
     def note(self, **told: Any) -> None:
         """Change fields of the manifest."""

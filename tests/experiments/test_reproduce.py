@@ -73,7 +73,7 @@ def test_a_second_time_there_is_nothing_to_do(tmp_path):
         lines(tmp_path / "side" / "log"),
     )
     more, _ = done([toy.EXPERIMENT], tmp_path / "out", tmp_path / "side", repeats=3)
-    assert len(read_manifest(tmp_path / "out")["sessions"]) == 2
+    assert len(read_manifest(tmp_path / "out")["sittings"]) == 2
     assert set(map(str, rows(first))) <= set(map(str, rows(more)))
 
 
@@ -88,7 +88,7 @@ def test_failures_stop_nothing_are_told_and_tried_again(tmp_path):
     assert "fail(" in told[1]
     assert "ValueError: seed 0 is broken" in told[1]
     assert "strange(seed=0) TypeError: a row holds a object" in told[2]
-    assert read_manifest(tmp_path / "out")["sessions"][-1]["failures"] == failures
+    assert read_manifest(tmp_path / "out")["sittings"][-1]["failures"] == failures
     (tmp_path / "side" / "mended").touch()
     asked, failures = done([toy.BROKEN], tmp_path / "out", tmp_path / "side")
     assert len(failures) == len(asked[0].missing) == 2
@@ -105,7 +105,7 @@ def test_timed_tasks_come_last_and_one_that_is_asked_for_both_ways_is_timed(tmp_
 
 def start(out, side, workers=2):
     command = [sys.executable, "-m", "tests.experiments.toy", str(out), str(side), str(workers)]
-    return subprocess.Popen(command, cwd=ROOT, start_new_session=True, stderr=subprocess.PIPE)
+    return subprocess.Popen(command, cwd=ROOT, start_new_sitting=True, stderr=subprocess.PIPE)
 
 
 def wait_for(holds, process):
@@ -148,7 +148,7 @@ def test_killed_at_any_point_it_goes_on_without_doing_anything_again(tmp_path):
 
 
 def again(before, side):
-    """Return the tasks that were stored before a session and done again in it."""
+    """Return the tasks that were stored before a sitting and done again in it."""
     tasks = (toy.drawing(side / "log", *map(int, line.split()), pause=0.05) for line in lines(side / "log"))
     return [task for task in tasks if task.key in before]
 
@@ -163,10 +163,10 @@ def test_an_interrupt_keeps_what_is_finished(tmp_path):
     _, errors = process.communicate()
     assert process.returncode == -signal.SIGINT
     assert errors.count(b"Traceback") == 1, errors.decode()
-    session = read_manifest(out)["sessions"][-1]
-    assert session["finished"] is not None
+    sitting = read_manifest(out)["sittings"][-1]
+    assert sitting["finished"] is not None
     assert 2 <= len(stored(out)) < 20
-    assert len(stored(out)) - session["tasks"] in (0, 1)  # one may be on the disk and not counted yet
+    assert len(stored(out)) - sitting["tasks"] in (0, 1)  # one may be on the disk and not counted yet
 
 
 def test_a_grid_sees_only_what_it_asked_for(tmp_path):

@@ -130,22 +130,22 @@ def test_failures_in_the_body_are_not_mistaken_for_the_lock(folder):
         (folder / "nowhere" / "file").read_text(encoding="utf-8")
 
 
-def test_the_manifest_has_every_session(tmp_path):
+def test_the_manifest_has_every_sitting(tmp_path):
     for number in (1, 2):
-        with open_store(tmp_path) as store, store.session(workers=number, command="a command"):
-            begun = json.loads((tmp_path / module.MANIFEST).read_text(encoding="utf-8"))["sessions"][-1]
+        with open_store(tmp_path) as store, store.sitting(workers=number, command="a command"):
+            begun = json.loads((tmp_path / module.MANIFEST).read_text(encoding="utf-8"))["sittings"][-1]
             assert begun["finished"] is None
             store.add(result(number))
     manifest = json.loads((tmp_path / module.MANIFEST).read_text(encoding="utf-8"))
     assert manifest["version"] == spuir.__version__
     assert manifest["results"] == 2
-    assert [session["workers"] for session in manifest["sessions"]] == [1, 2]
-    for session in manifest["sessions"]:
-        assert session["finished"] >= session["started"]
-        assert session["tasks"] == 1
-        assert {"spuir", "python", "numpy", "scipy"} <= set(session["versions"])
-        assert {"processor", "cores", "memory_gb", "system"} == set(session["machine"])
-        assert {"commit", "dirty", "blas", "command"} <= set(session)
+    assert [sitting["workers"] for sitting in manifest["sittings"]] == [1, 2]
+    for sitting in manifest["sittings"]:
+        assert sitting["finished"] >= sitting["started"]
+        assert sitting["tasks"] == 1
+        assert {"spuir", "python", "numpy", "scipy"} <= set(sitting["versions"])
+        assert {"processor", "cores", "memory_gb", "system"} == set(sitting["machine"])
+        assert {"commit", "dirty", "blas", "command"} <= set(sitting)
 
 
 def test_a_broken_manifest_is_no_loss(folder):

@@ -82,7 +82,7 @@ def train(
             watch=watch,
             tell=tell,
         )
-    written, undrawn = _write(trained, acting, out)
+    written, undrawn = _write(trained, out)
     for note in undrawn:
         tell(note)
     told = _describe(trained, acting, given["engine"], [*notices, *trained.notices, *undrawn], written)
@@ -161,7 +161,7 @@ def _bar(*, hidden: bool) -> Iterator[Callable[[str, int, int], object] | None]:
         yield follow
 
 
-def _write(trained: "Training", policy: "Policy", out: Path) -> tuple[list[Path], list[str]]:
+def _write(trained: "Training", out: Path) -> tuple[list[Path], list[str]]:
     """Write the table of the episodes and its figure beside the model; return the files, and why one is missing."""
     import numpy as np
 
@@ -176,7 +176,7 @@ def _write(trained: "Training", policy: "Policy", out: Path) -> tuple[list[Path]
     known = [(line.episode + 1.0, line.mean_reward) for line in trained.episodes if line.mean_reward is not None]
     places, rewards = np.array(known).T
     try:
-        curve = figures.Curve(policy.name, rewards, np.zeros(len(rewards)), 1, places)
+        curve = figures.Curve("logged", rewards, np.zeros(len(rewards)), 1, places)
         figure = figures.running([curve], ylabel="logged reward, mean of the episode")
         written += figures.save(figure, stem.with_name(stem.name + ".episodes"))
     except MissingExtraError as missing:

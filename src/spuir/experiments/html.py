@@ -219,7 +219,7 @@ def table_of(table: Mapping[str, Any]) -> str:
 
 
 def _origin(data: Mapping[str, Any], manifest: Mapping[str, Any]) -> str:
-    sessions: Sequence[Mapping[str, Any]] = manifest.get("sessions", [])
+    sittings: Sequence[Mapping[str, Any]] = manifest.get("sittings", [])
     machine = data["machine"]
     facts = {
         "versions": ", ".join(f"{name} {value}" for name, value in data["versions"].items()),
@@ -231,12 +231,12 @@ def _origin(data: Mapping[str, Any], manifest: Mapping[str, Any]) -> str:
     }
     items = "".join(f"<dt>{name}</dt><dd>{escape(str(value))}</dd>" for name, value in facts.items())
     rows = [
-        {name: session.get(name) for name in ("started", "finished", "workers", "tasks", "commit")}
-        for session in sessions
+        {name: sitting.get(name) for name in ("started", "finished", "workers", "tasks", "commit")}
+        for sitting in sittings
     ]
-    for row, session in zip(rows, sessions, strict=True):
+    for row, sitting in zip(rows, sittings, strict=True):
         row |= {name: str(row[name] or "").partition("+")[0].replace("T", " ") for name in ("started", "finished")}
-        row["commit"] = (row["commit"] or "")[:12] + (" and changes" if session.get("dirty") else "")
+        row["commit"] = (row["commit"] or "")[:12] + (" and changes" if sitting.get("dirty") else "")
     table = table_of({"title": "Sessions of work, times in UTC", "file": "manifest.json", "formats": {}, "rows": rows})
     return (
         '<section id="origin">\n<h2>Where the numbers come from</h2>\n'

@@ -1,4 +1,4 @@
-"""How long the rest will take, judged by what similar tasks took, in this session or before."""
+"""How long the rest will take, judged by what similar tasks took, in this sitting or before."""
 
 import json
 from collections.abc import Iterable

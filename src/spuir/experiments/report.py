@@ -203,7 +203,7 @@ def _sections(
 def about(asked: Sequence[Asked], failures: Failures, plan: Plan, store: Store, command: str) -> dict[str, Any]:
     """Return what the results are results of."""
     generated = any(_is_generated(result) for one in asked for result in one.results)
-    session = (store.manifest.get("sessions") or [{}])[-1]
+    sitting = (store.manifest.get("sittings") or [{}])[-1]
     # A task that several experiments share was done once.
     seconds = {result.task.key: result.seconds for one in asked for result in one.results}
     return {
@@ -214,9 +214,9 @@ def about(asked: Sequence[Asked], failures: Failures, plan: Plan, store: Store, 
         "repeats": plan.repeats,
         "quick": plan.quick,
         "seeds": list(plan.seeds),
-        "versions": session.get("versions", {}),
-        "blas": session.get("blas"),
-        "machine": session.get("machine", {}),
+        "versions": sitting.get("versions", {}),
+        "blas": sitting.get("blas"),
+        "machine": sitting.get("machine", {}),
         "failures": list(failures.values()),
     }
 

@@ -103,18 +103,18 @@ def carry_out(
     follow
         Called now and then with how far it is.
     told_of
-        Further fields of this session in the manifest.
+        Further fields of this sitting in the manifest.
     """
     pace, failures = Pace(), Failures()
     with ExitStack() as stack:
-        session: dict[str, Any] | None = None
+        sitting: dict[str, Any] | None = None
         while True:
             asked = [ask(experiment, plan, store) for experiment in experiments]
             wanted = [task for one in asked for task in one.missing if task.key not in failures]
             if not wanted:
                 return asked, failures
-            if session is None:
-                session = stack.enter_context(store.session(workers, **told_of, **_plan(plan), failures=failures))
+            if sitting is None:
+                sitting = stack.enter_context(store.sitting(workers, **told_of, **_plan(plan), failures=failures))
                 for result in (result for one in asked for result in one.results):
                     pace.learn(result)
             done = len({result.task.key for one in asked for result in one.results})
