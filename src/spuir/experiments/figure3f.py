@@ -11,7 +11,7 @@ from spuir.experiments.trials import playing
 from spuir.runner import Result, Task
 
 BATCH = 1400
-SIZES = (10, 25, 50, 100, 150, 300, 700, 1400)
+SIZES = (10, 25, 50, 100, 150, 300, 1400)
 QUICK_SIZES = (50, 150, 1400)
 CLAIMED, BELOW = 150, 50
 """The paper's choice, about a tenth of the batch, and a size clearly below it."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WORLDS = ("heterogeneous", "linear")
-ACTIONS = (5, 10, 20, 50)
+ACTIONS = (5, 10, 50)
 ALPHAS = (0.1, 0.3, 1.0)
 EPISODES, BATCH = 30, 1000
 GAIN = "gain on SBUCB, %"

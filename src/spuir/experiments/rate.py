@@ -21,7 +21,7 @@ POLICIES: Mapping[str, float] = {"puir": 0.1, "spuir": 0.9}
 """Policy → the authors' η; their γ is 0.1 for both."""
 AUTHORS_RATE = 0.1
 RATES = (0.01, 0.03, 0.1, 0.3, 1.0)
-DISCOUNTS = (0.0, 0.1, 0.5, 0.9, 1.0)
+DISCOUNTS = (0.1, 0.5, 0.9, 1.0)
 RULES = ("paper-schedule", "balanced")
 RULE_DISCOUNTS = (0.1, 0.9)
 EPISODES, BATCH_SIZE = 30, 1400
