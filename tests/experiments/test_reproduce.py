@@ -105,7 +105,7 @@ def test_timed_tasks_come_last_and_one_that_is_asked_for_both_ways_is_timed(tmp_
 
 def start(out, side, workers=2):
     command = [sys.executable, "-m", "tests.experiments.toy", str(out), str(side), str(workers)]
-    return subprocess.Popen(command, cwd=ROOT, start_new_sitting=True, stderr=subprocess.PIPE)
+    return subprocess.Popen(command, cwd=ROOT, start_new_session=True, stderr=subprocess.PIPE)
 
 
 def wait_for(holds, process):
