@@ -127,3 +127,13 @@ def test_an_address_where_nobody_answers_is_refused(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("spuir.training.engines.dask.CONNECT_SECONDS", 1)
     with pytest.raises(InputError, match="no scheduler answered"):
         make_engine("dask", address="tcp://127.0.0.1:1")
+
+
+def test_a_cluster_that_runs_already_is_used_and_left(folder: Path, tmp_path: Path) -> None:
+    train(str(folder), "puir", batch_size=BATCH, out=tmp_path / "here")
+    with make_engine("dask", workers=1) as running:
+        address = getattr(running, "cluster").scheduler_address  # noqa: B009 - an engine need not have one
+        with make_engine("dask", address=address) as guest:
+            train(str(folder), "puir", batch_size=BATCH, engine=guest, out=tmp_path / "there")
+        assert list(running.map(double, [4])) == [8]
+    assert (tmp_path / "there").read_bytes() == (tmp_path / "here").read_bytes()

@@ -241,7 +241,6 @@ def test_the_page_of_the_documentation_is_made_of_the_stored_results(folder):
     assert all(len(re.findall(r"(?<!\\)\|", line)) >= 3 for line in rows)
 
 
-@pytest.mark.skipif(not STORED.exists(), reason="no full run is stored yet")
 def test_the_documentation_says_what_the_full_run_found():
     data = json.loads(STORED.read_text(encoding="utf-8"))
     found = (ROOT / "docs" / "reproduction.md").read_text(encoding="utf-8")
