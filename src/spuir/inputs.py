@@ -147,7 +147,7 @@ class Labels:
             if self.plain and values.dtype.kind in "iu":
                 codes = values.astype(np.intp, copy=False)
                 # Read as unsigned, a negative code is a huge one: one look at the largest tells.
-                if np.maximum.reduce(codes.view(np.uintp), initial=0) >= len(self.names):
+                if len(codes) and not 0 <= codes[codes.view(np.uintp).argmax()] < len(self.names):
                     row = int(np.argmax((values < 0) | (values >= len(self.names))))
                     self._unknown(values[row].item(), row)
                 return codes

@@ -4,6 +4,7 @@ Letters: B rows (decisions) of a batch, n rows of any call, M actions, d context
 actions are integer codes 0…M−1; :class:`spuir.Bandit` translates labels.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -11,6 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.linalg.blas import ddot
 
 from spuir.errors import InputError
 
@@ -18,6 +20,13 @@ Floats = NDArray[np.float64]
 Codes = NDArray[np.intp]
 Mask = NDArray[np.bool_]
 Made = TypeVar("Made")
+
+
+def all_finite(values: Floats) -> bool:
+    """Tell whether no value is infinite or NaN."""
+    flat = values.reshape(-1)
+    # The sum of squares visits every value at once; one by one they are looked at only where it is not finite.
+    return not flat.size or math.isfinite(ddot(flat, flat)) or bool(np.isfinite(flat).all())
 
 
 def _contexts(values: Any) -> Any:
@@ -47,14 +56,14 @@ def _codes(values: Any, length: int) -> Codes:
         rule = "a Batch holds integer action codes"
         raise InputError("actions", f"dtype {actions.dtype}", rule, "use Bandit for labels")
     codes = actions.astype(np.intp, copy=False)
-    if length and codes.min() < 0:
-        row = int(np.argmin(codes))
+    row = int(codes.argmin()) if length else 0
+    if length and codes[row] < 0:
         raise InputError("actions", f"{codes[row]} at row {row}", "codes are 0…M−1", "correct or drop that row")
     return codes
 
 
-def _column(name: str, values: ArrayLike, length: int, rule: str, ok: Callable[[Floats], Any]) -> Floats:
-    """Return ``values`` as a checked float column (B,)."""
+def _column(name: str, values: ArrayLike, length: int, rule: str, ok: Callable[[Floats], Any] | None = None) -> Floats:
+    """Return ``values`` as a float column (B,), finite and, if given, as ``ok`` tells of each value."""
     try:
         column = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
@@ -62,8 +71,8 @@ def _column(name: str, values: ArrayLike, length: int, rule: str, ok: Callable[[
     if column.shape != (length,):
         needed = f"one value per context row is needed, {length} here"
         raise InputError(name, f"shape {column.shape}", needed, "match the lengths")
-    good = ok(column)
-    if not good.all():
+    if not all_finite(column) or (ok is not None and not ok(column).all()):
+        good = np.isfinite(column) if ok is None else np.isfinite(column) & ok(column)
         row = int(np.argmin(good))
         raise InputError(name, f"{column[row]} at row {row}", rule, "correct or drop that row")
     return column
@@ -105,12 +114,12 @@ def _ids(values: Any, length: int) -> NDArray[np.int64]:
     return ids.astype(np.int64, copy=False)
 
 
-_COLUMNS: tuple[tuple[str, str, Callable[[Floats], Any]], ...] = (
+_COLUMNS: tuple[tuple[str, str, Callable[[Floats], Any] | None], ...] = (
     ("propensities", "a propensity lies in (0, 1]", lambda p: (p > 0) & (p <= 1 + 1e-9)),
-    ("weights", "a weight is finite and ≥ 0", lambda w: np.isfinite(w) & (w >= 0)),
-    ("click", "clicks must be finite", np.isfinite),
-    ("conversion", "conversions must be finite", np.isfinite),
-    ("elapsed", "elapsed times must be finite", np.isfinite),
+    ("weights", "a weight is finite and ≥ 0", lambda w: w >= 0),
+    ("click", "clicks must be finite", None),
+    ("conversion", "conversions must be finite", None),
+    ("elapsed", "elapsed times must be finite", None),
 )
 _TABLES: tuple[tuple[str, type], ...] = (
     ("eligible", np.bool_),
@@ -164,7 +173,7 @@ class Batch:
         put(self, "contexts", _contexts(self.contexts))
         length = len(self)
         put(self, "actions", _codes(self.actions, length))
-        put(self, "rewards", _column("rewards", self.rewards, length, "every reward must be finite", np.isfinite))
+        put(self, "rewards", _column("rewards", self.rewards, length, "every reward must be finite"))
         given = self.__dict__
         for name, rule, good in _COLUMNS:
             if given[name] is not None:
@@ -296,10 +305,10 @@ class State:
     n_actions: int
     dim: int
     episode: int = 0
-    derived: Derived = field(default_factory=Derived, repr=False, metadata={"saved": False})
+    derived: Derived = field(init=False, repr=False, metadata={"saved": False})
 
     def __post_init__(self) -> None:
-        # A slot of its own whatever was passed: ``replace`` must not take over what belongs to other sums.
+        # Made anew for every state: ``replace`` does not take over what belongs to other sums.
         object.__setattr__(self, "derived", Derived())
 
 

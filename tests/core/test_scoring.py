@@ -21,7 +21,7 @@ from spuir.core.scoring import (
     tied_actions,
     with_floor,
 )
-from spuir.core.solving import Solved, solve
+from spuir.core.solving import FINE, Solved, solve
 from spuir.errors import InputError
 from tests.core.screening import WAYS, check_winners, extended_widths, force, single_case, tie_table
 
@@ -196,7 +196,7 @@ def test_widths_in_both_precisions_are_those_of_the_factor(m: int, condition: fl
     contexts = rng.normal(size=(50, 7))
     expected = np.stack([extended_widths(upper, contexts) for upper in solved.upper])
     np.testing.assert_allclose(np.sqrt(scoring.squared_widths(solved, contexts)), expected, rtol=1e-11)
-    short = scoring.single_widths(solved.single, contexts, m)
+    short = scoring.single_widths(solved.single, contexts)
     assert short is not None and short.shape == (m, 50) and short.dtype == np.float64
     np.testing.assert_allclose(short, expected.astype(float), rtol=solved.single.error)
     assert 1e-9 < np.abs(short / expected - 1).max()  # it is single precision indeed
@@ -207,11 +207,11 @@ def test_widths_in_both_precisions_are_those_of_the_factor(m: int, condition: fl
 def test_widths_do_not_depend_on_the_size_of_pieces(monkeypatch: pytest.MonkeyPatch, budget: int, least: int) -> None:
     rng = np.random.default_rng(3)
     solved, contexts = solved_of(rng, 14, 7, 10.0), rng.normal(size=(23, 7))
-    double, single = scoring.squared_widths(solved, contexts), scoring.single_widths(solved.single, contexts, 14)
+    double, single = scoring.squared_widths(solved, contexts), scoring.single_widths(solved.single, contexts)
     monkeypatch.setattr(scoring, "CACHE_BYTES", budget)
     monkeypatch.setattr(scoring, "PIECE_ROWS", least)
     np.testing.assert_allclose(scoring.squared_widths(solved, contexts), double, rtol=1e-13)
-    again = scoring.single_widths(solved.single, contexts, 14)
+    again = scoring.single_widths(solved.single, contexts)
     assert again is not None and single is not None
     np.testing.assert_allclose(again, single, rtol=solved.single.error)
 
@@ -246,7 +246,7 @@ def near_ties(rng: np.random.Generator, solved: Solved) -> Solved:
     model = np.where(rng.random(m) < 0.5, np.arange(m), rng.integers(m, size=m))
     distance = rng.choice([0.0, 1e-14, 1e-13, 1e-11, 1e-9, 1e-7, 1e-5], size=(m, 1))
     theta = solved.theta[model] * (1.0 + np.where(model[:, None] == np.arange(m)[:, None], 0.0, distance))
-    return Solved(upper=solved.upper[model], theta=theta, code=solved.code)
+    return Solved(upper=solved.upper[model], theta=theta, codes=solved.codes)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -297,11 +297,9 @@ def test_single_precision_decides_nothing_that_it_may_have_wrong() -> None:
         first, contexts, _ = single_case("collinear", p, 1e6, seed)
         second, more, _ = single_case("one long axis", p, 1e6, seed)
         contexts = np.concatenate([contexts, more])
-        solved = Solved(
-            upper=np.concatenate([first.upper, second.upper]), theta=np.zeros((2, p)), code=np.zeros(2, int)
-        )
+        solved = Solved(upper=np.concatenate([first.upper, second.upper]), theta=np.zeros((2, p)), codes=(FINE, FINE))
         short, widths = (
-            scoring.single_widths(solved.single, contexts, 2),
+            scoring.single_widths(solved.single, contexts),
             np.sqrt(scoring.squared_widths(solved, contexts)),
         )
         assert short is not None and solved.single.error < scoring.TRUSTED
@@ -333,7 +331,7 @@ def test_the_ends_of_single_precision_change_no_winner(context_scale: int, matri
     solved = near_ties(rng, solved_of(rng, 12, 5, 100.0, copies=2))
     wide = solved_of(rng, 3, 100, 2.0)
     for case, p in ((solved, 5), (wide, 100)):
-        scaled = Solved(upper=2.0 ** (matrix_scale / 2) * case.upper, theta=case.theta, code=case.code)
+        scaled = Solved(upper=2.0 ** (matrix_scale / 2) * case.upper, theta=case.theta, codes=case.codes)
         contexts = 2.0**context_scale * rng.normal(size=(40, p))
         contexts[::9] = 0.0
         # Means of the size of widths: neither decides alone.
@@ -362,7 +360,7 @@ def test_scores_that_overflow_are_refused(monkeypatch: pytest.MonkeyPatch, way: 
     solved = solve(np.stack([np.eye(3)] * 4), np.zeros((4, 3)))
     contexts = np.ones((5, 3))
     contexts[3] = size
-    for bound in (None, Bound.of(np.eye(3) / 2, solved, np.zeros(4, np.bool_))):
+    for bound in (None, Bound.of(np.eye(3) / 2, solved, np.empty(0, np.intp))):
         with pytest.raises(InputError, match="overflow"):
             choose(solved, contexts, alpha, bound=bound)
         assert tie_table(choose(solved, contexts[:3], alpha, bound=bound)).all()
@@ -372,17 +370,17 @@ def test_scores_that_overflow_are_refused(monkeypatch: pytest.MonkeyPatch, way: 
 
 
 class TestBound:
-    everyone = np.zeros(4, np.bool_)
+    nobody = np.empty(0, np.intp)
 
     def case(self, seed: int, large: float) -> tuple[Solved, np.ndarray]:
         rng = np.random.default_rng(seed)
         solved = solved_of(rng, 4, 3, 10.0)
-        return Solved(upper=large * solved.upper, theta=solved.theta, code=solved.code), rng.normal(size=(60, 3))
+        return Solved(upper=large * solved.upper, theta=solved.theta, codes=solved.codes), rng.normal(size=(60, 3))
 
     def test_a_reach_that_overflows_leaves_everyone_in_play(self) -> None:
         solved, contexts = self.case(1, 1e150)
         P = 1e-40 * np.array([[1.0, 0.5, 0.0], [0.5, 1.0, 0.5], [0.0, 0.5, 1.0]])
-        bound = Bound(shared=solve(P[None], np.zeros((1, 3))), stretch=1.0, free=self.everyone)
+        bound = Bound(shared=solve(P[None], np.zeros((1, 3))), stretch=1.0, free=self.nobody)
         # One context alone: infinite parts of both signs may meet in its product.
         for given_ in (1e170 * contexts, 1e295 * np.abs(contexts), 1e295 * np.abs(contexts[:1])):
             with np.errstate(over="ignore", invalid="ignore"):
@@ -392,9 +390,9 @@ class TestBound:
 
     def test_a_matrix_that_had_to_be_lifted_is_no_bound(self) -> None:
         solved, _ = self.case(2, 1.0)
-        assert Bound.of(np.eye(3), solved, self.everyone) is not None
-        assert Bound.of(np.diag([1.0, 1.0, -1e-3]), solved, self.everyone) is None
-        assert Bound.of(np.diag([1.0, 1.0, -1e-13]), solved, self.everyone) is None
+        assert Bound.of(np.eye(3), solved, self.nobody) is not None
+        assert Bound.of(np.diag([1.0, 1.0, -1e-3]), solved, self.nobody) is None
+        assert Bound.of(np.diag([1.0, 1.0, -1e-13]), solved, self.nobody) is None
 
     @pytest.mark.parametrize("way", WAYS)
     @pytest.mark.parametrize("scale", [1e-18, 1.0, 1e15])
@@ -404,7 +402,7 @@ class TestBound:
         force(monkeypatch, way)
         wide, narrow = np.diag([1.0, 2.0, 3.0]), 1e12 * np.eye(3)
         contexts = scale * np.random.default_rng(3).normal(size=(50, 3))
-        bound = Bound(shared=solve(wide[None].copy(), np.zeros((1, 3))), stretch=1.0, free=np.zeros(3, np.bool_))
+        bound = Bound(shared=solve(wide[None].copy(), np.zeros((1, 3))), stretch=1.0, free=np.empty(0, np.intp))
         solved = solve(np.stack([narrow, wide, narrow]), np.zeros((3, 3)))
         reach = np.sqrt(scoring.squared_widths(bound.shared, contexts)[0])
         for gap, winner in ((1.0 - 1e-5, 1), (1.0 + 1e-5, 0)):
@@ -421,7 +419,7 @@ class TestBound:
         # Three actions of narrow widths, and a free one of a low mean and a width far above the shared bound.
         psi = np.stack([400.0 * np.eye(3)] * 3 + [np.eye(3)])
         solved = solve(psi, psi[:, 0, :1] * rng.normal(size=(4, 3)))
-        bound = Bound(shared=solve(400.0 * np.eye(3)[None], np.zeros((1, 3))), stretch=1.0, free=np.arange(4) == 3)
+        bound = Bound(shared=solve(400.0 * np.eye(3)[None], np.zeros((1, 3))), stretch=1.0, free=np.array([3]))
         contexts = rng.normal(size=(300, 3))
         means = solved.theta @ contexts.T
         found = choose(solved, contexts, 1.0, bound=bound)
@@ -461,9 +459,9 @@ def kept() -> list[np.ndarray]:
 
 def results(solved: Solved, contexts: np.ndarray) -> list[np.ndarray]:
     """Return every array that leaves the module for one set of contexts."""
-    short = scoring.single_widths(solved.single, contexts, len(solved.theta))
+    short = scoring.single_widths(solved.single, contexts)
     assert short is not None
-    bound = Bound.of(0.9 * np.eye(contexts.shape[1]), solved, np.zeros(len(solved.theta), np.bool_))
+    bound = Bound.of(0.9 * np.eye(contexts.shape[1]), solved, np.empty(0, np.intp))
     assert bound is not None
     found = choose(solved, contexts, 0.5, bound=bound)
     return [short, scoring.squared_widths(solved, contexts), bound.reach(contexts), found.winner, found.tied]

@@ -28,7 +28,7 @@ def test_coefficients_factors_and_roots_belong_to_the_matrix(m: int, p: int) -> 
     kept, right = psi.copy(), rhs.copy()
     solved = solve(psi, rhs)
     np.testing.assert_array_equal(rhs, right)
-    assert solved.upper is psi and solved.code.tolist() == [FINE] * m
+    assert solved.upper is psi and list(solved.codes) == [FINE] * m
     upper = np.triu(solved.upper)
     np.testing.assert_allclose(upper.transpose(0, 2, 1) @ upper, kept, rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(np.linalg.solve(kept, rhs[:, :, None])[:, :, 0], solved.theta, rtol=1e-11, atol=1e-13)
@@ -104,7 +104,7 @@ def test_widths_in_single_precision_are_off_by_no_more_than_stated(kind: str, p:
         solved, contexts, exact = single_case(kind, p, condition)
         error = solved.single.error
         for scale in SCALES:
-            found = single_widths(solved.single, scale * contexts, 1)
+            found = single_widths(solved.single, scale * contexts)
             if found is None:  # squares beyond 2**128
                 assert scale * exact.max() > 1e18
                 overflows += 1
@@ -121,7 +121,7 @@ def test_the_stated_error_is_needed_up_to_a_small_factor(kind: str) -> None:
     for p in (2, 3, 7):
         for seed in range(10):
             solved, contexts, exact = single_case(kind, p, 1e8, seed)
-            found = single_widths(solved.single, contexts, 1)
+            found = single_widths(solved.single, contexts)
             assert found is not None
             off = float((np.abs(found[0] - exact) / exact).max())
             shares.append(off / solved.single.error)
@@ -155,7 +155,7 @@ def test_what_the_ends_of_single_precision_would_spoil_is_not_trusted(
     # Without that, widths far above TINY would be off by more than stated: their digits are lost to underflow.
     monkeypatch.setattr(solving, "RANGE", np.inf)
     single = solve(psi.copy(), np.zeros((1, 6))).single
-    found, exact = single_widths(single, contexts, 1), extended_widths(solved.upper[0], contexts)
+    found, exact = single_widths(single, contexts), extended_widths(solved.upper[0], contexts)
     assert found is not None and single.error < 1e-4 and exact.min() > 1e-8
     assert np.any(np.abs(found[0] - exact) > 2.0 * single.error * found[0] + TINY)
 
@@ -189,7 +189,7 @@ class TestRescue:
         # Rounding may leave the last pivot just positive: a hair less makes the matrix indefinite for certain.
         psi[5, 5] -= 1e-14 * psi[5, 5]
         solved = solve(np.stack([self.good, psi]), np.stack([np.ones(6), rhs]))
-        assert solved.code.tolist() == [FINE, JITTERED]
+        assert list(solved.codes) == [FINE, JITTERED]
         np.testing.assert_allclose(check_consistent(solved, 1, rhs), psi, atol=1e-9 * np.trace(psi))
         # What the data say is kept: fitted values are those of least squares.
         fitted = np.linalg.lstsq(self.singular, rhs, rcond=1e-10)[0]
@@ -202,7 +202,7 @@ class TestRescue:
         values = np.array([3.0, 2.0, 1.0, 0.5, -0.1, -1.0])
         psi, rhs = (turn * values) @ turn.T, turn[:, :4] @ rng.normal(size=4)
         solved = solve(np.stack([(psi + psi.T) / 2, self.good]), np.stack([rhs, np.ones(6)]))
-        assert solved.code.tolist() == [DEFICIENT, FINE]
+        assert list(solved.codes) == [DEFICIENT, FINE]
         factored = check_consistent(solved, 0, rhs)
         np.testing.assert_allclose(factored, (turn * np.maximum(values, 3e-10)) @ turn.T, atol=1e-9)
         np.testing.assert_allclose(solved.theta[0], turn[:, :4] @ (turn[:, :4].T @ rhs / values[:4]), atol=1e-5)
@@ -210,14 +210,14 @@ class TestRescue:
     @pytest.mark.parametrize("matrix", [-np.eye(3), np.zeros((3, 3))], ids=["negative", "zero"])
     def test_a_matrix_without_any_positive_part_still_has_a_factor(self, matrix: np.ndarray) -> None:
         solved = solve(matrix[None].copy(), np.full((1, 3), 1e-9))
-        assert solved.code.tolist() == [DEFICIENT]
+        assert list(solved.codes) == [DEFICIENT]
         assert np.all(np.isfinite(solved.theta)) and np.all(np.isfinite(solved.roots))
 
     def test_a_failure_in_the_last_pivot_restores_the_whole_matrix(self) -> None:
         psi = np.diag([4.0, 3.0, 2.0, -1e-13])
         psi[0, 1] = psi[1, 0] = 1.0
         solved = solve(psi[None].copy(), np.array([[1.0, 2.0, 3.0, 0.0]]))
-        assert solved.code.tolist() == [JITTERED]
+        assert list(solved.codes) == [JITTERED]
         np.testing.assert_allclose(check_consistent(solved, 0, np.array([1.0, 2.0, 3.0, 0.0])), psi, atol=1e-9)
 
 

@@ -22,10 +22,9 @@ _local = threading.local()
 def workspace(use: str, shape: tuple[int, ...], dtype: Any = np.float64) -> NDArray[Any]:
     """Return an uninitialised array of this thread for one ``use``; the next call for that use overwrites it."""
     size = math.prod(shape)
-    if size * np.dtype(dtype).itemsize > KEPT_BYTES:
-        return np.empty(shape, dtype)
     kept: NDArray[Any] | None = getattr(_local, use, None)
     if kept is None or kept.size < size or kept.dtype != dtype:
         kept = np.empty(size, dtype)
-        setattr(_local, use, kept)
+        if kept.nbytes <= KEPT_BYTES:
+            setattr(_local, use, kept)
     return kept[:size].reshape(shape)

@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
-from spuir.core.statistics import diagonals
 from spuir.errors import NumericalError
-from spuir.records import Codes, Floats
+from spuir.records import Floats, all_finite
 
 FINE, JITTERED, DEFICIENT = 0, 1, 2
 MEANING = {
@@ -31,17 +30,17 @@ RANGE = 1e15
 class Solved:
     """Ψ_j = λI + … factored, and θ_j = Ψ_j⁻¹ rhs_j, for all actions.
 
-    ``upper`` (M, p, p), ``theta`` (M, p), ``code`` (M,) result codes.
+    ``upper`` (M, p, p), ``theta`` (M, p), ``codes`` a result code for each action.
     """
 
     upper: Floats
     theta: Floats
-    code: Codes
+    codes: tuple[int, ...]
 
     @property
     def worst(self) -> int:
         """The gravest of the result codes."""
-        return int(np.maximum.reduce(self.code, initial=FINE))
+        return max(self.codes, default=FINE)
 
     def again(self, rhs: Floats) -> Floats:
         """Return Ψ_j⁻¹ rhs_j for another right-hand side (M, p)."""
@@ -97,25 +96,31 @@ class Single:
             return cls(roots=roots.astype(np.float32), error=error if tame else math.inf)
 
 
-def solve(psi: Floats, rhs: Floats) -> Solved:
-    """Factor Ψ_j and solve Ψ_j θ_j = rhs_j for every action: (2) and (6).
+def diagonals(stack: Floats) -> Floats:
+    """Return the diagonals (M, p) of a stack of contiguous matrices, as a writable view."""
+    m, p, _ = stack.shape
+    return stack.reshape(m, p * p)[:, :: p + 1]
 
-    ``psi`` (M, p, p) holds the matrices with the ridge already added and is overwritten by the factors;
-    ``rhs`` (M, p) is left alone.
+
+def solve(psi: Floats, rhs: Floats, ridge: float = 0.0) -> Solved:
+    """Factor Ψ_j = ``psi``_j + λI and solve Ψ_j θ_j = rhs_j for every action: (2) and (6).
+
+    ``psi`` (M, p, p) is overwritten by the factors, ``rhs`` (M, p) is left alone; ``ridge`` is λ.
     """
     theta = rhs.copy()
-    code = np.zeros(len(psi), dtype=np.intp)
-    diagonal = diagonals(psi).copy()
+    codes = [FINE] * len(psi)
+    diagonal = diagonals(psi) + ridge
+    diagonals(psi)[:] = diagonal
     for j, matrix in enumerate(psi):
         # The Fortran view of a symmetric C-ordered matrix is itself: factored in place, no copy.
         _, _, failed = lapack.dposv(matrix.T, theta[j], lower=1, overwrite_a=1, overwrite_b=1)
-        if failed and math.isfinite(diagonal[j].sum()):
-            theta[j], code[j] = _rescue(matrix, _restored(matrix, diagonal[j]), rhs[j])
-    if not (math.isfinite(np.add.reduce(theta, axis=None)) and math.isfinite(np.add.reduce(diagonal, axis=None))):
+        if failed and all_finite(diagonal[j]):
+            theta[j], codes[j] = _rescue(matrix, _restored(matrix, diagonal[j]), rhs[j])
+    if not (all_finite(theta) and all_finite(diagonal)):
         raise NumericalError(
             "sums", "a non-finite value", "sums of rows must stay finite", "scale contexts and rewards down"
         )
-    return Solved(upper=psi, theta=theta, code=code)
+    return Solved(upper=psi, theta=theta, codes=tuple(codes))
 
 
 def _restored(matrix: Floats, diagonal: Floats) -> Floats:

@@ -4,9 +4,9 @@ For the rows s (with reward r and weight w) on which an action was observed, the
 Σ w and Σ w r². Nothing else of the rows is kept; the ridge joins at solve time, never here.
 """
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, Self, cast
 
 import numpy as np
@@ -15,7 +15,7 @@ from scipy.linalg.blas import daxpy
 
 from spuir.core.scratch import workspace
 from spuir.errors import InputError
-from spuir.records import Codes, Floats
+from spuir.records import Codes, Floats, all_finite
 
 GATHER_BYTES = 4 * 2**20
 """Rows are gathered in pieces of about this size: memory stays bounded, and the piece in the cache (measured)."""
@@ -89,12 +89,6 @@ class Statistics:
         return Statistics(width=self.width, table=grow(self.table, like))
 
 
-def diagonals(stack: Floats) -> Floats:
-    """Return the diagonals (M, p) of a stack of contiguous matrices, as a writable view."""
-    m, p, _ = stack.shape
-    return stack.reshape(m, p * p)[:, :: p + 1]
-
-
 def add_scaled(total: Floats, factor: float, other: Floats) -> None:
     """Add ``factor`` × ``other`` to the contiguous ``total``, in place and without a temporary."""
     if factor == 1.0:
@@ -164,8 +158,9 @@ def refuse_non_finite(contexts: Any) -> None:
 
 def by_action(codes: Codes, n_actions: int) -> Codes:
     """Return the row numbers ordered by action, stable within each."""
-    # Sixteen-bit keys are sorted by radix, several times faster than by comparison.
-    return np.argsort(codes.astype(np.uint16) if n_actions <= 2**16 else codes, kind="stable")
+    # Short keys are sorted by radix, several times faster than by comparison.
+    short = np.uint8 if n_actions <= 2**8 else np.uint16 if n_actions <= 2**16 else np.intp
+    return codes.astype(short, copy=False).argsort(kind="stable")
 
 
 @np.errstate(over="ignore", invalid="ignore")  # what is not finite is refused, not warned of
@@ -195,7 +190,8 @@ def summarise(
         values, squares = values * scale, squares * weights
     sums = Statistics.zero(n_actions, width)
     gram, moment = sums.gram, sums.moment
-    ends, n = counts.cumsum().tolist(), len(order)
+    lengths: list[int] = counts.tolist()
+    ends, n = list(accumulate(lengths)), len(order)
     size = max(1, GATHER_BYTES // (8 * width))
     action, at, fresh = 0, 0, True
     for start in range(0, n, size):
@@ -217,10 +213,10 @@ def summarise(
             # An action cut by the end of a piece goes on, added to, in the next one.
             fresh = at == ends[action]
             action += fresh
-    if not math.isfinite(np.add.reduce(diagonals(gram), axis=None)):
-        refuse_non_finite(contexts)
     sums.table[:, -2] = counts if weights is None else np.bincount(codes, weights, n_actions)
     sums.table[:, -1] = np.bincount(codes, squares, n_actions)
+    if not all_finite(sums.table):
+        refuse_non_finite(contexts)
     return sums
 
 

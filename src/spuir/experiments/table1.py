@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from spuir.core.solving import solve
-from spuir.core.statistics import Statistics, diagonals
+from spuir.core.statistics import Statistics
 from spuir.environments import make_environment
 from spuir.experiments.base import Experiment, Findings, Plan, Table, Verdict
 from spuir.experiments.judging import Interval, estimate, judge, power_law, say
@@ -68,8 +68,7 @@ class ByAction:
             self._add(self.observed, j, batch.contexts[own], batch.rewards[own])
             self._add(self.imputed, j, others, others @ acting)
         total = self.observed + self.imputed.decayed(RATE)
-        diagonals(total.gram)[:] += RIDGE
-        self.theta = solve(total.gram, total.moment).theta
+        self.theta = solve(total.gram, total.moment, RIDGE).theta
 
     def _add(self, sums: Statistics, action: int, rows: Floats, values: Floats) -> None:
         if self.sketch is not None:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.random import Generator
 
 from spuir.core import scoring
-from spuir.core.solving import diagonals, solve
+from spuir.core.solving import solve
 from spuir.core.statistics import Statistics, blocks, dense_rows, grow, summarise
 from spuir.errors import NumericalError, ParameterError
 from spuir.parameters import COUNT, NON_NEGATIVE, POSITIVE, UNIT, Rule, one_of, optional, parameter
@@ -143,9 +143,7 @@ class Exponential(Policy, ABC):
         """Add an episode's estimates to Θ."""
         with np.errstate(over="ignore", invalid="ignore"):
             fit = sums.fit if state.history is None else state.history + sums.fit
-            psi = fit.gram.copy()
-            diagonals(psi)[:] += self.ridge
-            solved = solve(psi, fit.moment)
+            solved = solve(fit.gram.copy(), fit.moment, self.ridge)
             terms = float(sums.counts.sum()) if state.history is None else 1.0
             totals = state.totals + terms * solved.theta
         if not np.all(np.isfinite(totals)):
@@ -162,7 +160,7 @@ class Exponential(Policy, ABC):
             counts=state.counts + sums.counts,
             history=None if state.history is None else fit,
         )
-        return after, Info(rows=sums.rows, counts=sums.counts, code=int(solved.code.max(initial=0)))
+        return after, Info(rows=sums.rows, counts=sums.counts, code=solved.worst)
 
     def grow(self, state: ExponentialState, like: int | None) -> ExponentialState:
         """Return the state with one action more; it may share the estimates of ``like``, but not its steps."""

@@ -6,7 +6,7 @@ import numpy as np
 
 from spuir.core.imputing import linear_moments
 from spuir.core.solving import solve
-from spuir.core.statistics import Statistics, diagonals
+from spuir.core.statistics import Statistics
 from spuir.policies.sketched import Hashed, SketchedSums
 from spuir.policies.sums import ExactSums
 from spuir.records import Floats
@@ -73,9 +73,7 @@ def sketched_moment(parts: Hashed, gram: Floats, reference: Floats, moments: str
     centre = linear_moments(gram, reference)
     if moments != "anchored":
         return centre + parts.residual
-    psi = gram.copy()
-    diagonals(psi)[:] += ridge
-    exact = solve(psi, parts.residual)
+    exact = solve(gram.copy(), parts.residual, ridge)
     hashed = hashed_moment(parts) - centre
     left = parts.rewards - linear_moments(parts.contexts, reference + exact.again(hashed))
     shift, noise = np.einsum("mp,mp->m", parts.residual, exact.theta), np.einsum("mc,mc->m", left, left)
@@ -92,5 +90,4 @@ def hashed_moment(parts: Hashed) -> Floats:
 def batch_solution(parts: Hashed, ridge: float) -> Floats:
     """Return θ′ (M, p): the sketched ridge solution of one batch alone."""
     psi = np.matmul(parts.contexts.transpose(0, 2, 1), parts.contexts)
-    diagonals(psi)[:] += ridge
-    return solve(psi, hashed_moment(parts)).theta
+    return solve(psi, hashed_moment(parts), ridge).theta

@@ -16,7 +16,7 @@ from numpy.random import Generator
 from spuir.core.imputing import LINKS, balanced_rates, scheduled_rate
 from spuir.core.scoring import Bound, check_finite, row_blocks, squared_widths
 from spuir.core.solving import Solved, solve
-from spuir.core.statistics import Statistics, add_scaled, dense_rows, diagonals
+from spuir.core.statistics import Statistics, add_scaled, dense_rows
 from spuir.errors import InputError, ParameterError, ShardError
 from spuir.features import FeatureMap, FeatureRows, MapState, make_features
 from spuir.parameters import (
@@ -70,7 +70,7 @@ class Readout:
             return None
         P = float(positive.min()) * self.shared
         P[np.diag_indices(len(P))] += self.ridge
-        return Bound.of(P, self.solved, self.rates == 0)
+        return Bound.of(P, self.solved, np.flatnonzero(self.rates == 0))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,9 +185,7 @@ class Ridge(Policy, ABC):
     def standard_errors(self, state: RidgeState) -> Floats:
         """Return the standard error (M, p) of each coefficient of the ridge fit on the observed rows alone."""
         observed = state.observed
-        psi = observed.gram.copy()
-        diagonals(psi)[:] += self.ridge
-        solved = solve(psi, observed.moment)
+        solved = solve(observed.gram.copy(), observed.moment, self.ridge)
         inverse = np.matmul(solved.roots, solved.roots.transpose(0, 2, 1))
         spread = np.matmul(inverse, np.matmul(observed.gram, inverse))
         fitted = np.einsum("mi,mij,mj->m", solved.theta, observed.gram, solved.theta)
@@ -220,10 +218,8 @@ class Ridge(Policy, ABC):
                 total.table[:] += rates[:, None] * state.imputed.table
             else:
                 add_scaled(total.table, float(rates[0]), state.imputed.table)
-        psi = total.gram
-        diagonals(psi)[:] += self.ridge
-        solved = solve(psi, total.moment)
-        return Readout(rates=rates, solved=solved, ridge=self.ridge, shared=state.shared)  # (2), (6)
+        solved = solve(total.gram, total.moment, self.ridge)  # (2), (6)
+        return Readout(rates=rates, solved=solved, ridge=self.ridge, shared=state.shared)
 
     def prepare(self, state: RidgeState, batch: Batch) -> RidgeState:
         """Fix what the feature map chooses on the first batch."""
