@@ -9,7 +9,7 @@ import numpy as np
 
 from benchmarks import peers
 from benchmarks.naive import NaivePuir, NaiveSpuir
-from benchmarks.peers import ALPHA, RIVALS, Entry, Peer
+from benchmarks.peers import ALPHA, AS_THEY_COME, RIVALS, Entry, Peer
 from benchmarks.shapes import DEEP, LARGE, PAPER, SHAPES, WIDE, Floats, Rows, Shape, draw_rows
 from benchmarks.timing import Clock, Task, race, ratio
 from spuir import Bandit, make_environment, make_policy
@@ -62,9 +62,9 @@ class Speed:
         self.tables[f"{table}, {shape}"] = clocks
         return clocks
 
-    def against_peers(self, key: str, shape: Shape, clocks: Clocks, ours: str) -> None:
+    def against_peers(self, key: str, shape: Shape, clocks: Clocks, ours: str, rivals: Sequence[str] = RIVALS) -> None:
         """File how much faster ``ours`` is than the fastest rival that ran, if any did."""
-        present = [name for name in RIVALS if name in clocks]
+        present = [name for name in rivals if name in clocks]
         if present:
             fastest = min(present, key=lambda name: clocks[name].median)
             self.found[f"speed/{key}/{shape.name}"] = ratio(clocks[fastest], clocks[ours])
@@ -141,7 +141,8 @@ def learning(out: Speed, shape: Shape, effort: Effort) -> None:
     clocks = out.keep("learn", shape, effort.race(ours, others))
     out.found[f"speed/learn-overhead/{shape.name}"] = ratio(clocks["puir"], clocks["sbucb"])
     out.found[f"speed/learn-naive/{shape.name}"] = ratio(clocks["the paper's own form"], clocks["puir"])
-    out.against_peers("learn-peer", shape, clocks, "puir")
+    out.against_peers("learn-peer", shape, clocks, "puir", AS_THEY_COME)
+    out.against_peers("learn-tuned-peer", shape, clocks, "puir")
 
 
 def one_product(shape: Shape, contexts: Floats) -> Task:

@@ -6,7 +6,7 @@ import pytest
 from scipy import sparse
 
 from spuir.errors import InputError
-from spuir.records import Batch, Decision, Derived, Feedback, Rounds, State, Table
+from spuir.records import Batch, Decision, Derived, Feedback, Rounds, State, Table, all_finite
 
 B, D, M = 4, 3, 2
 
@@ -162,3 +162,19 @@ def test_rounds_and_feedback_hold_what_they_are_given() -> None:
     rounds = Rounds(contexts=np.ones((B, D)), payload="private")
     assert (len(rounds), rounds.payload) == (B, "private")
     assert Feedback(rewards=np.ones(B)).all_rewards is None
+
+
+@pytest.mark.parametrize("shape", [(0,), (1,), (3, 4), (0, 5), (2, 3, 4)])
+def test_finite_values_are_finite_however_large(shape: tuple[int, ...]) -> None:
+    for scale in (0.0, 1.0, 1e200, np.finfo(np.float64).max):
+        assert all_finite(np.full(shape, scale))
+        assert all_finite(np.full(shape, -scale).T)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("scale", [0.0, 1.0, 1e200])
+def test_one_value_that_is_not_finite_is_seen_among_all(bad: float, scale: float) -> None:
+    for place in np.ndindex(3, 4):
+        table = np.full((3, 4), scale)
+        table[place] = bad
+        assert not all_finite(table) and not all_finite(table.T) and not all_finite(table[:, place[1]])

@@ -76,6 +76,17 @@ def rules(draw_: st.DrawFn) -> tuple[np.ndarray, np.ndarray, float]:
     return scores, eligible, share / int(eligible.sum())
 
 
+@pytest.mark.parametrize("m", [1, 2, 5, 254, 255, 256, 300])
+def test_first_and_count_look_down_the_columns(m: int) -> None:
+    rng = np.random.default_rng(m)
+    for share in (0.0, 0.01, 0.5, 1.0):
+        mask = rng.random((m, 40)) < share
+        mask[rng.integers(m, size=40), np.arange(40)] = True
+        for given_ in (mask, np.asfortranarray(mask), mask[:, ::3], mask[:, :0]):
+            np.testing.assert_array_equal(scoring.first(given_), given_.argmax(axis=0))
+            np.testing.assert_array_equal(scoring.count(given_), given_.sum(axis=0))
+
+
 @settings(max_examples=150)
 @given(rules(), st.booleans())
 def test_one_uniform_draws_exactly_the_stated_probabilities(
@@ -360,7 +371,7 @@ def test_scores_that_overflow_are_refused(monkeypatch: pytest.MonkeyPatch, way: 
     solved = solve(np.stack([np.eye(3)] * 4), np.zeros((4, 3)))
     contexts = np.ones((5, 3))
     contexts[3] = size
-    for bound in (None, Bound.of(np.eye(3) / 2, solved, np.empty(0, np.intp))):
+    for bound in (None, Bound.of(np.eye(3) / 2, 0.0, solved, np.empty(0, np.intp))):
         with pytest.raises(InputError, match="overflow"):
             choose(solved, contexts, alpha, bound=bound)
         assert tie_table(choose(solved, contexts[:3], alpha, bound=bound)).all()
@@ -390,9 +401,9 @@ class TestBound:
 
     def test_a_matrix_that_had_to_be_lifted_is_no_bound(self) -> None:
         solved, _ = self.case(2, 1.0)
-        assert Bound.of(np.eye(3), solved, self.nobody) is not None
-        assert Bound.of(np.diag([1.0, 1.0, -1e-3]), solved, self.nobody) is None
-        assert Bound.of(np.diag([1.0, 1.0, -1e-13]), solved, self.nobody) is None
+        assert Bound.of(np.eye(3), 0.0, solved, self.nobody) is not None
+        assert Bound.of(np.diag([1.0, 1.0, -1e-3]), 0.0, solved, self.nobody) is None
+        assert Bound.of(np.diag([1.0, 1.0, -1e-13]), 0.0, solved, self.nobody) is None
 
     @pytest.mark.parametrize("way", WAYS)
     @pytest.mark.parametrize("scale", [1e-18, 1.0, 1e15])
@@ -461,7 +472,7 @@ def results(solved: Solved, contexts: np.ndarray) -> list[np.ndarray]:
     """Return every array that leaves the module for one set of contexts."""
     short = scoring.single_widths(solved.single, contexts)
     assert short is not None
-    bound = Bound.of(0.9 * np.eye(contexts.shape[1]), solved, np.empty(0, np.intp))
+    bound = Bound.of(0.9 * np.eye(contexts.shape[1]), 0.0, solved, np.empty(0, np.intp))
     assert bound is not None
     found = choose(solved, contexts, 0.5, bound=bound)
     return [short, scoring.squared_widths(solved, contexts), bound.reach(contexts), found.winner, found.tied]

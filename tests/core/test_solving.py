@@ -21,6 +21,19 @@ def matrices(rng: np.random.Generator, m: int, p: int, condition: float) -> np.n
     return (out + out.transpose(0, 2, 1)) / 2
 
 
+@pytest.mark.parametrize("ridge", [0.1, 1.0, 4.0])
+def test_the_ridge_is_added_to_every_diagonal(ridge: float) -> None:
+    rng = np.random.default_rng(3)
+    table = rng.normal(size=(4, 6 * 6 + 5))
+    gram = table[:, :36].reshape(4, 6, 6)  # not contiguous as a whole, as in a table of sums
+    gram[:] = matrices(rng, 4, 6, 10.0)
+    kept, rest, rhs = gram.copy(), table[:, 36:].copy(), rng.normal(size=(4, 6))
+    solved, expected = solve(gram, rhs, ridge), solve(kept + ridge * np.eye(6), rhs)
+    np.testing.assert_allclose(solved.theta, expected.theta, rtol=1e-12)
+    np.testing.assert_allclose(np.triu(solved.upper), np.triu(expected.upper), rtol=1e-12, atol=1e-13)
+    np.testing.assert_array_equal(table[:, 36:], rest)
+
+
 @pytest.mark.parametrize(("m", "p"), [(1, 1), (1, 7), (5, 1), (4, 6), (60, 3)])
 def test_coefficients_factors_and_roots_belong_to_the_matrix(m: int, p: int) -> None:
     rng = np.random.default_rng(10 * m + p)

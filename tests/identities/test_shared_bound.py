@@ -156,7 +156,7 @@ def test_the_reach_is_never_below_the_norm_it_stands_for(p: int, condition: floa
     rng = generator(15, "reach", p)
     turn, _ = np.linalg.qr(rng.normal(size=(p, p)))
     P = (turn * np.geomspace(1.0, condition, p)) @ turn.T
-    bound = Bound.of((P + P.T) / 2, solve(2.0 * P[None], np.zeros((1, p))), np.empty(0, np.intp))
+    bound = Bound.of((P + P.T) / 2, 0.0, solve(2.0 * P[None], np.zeros((1, p))), np.empty(0, np.intp))
     assert bound is not None
     contexts = rng.normal(size=(200, p))
     contexts[:100] = contexts[:100] @ P / condition  # along the long axes, where digits are lost

@@ -382,15 +382,15 @@ class Bound:
         return np.where(np.isnan(reach), np.inf, reach)
 
     @classmethod
-    def of(cls, P: Floats, solved: Solved, free: Codes) -> "Bound | None":
-        """Factor P, with room for rounding; None where rounding may have lifted it above some Ψ_j.
+    def of(cls, shared: Floats, ridge: float, solved: Solved, free: Codes) -> "Bound | None":
+        """Factor P = ``shared`` + λI, with room for rounding; None where rounding may have lifted it above some Ψ_j.
 
         A computed Ψ_j is off by at most ε = ROUNDING·trace Ψ_j, and P − εI ⪰ (1 − ε·trace P⁻¹)·P.
         """
-        shared = solve(P[None].copy(), np.zeros((1, len(P))))
-        slack = ROUNDING * float(solved.traces.max()) * float(np.vdot(shared.roots, shared.roots))
-        trusted = shared.worst == FINE and slack <= TRUSTED
-        return cls(shared=shared, stretch=1.0 + slack, free=free) if trusted else None
+        factored = solve(shared[None].copy(), np.zeros((1, len(shared))), ridge)
+        slack = ROUNDING * float(solved.traces.max()) * float(np.vdot(factored.roots, factored.roots))
+        trusted = factored.worst == FINE and slack <= TRUSTED
+        return cls(shared=factored, stretch=1.0 + slack, free=free) if trusted else None
 
 
 def _candidate_scores(score: Floats, play: Mask, rule: Acting, contexts: Floats) -> Floats:

@@ -6,7 +6,7 @@ matrices are stacked per action, C-ordered; ``upper[j]`` holds U with Ψ_j = U�
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,13 +49,18 @@ class Solved:
             lapack.dpotrs(upper.T, theta[j], lower=1, overwrite_b=1)
         return theta
 
+    @property
+    def _triangles(self) -> Floats:
+        """The U_j alone (M, p, p), without what stands below their diagonals."""
+        return self.upper * _triangle(self.upper.shape[1])
+
     @cached_property
     def roots(self) -> Floats:
         """U_j⁻¹ (M, p, p), upper triangular, so that sᵀΨ_j⁻¹s = ‖sᵀU_j⁻¹‖²."""
-        roots = self.upper.copy()
+        roots = self._triangles
         for root in roots:
             lapack.dtrtri(root.T, lower=1, overwrite_c=1)
-        return np.triu(roots)
+        return roots
 
     @cached_property
     def stacked_roots(self) -> Floats:
@@ -66,13 +71,12 @@ class Solved:
     @cached_property
     def traces(self) -> Floats:
         """The trace of each Ψ_j (M,)."""
-        return np.einsum("mij,mij->m", np.triu(self.upper), self.upper)
+        return _squares(self._triangles)
 
     @cached_property
     def single(self) -> "Single":
         """The roots in single precision, with the error they carry into widths."""
-        inverses = np.einsum("mij,mij->m", self.roots, self.roots)
-        return Single.of(self.stacked_roots, np.sqrt(self.traces), np.sqrt(inverses))
+        return Single.of(self.stacked_roots, np.sqrt(self.traces), np.sqrt(_squares(self.roots)))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -94,6 +98,19 @@ class Single:
         tame = max(norms.max(), inverse_norms.max()) <= RANGE
         with np.errstate(over="ignore"):
             return cls(roots=roots.astype(np.float32), error=error if tame else math.inf)
+
+
+@lru_cache(maxsize=64)
+def _triangle(p: int) -> Floats:
+    """Return ones on and above the diagonal (p, p), noughts below; a product with it is faster than ``triu``."""
+    return np.triu(np.ones((p, p)))
+
+
+def _squares(stack: Floats) -> Floats:
+    """Return the sum of squares of each matrix of a contiguous stack (M,), infinite where it overflows."""
+    flat = stack.reshape(len(stack), -1)
+    with np.errstate(over="ignore"):
+        return np.vecdot(flat, flat)
 
 
 def diagonals(stack: Floats) -> Floats:

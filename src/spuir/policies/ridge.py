@@ -68,9 +68,7 @@ class Readout:
         positive = self.rates[self.rates > 0]
         if self.shared is None or not len(positive):
             return None
-        P = float(positive.min()) * self.shared
-        P[np.diag_indices(len(P))] += self.ridge
-        return Bound.of(P, self.solved, np.flatnonzero(self.rates == 0))
+        return Bound.of(positive.min() * self.shared, self.ridge, self.solved, np.flatnonzero(self.rates == 0))
 
 
 @dataclass(frozen=True, kw_only=True)
