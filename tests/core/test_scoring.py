@@ -401,7 +401,9 @@ class TestBound:
 
     def test_a_matrix_that_had_to_be_lifted_is_no_bound(self) -> None:
         solved, _ = self.case(2, 1.0)
-        assert Bound.of(np.eye(3), 0.0, solved, self.nobody) is not None
+        P = 0.5 * np.eye(3)
+        assert Bound.of(P, 0.5, solved, self.nobody) is not None
+        np.testing.assert_array_equal(P, 0.5 * np.eye(3))
         assert Bound.of(np.diag([1.0, 1.0, -1e-3]), 0.0, solved, self.nobody) is None
         assert Bound.of(np.diag([1.0, 1.0, -1e-13]), 0.0, solved, self.nobody) is None
 

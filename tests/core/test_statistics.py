@@ -160,7 +160,9 @@ def test_blocks_cover_every_row_once_within_the_budget(n: int, row_bytes: int, b
 def test_rows_are_ordered_by_action_and_stable_within() -> None:
     codes = np.array([2, 0, 2, 1, 0], np.intp)
     assert by_action(codes, 3).tolist() == [1, 4, 3, 0, 2]
-    assert by_action(codes + 70_000, 70_003).tolist() == [1, 4, 3, 0, 2]
+    # Beside the ends of one and of two bytes.
+    for first in (252, 253, 254, 65_532, 65_533, 65_534, 70_000):
+        assert by_action(codes + first, first + 3).tolist() == [1, 4, 3, 0, 2]
 
 
 def test_codes_are_counted_and_wrong_ones_named() -> None:
