@@ -218,6 +218,29 @@ def test_a_killed_run_goes_on_to_the_same_bits(folder: Path, tmp_path: Path) -> 
     assert not progress.parent.exists()
 
 
+FULL = """
+import resource, sys
+from spuir.training import train, training
+training.SAVE_SECONDS = 0.0
+_, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, most))  # as good as a full disk: a longer file cannot be written
+def watch(stage, done, total):
+    if stage == "learn" and done == total:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+train(sys.argv[1], "puir", batch_size=150, out=sys.argv[2], tell=print, watch=watch)
+"""
+
+
+def test_a_state_that_cannot_be_saved_ends_no_run(folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "model.spuir"
+    command = [sys.executable, "-c", FULL, str(folder), str(out)]
+    said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+    assert said.count("goes on without saving its progress") == 1 and "File too large" in said
+    train(str(folder), "puir", batch_size=150, out=tmp_path / "whole.spuir")
+    assert out.read_bytes() == (tmp_path / "whole.spuir").read_bytes()
+    assert sorted(path.name for path in tmp_path.glob("*.spuir*")) == ["model.spuir", "whole.spuir"]
+
+
 def test_other_settings_do_not_go_on_from_a_killed_run(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "model.spuir"
 

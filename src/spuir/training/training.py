@@ -16,7 +16,7 @@ from threadpoolctl import threadpool_limits
 
 from spuir import __version__
 from spuir.bandit import Bandit
-from spuir.errors import InputError, ParameterError
+from spuir.errors import InputError, ParameterError, SpuirError
 from spuir.features.encoding import Encoder
 from spuir.logs import Cut, Log, cut_episodes, open_log
 from spuir.logs.arrow import arrow
@@ -33,6 +33,7 @@ from spuir.training.layout import Layout, Watcher, lay_out
 from spuir.training.partitioning import partition
 from spuir.training.progress import Progress, fingerprint
 
+UNSAVED = "goes on without saving its progress, so that a stop would lose it"
 SAVE_SECONDS = 20.0
 FEW = 2
 OPEN_BYTES = 256 * 2**20
@@ -164,7 +165,7 @@ def train(
         for line in job.fold(bandit, layout, encoder, keep, resumed):
             learnt.append(replace(line, key=job.cut.named(line.key)))
             if progress is not None and time.monotonic() - saved > SAVE_SECONDS:
-                progress.save(bandit, learnt)
+                job.save(progress, bandit, learnt)
                 saved = time.monotonic()
         job.check_learnt(bandit, learnt)
         bandit = bandit.with_encoder(encoder)
@@ -220,6 +221,14 @@ class Job:
         """Keep a notice and tell it."""
         self.notices.append(sentence)
         self.tell(sentence)
+
+    def save(self, progress: Progress, bandit: Bandit, learnt: Sequence[Learnt]) -> None:
+        """Save the state; a run for which that fails goes on, and says so the first time."""
+        try:
+            progress.save(bandit, learnt)
+        except (OSError, SpuirError) as error:
+            if not any(sentence.startswith(UNSAVED) for sentence in self.notices):
+                self.note(f"{UNSAVED}: {error}")
 
     def opening_notices(self) -> list[str]:
         """Return what the log, its cut and the policy give reason to say."""
