@@ -83,9 +83,9 @@ def race(
 ) -> dict[str, Clock]:
     """Let every task take a turn a round, for ``rounds`` rounds and then for about ``seconds`` more.
 
-    A turn is one call, or several if they are short. Each round starts with another task, so that none
-    always follows the same neighbour. After the first ``rounds`` rounds a task much slower than the rest
-    stops, so that it does not eat the others' time.
+    A turn is one call, or several if they are short. Each round has an order of its own, the same in every run, so
+    that no task always profits or suffers from the one before it. After the first ``rounds`` rounds a task
+    much slower than the rest stops, so that it does not eat the others' time.
     """
     scales = scales or {}
     with one_thread():
@@ -93,11 +93,11 @@ def race(
         calls = {name: min(MOST_CALLS, 1 + int(TURN_SECONDS / spent)) for name, spent in warm.items()}
         slow = SLOW * median(warm.values())
         taken: dict[str, list[float]] = {name: [] for name in tasks}
-        turn, end = 0, float("inf")
+        turn, end, order = 0, float("inf"), np.random.default_rng(0)
         while turn < rounds or time.perf_counter() < end:
             names = [name for name in tasks if turn < rounds or warm[name] <= slow]
-            start = turn % len(names)
-            for name in names[start:] + names[:start]:
+            for place in order.permutation(len(names)):
+                name = names[place]
                 taken[name].append(_turn(tasks[name], calls[name]))
             turn += 1
             if turn == rounds:

@@ -57,9 +57,9 @@ def _all_but_own(m: int) -> Floats:
     return np.ones((m, m)) - np.eye(m)
 
 
-def linear_moments(gram: Floats, theta: Floats) -> Floats:
+def linear_moments(gram: Floats, theta: Floats, out: Floats | None = None) -> Floats:
     """Return Ŝ_jᵀR̂_j = (Ŝ_jᵀŜ_j) θ_j (M, p) for a stack of Grams (M, p, p): identity 2, no rows needed."""
-    return np.matmul(gram, theta[:, :, None])[:, :, 0]
+    return np.matmul(gram, theta[:, :, None], out=None if out is None else out[:, :, None])[:, :, 0]
 
 
 def gaps(

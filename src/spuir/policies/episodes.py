@@ -29,7 +29,7 @@ def exact_episode(sums: ExactSums, theta: Floats, imputing: bool) -> Episode:
         return Episode(sums.observed)
     hidden = sums.imputed()
     gram, moment = hidden.gram, hidden.moment
-    moment[:] = linear_moments(gram, theta)  # Ŝ_jᵀR̂_j of (4), identity 2
+    linear_moments(gram, theta, out=moment)  # Ŝ_jᵀR̂_j of (4), identity 2
     hidden.energy[:] = 0.0
     if sums.gap is not None:
         moment += sums.gap

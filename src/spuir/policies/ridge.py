@@ -331,7 +331,9 @@ class Ridge(Policy, ABC):
         if episode.hidden is not None and episode.total is not None:
             imputed = episode.hidden if imputed is None else imputed.then(self.discount, episode.hidden)  # (4), (8)
             kept = min(self.discount, self.forgetting)
-            shared = episode.total if shared is None else kept * shared + episode.total
+            if shared is not None:
+                add_scaled(episode.total, kept, shared)
+            shared = episode.total
         elif shared is not None:
             shared = self.forgetting * shared  # imputation was switched off: what is observed still fades
         counts = seen.weight.copy()

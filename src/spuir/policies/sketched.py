@@ -19,7 +19,7 @@ from spuir.records import Batch, Codes, Floats, Mask
 from spuir.sketches import Sketch
 from spuir.sketches.base import sum_rows
 
-HASH_BYTES = 64 * 2**20
+HASH_BYTES = 128 * 2**20
 """Rows are hashed in pieces of about this size: every piece costs one more sum of whole sketches."""
 TWICE_BYTES = 2**21
 """Rows that are read twice come in pieces of about this size (measured)."""
@@ -167,7 +167,7 @@ def _hash(
         if root is not None:
             table, values = table * root[piece, None], values * root[piece]
         part = sketch.sums(table, own, m, ids[at], how.key)
-        contexts = part if number == 0 else contexts + part
+        contexts = part if number == 0 else np.add(contexts, part, out=contexts)
         responses += sketch.sums(values[:, None], own, m, ids[at], how.key)[:, :, 0]
     heavy = np.ones(len(codes)) if weights is None else weights
     return contexts, responses, per_action(codes, heavy, m), per_action(codes, heavy * rewards * rewards, m)

@@ -32,7 +32,7 @@ class SJLT(Sketch):
         for block in range(self.blocks):
             words = random_words(ids, key, block)
             # The high half picks the bucket by multiplication, the lowest bit the sign.
-            high = (words >> np.uint64(32)).astype(np.uint64)
+            high = words >> np.uint64(32)
             buckets[:, block] = ((high * np.uint64(per_block)) >> np.uint64(32)).astype(np.intp) + block * per_block
             signs[:, block] = 1.0 - 2.0 * (words & np.uint64(1)).astype(np.float64)
         return buckets, signs / np.sqrt(self.blocks)
