@@ -141,8 +141,8 @@ def learning(out: Speed, shape: Shape, effort: Effort) -> None:
     clocks = out.keep("learn", shape, effort.race(ours, others))
     out.found[f"speed/learn-overhead/{shape.name}"] = ratio(clocks["puir"], clocks["sbucb"])
     out.found[f"speed/learn-naive/{shape.name}"] = ratio(clocks["the paper's own form"], clocks["puir"])
-    out.against_peers("learn-peer", shape, clocks, "puir", AS_THEY_COME)
-    out.against_peers("learn-tuned-peer", shape, clocks, "puir")
+    out.against_peers("learn-peer", shape, clocks, "puir")
+    out.against_peers("learn-default-peer", shape, clocks, "puir", AS_THEY_COME)
 
 
 def one_product(shape: Shape, contexts: Floats) -> Task:

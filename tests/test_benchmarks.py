@@ -40,7 +40,7 @@ FLOORS = {
 }
 REPORTED = {
     *(f"speed/learn-naive/{shape}" for shape in ("paper", "wide", "large", "deep")),
-    *(f"speed/learn-tuned-peer/{shape}" for shape in ("paper", "wide", "large", "deep")),
+    *(f"speed/learn-default-peer/{shape}" for shape in ("paper", "wide", "large", "deep")),
     *(f"speed/dense-gemm/{shape}" for shape in ("paper", "wide", "large", "deep")),
     *(f"speed/sketch-large/{moments}" for moments in ("sketched", "exact", "corrected")),
 }
