@@ -1,6 +1,7 @@
 """Small experiments with which the runner and the report are tried; worker processes find their tasks here too."""
 
 import os
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -151,6 +152,8 @@ SILENT = replace(EXPERIMENT, name="silent", report=refusing_report)
 
 
 if __name__ == "__main__":
+    # As in a terminal, even where the tests run in the background of a shell, which ignores interrupts.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     out, side, workers = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
     with open_store(out) as store:
         carry_out([PAUSED], Plan(repeats=2, data=side), store, workers)
