@@ -254,7 +254,7 @@ class Bandit:
         if own and isinstance(table, np.ndarray) and np.may_share_memory(contexts, table):
             contexts = contexts.copy()
         state = self._start(model, contexts.shape[1])
-        if eligible is None and all(model.labels.active):
+        if eligible is None and model.labels.all_active:
             return contexts, state, None
         mask = scoring.eligible_mask(eligible, len(contexts), state.n_actions)
         return (
@@ -378,6 +378,9 @@ class Bandit:
             X = model.encoder.encode(X)
         contexts = as_table(X, model.names, None if model.state is None else model.state.dim)
         codes = model.labels.encode(actions)
+        bare = propensities is None and sample_weight is None and eligible is None and not columns
+        if bare and model.labels.all_active:
+            return Batch.encoded(contexts, codes, rewards)
         n, m = len(codes), len(model.labels.names)
         if eligible is not None:
             eligible = scoring.eligible_mask(np.asarray(eligible), n, m)
@@ -386,7 +389,7 @@ class Bandit:
                 row = int(np.argmin(allowed))
                 got = f"{model.labels.names[codes[row]]!r} executed but not eligible at row {row}"
                 raise InputError("eligible", got, "an executed action was eligible", "correct the mask")
-        if not all(model.labels.active):
+        if not model.labels.all_active:
             # The policy's own propensities are those of a rule without retired actions, late rows of them aside.
             active = np.broadcast_to(np.array(model.labels.active), (n, m))
             eligible = active.copy() if eligible is None else eligible & active
@@ -400,8 +403,10 @@ class Bandit:
         return Batch(contexts=contexts, actions=codes, rewards=np.asarray(rewards), **given, **columns)
 
     def _names(self, model: Model, X: Any) -> tuple[str, ...] | None:
+        if model.names is not None:
+            return model.names
         names = column_names(X) if model.encoder is None else model.encoder.columns
-        return model.names if model.names is not None or names is None else tuple(names)
+        return None if names is None else tuple(names)
 
     def _episode_rng(self, episode: int) -> Generator:
         return streams.generator(self._seed, "learn", episode) if self.policy_.draws_to_learn else _UNTOUCHED

@@ -27,10 +27,11 @@ def as_table(X: Any, names: Sequence[str] | None, dim: int | None) -> Any:
     DataFrame columns are matched by name with ``names`` where these are known; ``dim`` is the number of
     columns seen before.
     """
-    given = column_names(X)
-    if given is not None:
+    if isinstance(X, np.ndarray):
+        table = np.asarray(X)
+    elif (given := column_names(X)) is not None:
         table = _ordered(X, given, names)
-    elif not isinstance(X, np.ndarray) and hasattr(X, "tocsr"):
+    elif hasattr(X, "tocsr"):
         table = X.tocsr()
     else:
         table = _array_of(X)
@@ -132,26 +133,34 @@ class Labels:
         """Whether the labels are the codes 0…M−1 themselves."""
         return self.array.dtype.kind == "i" and self.names == tuple(range(len(self.names)))
 
+    @cached_property
+    def all_active(self) -> bool:
+        """Whether no label is retired."""
+        return all(self.active)
+
     def encode(self, actions: Any) -> Codes:
         """Return labels (n,) as codes."""
+        if isinstance(actions, np.ndarray):
+            return self._encode_array(actions)
         if hasattr(actions, "dictionary") and hasattr(actions, "indices"):
             # An Arrow dictionary: each distinct label is looked up once.
             return self.encode(actions.dictionary.to_pylist())[actions.indices.to_numpy()]
         # As an array, text and numbers together would all become text.
-        values = actions if isinstance(actions, (list, tuple)) else np.asarray(actions)
-        if isinstance(values, np.ndarray):
-            if values.ndim != 1:
-                raise InputError(
-                    "actions", f"shape {values.shape}", "actions are one label per row", "pass a flat list"
-                )
-            if self.plain and values.dtype.kind in "iu":
-                codes = values.astype(np.intp, copy=False)
-                # Read as unsigned, a negative code is a huge one: one look at the largest tells.
-                if len(codes) and not 0 <= codes[codes.view(np.uintp).argmax()] < len(self.names):
-                    row = int(np.argmax((values < 0) | (values >= len(self.names))))
-                    self._unknown(values[row].item(), row)
-                return codes
-            values = values.tolist()
+        return self._look_up(actions) if isinstance(actions, (list, tuple)) else self._encode_array(np.asarray(actions))
+
+    def _encode_array(self, values: NDArray[Any]) -> Codes:
+        if values.ndim != 1:
+            raise InputError("actions", f"shape {values.shape}", "actions are one label per row", "pass a flat list")
+        if not self.plain or values.dtype.kind not in "iu":
+            return self._look_up(values.tolist())
+        codes = values.astype(np.intp, copy=False)
+        # Read as unsigned, a negative code is a huge one: one look at the largest tells.
+        if len(codes) and not 0 <= codes.item(codes.view(np.uintp).argmax()) < len(self.names):
+            row = int(np.argmax((values < 0) | (values >= len(self.names))))
+            self._unknown(values[row].item(), row)
+        return codes
+
+    def _look_up(self, values: Sequence[Any]) -> Codes:
         out = np.empty(len(values), np.intp)
         for row, label in enumerate(values):
             code = self.codes.get(label) if isinstance(label, Hashable) else None

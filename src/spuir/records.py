@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -46,12 +46,17 @@ def _contexts(values: Any) -> Any:
     return values
 
 
-def _codes(values: Any, length: int) -> Codes:
-    """Return executed actions as codes (B,)."""
-    actions = np.asarray(values)
+def _one_each(actions: NDArray[Any], length: int) -> None:
+    """Refuse a column that has not one action for each row."""
     if actions.shape != (length,):
         rule = f"one action per context row is needed, {length} here"
         raise InputError("actions", f"shape {actions.shape}", rule, "match the lengths")
+
+
+def _codes(values: Any, length: int) -> Codes:
+    """Return executed actions as codes (B,)."""
+    actions = np.asarray(values)
+    _one_each(actions, length)
     if actions.dtype.kind not in "iu" and length:
         rule = "a Batch holds integer action codes"
         raise InputError("actions", f"dtype {actions.dtype}", rule, "use Bandit for labels")
@@ -114,6 +119,7 @@ def _ids(values: Any, length: int) -> NDArray[np.int64]:
     return ids.astype(np.int64, copy=False)
 
 
+FINITE_REWARDS = "every reward must be finite"
 _COLUMNS: tuple[tuple[str, str, Callable[[Floats], Any] | None], ...] = (
     ("propensities", "a propensity lies in (0, 1]", lambda p: (p > 0) & (p <= 1 + 1e-9)),
     ("weights", "a weight is finite and ≥ 0", lambda w: w >= 0),
@@ -173,7 +179,7 @@ class Batch:
         put(self, "contexts", _contexts(self.contexts))
         length = len(self)
         put(self, "actions", _codes(self.actions, length))
-        put(self, "rewards", _column("rewards", self.rewards, length, "every reward must be finite"))
+        put(self, "rewards", _column("rewards", self.rewards, length, FINITE_REWARDS))
         given = self.__dict__
         for name, rule, good in _COLUMNS:
             if given[name] is not None:
@@ -184,6 +190,18 @@ class Batch:
         _check_revealed(self.revealed, self.revealed_rewards)
         if self.row_ids is not None:
             put(self, "row_ids", _ids(self.row_ids, length))
+
+    @classmethod
+    def encoded(cls, contexts: Any, codes: Codes, rewards: ArrayLike) -> Self:
+        """Return a batch of a numeric table, of codes in range and of rewards; only the rewards are looked at again."""
+        length = int(contexts.shape[0])
+        _one_each(codes, length)
+        made = object.__new__(cls)
+        # Columns that are not given are None by the class.
+        made.__dict__.update(
+            contexts=contexts, actions=codes, rewards=_column("rewards", rewards, length, FINITE_REWARDS)
+        )
+        return made
 
     def __len__(self) -> int:
         """Return B, the number of rows."""

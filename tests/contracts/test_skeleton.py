@@ -157,8 +157,8 @@ class Hasty(Softmax):
 class Partial(Softmax):
     """The first action counts more than the others, so that names matter."""
 
-    def _absorb(self, state, sums):
-        after, info = super()._absorb(state, sums)
+    def _absorb(self, state, sums, theta):
+        after, info = super()._absorb(state, sums, theta)
         observed = after.observed.copied()
         observed.moment[0] *= 1.01
         return replace(after, observed=observed), info
@@ -168,18 +168,18 @@ class Partial(Softmax):
 class Orderly(Softmax):
     """The first row of a batch counts twice."""
 
-    def _collect(self, state, rows, rng):
+    def _collect(self, rows, theta, rng):
         weights = np.ones(len(rows)) if rows.weights is None else rows.weights.copy()
         weights[:1] *= 2
-        return super()._collect(state, replace(rows, weights=weights), rng)
+        return super()._collect(replace(rows, weights=weights), theta, rng)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Hoarding(Softmax):
     """The state grows with every episode."""
 
-    def _absorb(self, state, sums):
-        after, info = super()._absorb(replace(state, shared=None), sums)
+    def _absorb(self, state, sums, theta):
+        after, info = super()._absorb(replace(state, shared=None), sums, theta)
         return replace(after, shared=np.zeros(after.episode)), info
 
     def check_state(self, state):

@@ -16,6 +16,7 @@ from scipy.linalg import cholesky, eigh, solve_triangular
 from scipy.optimize import minimize
 from scipy.special import log_expit
 
+from spuir.core.quiet import quietly
 from spuir.core.statistics import blocks
 from spuir.errors import NumericalError
 from spuir.records import Codes, Floats, Mask
@@ -151,7 +152,7 @@ def _readings(weights: Floats, clicks: Clicks) -> Iterator[tuple[Clicks, _Readin
         yield part, _Reading.of(part.contexts @ weights.T, part.elapsed)
 
 
-@np.errstate(over="ignore", invalid="ignore")  # what is not finite is refused where it is used
+@quietly
 def loss_and_slope(weights: Floats, clicks: Clicks) -> tuple[float, Floats]:
     """Return the negative log-likelihood of the rows at ``weights`` (2, d), and its gradient (2, d)."""
     loss, slope = 0.0, np.zeros(weights.shape)
@@ -161,7 +162,7 @@ def loss_and_slope(weights: Floats, clicks: Clicks) -> tuple[float, Floats]:
     return loss, slope
 
 
-@np.errstate(over="ignore", invalid="ignore")
+@quietly
 def curvature(weights: Floats, clicks: Clicks) -> Floats:
     """Return the second derivatives (2d, 2d) of the negative log-likelihood, those by w_c first."""
     d = clicks.contexts.shape[1]
@@ -243,7 +244,7 @@ def _root(ridge: float, information: Floats) -> Floats:
     return np.asarray(cholesky(information + enough * np.eye(size), check_finite=False))
 
 
-@np.errstate(over="ignore", invalid="ignore")
+@quietly
 def informed(information: Floats, ridge: float, weights: Floats, clicks: Clicks) -> Floats:
     """Return ``information`` (2d, 2d) after further rows, whose fit ended at ``weights``: Laplace's approximation.
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from spuir.core.quiet import quietly
 from spuir.core.statistics import blocks, dense_rows
 from spuir.errors import NumericalError
 from spuir.records import Codes, Floats, Mask
@@ -25,7 +26,7 @@ def complement(stack: Floats) -> Floats:
     Never "total minus own", which cancels and loses positive semi-definiteness.
     """
     if len(stack) <= GROUP and stack.ndim == 2:
-        return _all_but_own(len(stack)) @ stack
+        return _all_but_own(len(stack)).dot(stack)
     flat = stack.reshape(len(stack), -1)
     out = _complement(flat)
     if len(stack) > GROUP:
@@ -39,7 +40,7 @@ def _complement(flat: Floats) -> Floats:
     """Add the rest of each row's group to the complement of its group among the groups."""
     m, width = flat.shape
     if m <= GROUP:
-        return _all_but_own(m) @ flat
+        return _all_but_own(m).dot(flat)
     out = np.empty_like(flat)
     whole = m - m % GROUP
     groups = out[:whole].reshape(-1, GROUP, width)
@@ -113,10 +114,10 @@ class Link:
     linearised: Callable[[Floats], Floats]
     linear: bool = False
 
+    @quietly
     def reward(self, z: Floats, cap: float | None) -> Floats:
         """Return T at z, at most ``cap``, as an array of its own."""
-        with np.errstate(over="ignore", invalid="ignore"):
-            value = self.linearised(z)
+        value = self.linearised(z)
         return value if cap is None else np.minimum(value, cap)
 
 

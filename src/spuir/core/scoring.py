@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike
 
+from spuir.core.quiet import quietly
 from spuir.core.scratch import CACHE_BYTES, workspace
 from spuir.core.solving import FINE, Single, Solved, solve
 from spuir.core.statistics import blocks
@@ -128,7 +129,7 @@ def check_finite(means: Floats, contexts: Floats, first: int = 0) -> None:
     raise InputError("contexts", "values that overflow the score", "scores must be finite", "scale the contexts down")
 
 
-@np.errstate(over="ignore", invalid="ignore")  # what is not finite is refused, not warned of
+@quietly
 def squared_widths(solved: Solved, contexts: Floats) -> Floats:
     """Return sᵀΨ_j⁻¹s = ‖sᵀU_j⁻¹‖² for all actions and contexts (n, p), as (M, n), by one product per block."""
     m, p = solved.theta.shape
@@ -141,7 +142,7 @@ def squared_widths(solved: Solved, contexts: Floats) -> Floats:
     return out
 
 
-@np.errstate(over="ignore", invalid="ignore")
+@quietly
 def single_widths(single: Single, contexts: Floats) -> Floats | None:
     """Return the widths ‖sᵀU_j⁻¹‖ of all roots, as (M, n), in single precision; None where that overflows."""
     n, p = contexts.shape
@@ -265,7 +266,7 @@ def winners(
     return _joined(parts, starts, m)
 
 
-@np.errstate(over="ignore", invalid="ignore")
+@quietly
 def _settled(score: Floats, rule: Acting, contexts: Floats) -> tuple[Winners, float]:
     """Find the winners of a block by ever closer widths; also the share of contexts the shared bound left open.
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
+from spuir.core.quiet import quietly
 from spuir.errors import NumericalError
 from spuir.records import Floats, all_finite
 
@@ -92,12 +93,12 @@ class Single:
     error: float
 
     @classmethod
+    @quietly
     def of(cls, roots: Floats, norms: Floats, inverse_norms: Floats) -> "Single":
         """Round roots (p, k), given ‖U‖ and ‖U⁻¹‖ of each matrix (M,); out of range the error is infinite."""
         error = (len(roots) + 4) * 2.0**-23 * float((norms * inverse_norms).max())
         tame = max(norms.max(), inverse_norms.max()) <= RANGE
-        with np.errstate(over="ignore"):
-            return cls(roots=roots.astype(np.float32), error=error if tame else math.inf)
+        return cls(roots=roots.astype(np.float32), error=error if tame else math.inf)
 
 
 @lru_cache(maxsize=64)
@@ -106,11 +107,11 @@ def _triangle(p: int) -> Floats:
     return np.triu(np.ones((p, p)))
 
 
+@quietly
 def _squares(stack: Floats) -> Floats:
     """Return the sum of squares of each matrix of a contiguous stack (M,), infinite where it overflows."""
     flat = stack.reshape(len(stack), -1)
-    with np.errstate(over="ignore"):
-        return np.vecdot(flat, flat)
+    return np.vecdot(flat, flat)
 
 
 def diagonals(stack: Floats) -> Floats:
@@ -124,10 +125,8 @@ def solve(psi: Floats, rhs: Floats, ridge: float = 0.0) -> Solved:
 
     ``psi`` (M, p, p) is overwritten by the factors, ``rhs`` (M, p) is left alone; ``ridge`` is λ.
     """
-    theta = rhs.copy()
-    codes = [FINE] * len(psi)
-    diagonal = diagonals(psi) + ridge
-    diagonals(psi)[:] = diagonal
+    theta, codes, within = rhs.copy(), [FINE] * len(psi), diagonals(psi)
+    within[:] = diagonal = within + ridge
     for j, matrix in enumerate(psi):
         # The Fortran view of a symmetric C-ordered matrix is itself: factored in place, no copy.
         _, _, failed = lapack.dposv(matrix.T, theta[j], lower=1, overwrite_a=1, overwrite_b=1)

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.blas import daxpy
 
+from spuir.core.quiet import quietly
 from spuir.core.scratch import workspace
 from spuir.errors import InputError
 from spuir.records import Codes, Floats, all_finite
@@ -136,6 +137,7 @@ def count_codes(codes: Codes, n_actions: int) -> Codes:
     return counts
 
 
+@quietly
 def refuse_non_finite(contexts: Any) -> None:
     """Name the first row whose values are not finite or too large to be squared.
 
@@ -144,8 +146,7 @@ def refuse_non_finite(contexts: Any) -> None:
     contexts = getattr(contexts, "contexts", contexts)
     for piece in blocks(int(contexts.shape[0]), 8 * int(contexts.shape[1])):
         block = dense_rows(contexts, piece)
-        with np.errstate(over="ignore", invalid="ignore"):
-            bad = ~np.isfinite(np.square(block) * len(block))
+        bad = ~np.isfinite(np.square(block) * len(block))
         if bad.any():
             row, column = (int(i) for i in np.argwhere(bad)[0])
             raise InputError(
@@ -163,7 +164,7 @@ def by_action(codes: Codes, n_actions: int) -> Codes:
     return codes.astype(short, copy=False).argsort(kind="stable")
 
 
-@np.errstate(over="ignore", invalid="ignore")  # what is not finite is refused, not warned of
+@quietly
 def summarise(
     contexts: Any, codes: Codes, rewards: Floats, weights: Floats | None, n_actions: int, rows: Codes | None = None
 ) -> Statistics:
@@ -183,38 +184,38 @@ def summarise(
     order = by_action(codes, n_actions)
     source = order if rows is None else rows[order]
     values = rewards.take(order)
-    squares = rewards * rewards
     scale: Floats | None = None
     if weights is not None:
-        scale = np.sqrt(weights[order])
-        values, squares = values * scale, squares * weights
-    sums = Statistics.zero(n_actions, width)
-    gram, moment = sums.gram, sums.moment
+        scale = np.sqrt(weights.take(order))
+        values = values * scale
+    sums = Statistics(width=width, table=np.empty((n_actions, width * width + width + 2)))
+    gram, moment, energy = sums.gram, sums.moment, sums.energy
+    size, n = max(1, GATHER_BYTES // (8 * width)), len(order)
     lengths: list[int] = counts.tolist()
-    ends, n = list(accumulate(lengths)), len(order)
-    size = max(1, GATHER_BYTES // (8 * width))
-    action, at, fresh = 0, 0, True
-    for start in range(0, n, size):
-        stop = min(start + size, n)
-        gathered = dense_rows(contexts, source[start:stop])
-        if scale is not None:
-            gathered = gathered * scale[start:stop, None]
-        while at < stop:
-            end = min(ends[action], stop)
-            if end > at:
-                S, R = gathered[at - start : end - start], values[at:end]
-                if fresh:
-                    np.matmul(S.T, S, gram[action])  # (3) SᵀS, a symmetric rank-k product
-                    np.matmul(R, S, moment[action])  # (3) SᵀR
-                else:
-                    gram[action] += S.T @ S
-                    moment[action] += R @ S
-                at = end
-            # An action cut by the end of a piece goes on, added to, in the next one.
-            fresh = at == ends[action]
-            action += fresh
+    at = start = stop = 0
+    gathered = values  # nothing is gathered yet
+    for action, end in enumerate(accumulate(lengths)):
+        fresh = True
+        if at == end:
+            sums.table[action] = 0.0
+        while at < end:
+            if at == stop:  # the next piece, which may end within an action
+                start, stop = at, min(at + size, n)
+                gathered = dense_rows(contexts, source[start:stop])
+                if scale is not None:
+                    gathered = gathered * scale[start:stop, None]
+            last = min(end, stop)
+            S, R = gathered[at - start : last - start], values[at:last]
+            if fresh:
+                S.T.dot(S, gram[action])  # (3) SᵀS, a symmetric rank-k product
+                R.dot(S, moment[action])  # (3) SᵀR
+                energy[action] = R.dot(R)
+            else:
+                gram[action] += S.T.dot(S)
+                moment[action] += R.dot(S)
+                energy[action] += R.dot(R)
+            at, fresh = last, False
     sums.table[:, -2] = counts if weights is None else np.bincount(codes, weights, n_actions)
-    sums.table[:, -1] = np.bincount(codes, squares, n_actions)
     if not all_finite(sums.table):
         refuse_non_finite(contexts)
     return sums

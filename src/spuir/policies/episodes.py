@@ -30,7 +30,7 @@ def exact_episode(sums: ExactSums, theta: Floats, imputing: bool) -> Episode:
     hidden = sums.imputed()
     gram, moment = hidden.gram, hidden.moment
     linear_moments(gram, theta, out=moment)  # Ŝ_jᵀR̂_j of (4), identity 2
-    hidden.energy[:] = 0.0
+    hidden.table[:, -1] = 0.0  # imputed rewards have no energy
     if sums.gap is not None:
         moment += sums.gap
     return Episode(sums.observed, hidden, sums.observed.gram[0] + gram[0])

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.random import Generator
 
 from spuir.core.imputing import LINKS, balanced_rates, scheduled_rate
+from spuir.core.quiet import quietly
 from spuir.core.scoring import Bound, check_finite, row_blocks, squared_widths
 from spuir.core.solving import Solved, solve
 from spuir.core.statistics import Statistics, add_scaled, dense_rows
@@ -258,10 +259,10 @@ class Ridge(Policy, ABC):
         widths = np.sqrt(squared_widths(readout.solved, rows))
         return np.ascontiguousarray(means.T), np.ascontiguousarray(widths.T)
 
+    @quietly
     def means(self, readout: Readout, rows: Floats) -> Floats:
         """Return T(θ_j,s) (M, n), the same linearised reward that is imputed; ⟨θ_j,s⟩ for the linear link."""
-        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused, not warned of
-            z = readout.solved.theta @ rows.T
+        z = readout.solved.theta @ rows.T
         link = LINKS[self.link]
         return z if link.linear else link.reward(z, None)
 
@@ -281,10 +282,10 @@ class Ridge(Policy, ABC):
                 "it passes over the whole episode twice",
                 'use moments="anchored"',
             )
-        return self._collect(state, self.mapped(state, self.weighted(state, batch, rng)), rng)
+        rows = self.mapped(state, self.weighted(state, batch, rng))
+        return self._collect(rows, self.readout(state).solved.theta, rng)
 
-    def _collect(self, state: RidgeState, rows: Batch, rng: Generator) -> ExactSums | SketchedSums:
-        theta = self.readout(state).solved.theta
+    def _collect(self, rows: Batch, theta: Floats, rng: Generator) -> ExactSums | SketchedSums:
         if self.sketch == "identity":
             return exact_sums(rows, theta, self.link, self.imputed_cap, self.imputing)
         how = Hashing(
@@ -304,25 +305,25 @@ class Ridge(Policy, ABC):
             return state, Info(rows=0, counts=np.zeros(state.n_actions))
         ready = self.prepare(state, batch)
         rows = self.mapped(ready, self.weighted(ready, batch, rng))
-        sums = self._collect(ready, rows, rng)
+        theta = self.readout(ready).solved.theta
+        sums = self._collect(rows, theta, rng)
         if isinstance(sums, SketchedSums) and sums.parts is not None and self.moments == "corrected":
             # The second pass: moments about the sketched solution of this batch alone, θ′.
             centre = batch_solution(sums.parts, self.ridge)
             residual = residual_moments(rows, centre, *observed_entries(rows))
             how = replace(sums.how, reference=centre)
             sums = replace(sums, how=how, parts=replace(sums.parts, residual=residual))
-        return self._absorb(ready, sums)
+        return self._absorb(ready, sums, theta)
 
     def absorb(self, state: RidgeState, sums: ExactSums | SketchedSums) -> tuple[RidgeState, Info]:
         """Fold an episode's sums into the state and solve: (2) to (4), or (6) to (8)."""
         if isinstance(sums, ExactSums):
             hidden = None if sums.hidden is None else sums.hidden.copied()
             sums = replace(sums, observed=sums.observed.copied(), hidden=hidden)
-        return self._absorb(state, sums)
+        return self._absorb(state, sums, self.readout(state).solved.theta)
 
-    def _absorb(self, state: RidgeState, sums: ExactSums | SketchedSums) -> tuple[RidgeState, Info]:
-        """Fold an episode's sums into the state, in their own arrays."""
-        theta = self.readout(state).solved.theta
+    def _absorb(self, state: RidgeState, sums: ExactSums | SketchedSums, theta: Floats) -> tuple[RidgeState, Info]:
+        """Fold an episode's sums into the state, in their own arrays; ``theta`` (M, p) acted in it."""
         if isinstance(sums, ExactSums):
             episode = exact_episode(sums, theta, self.imputing)
         else:

