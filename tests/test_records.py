@@ -1,4 +1,6 @@
-from dataclasses import FrozenInstanceError
+import copy
+import pickle
+from dataclasses import FrozenInstanceError, fields, replace
 from typing import Any
 
 import numpy as np
@@ -107,6 +109,36 @@ def test_a_hidden_reward_may_be_anything() -> None:
 
 def test_a_propensity_may_exceed_one_by_rounding() -> None:
     assert batch(propensities=[1 + 1e-12] * B).propensities is not None
+
+
+def test_an_encoded_batch_is_the_checked_one() -> None:
+    given = {"contexts": np.eye(B, D), "rewards": np.arange(4.0)}
+    codes = np.array([0, 1, 1, 0], np.intp)
+    made, checked = Batch.encoded(**given, codes=codes), Batch(**given, actions=codes)
+    for field in fields(Batch):
+        one, other = getattr(made, field.name), getattr(checked, field.name)
+        assert (one is None) == (other is None), field.name
+        np.testing.assert_array_equal(one, other, err_msg=field.name)
+    for again in (replace(made, weights=np.ones(B)), pickle.loads(pickle.dumps(made)), copy.deepcopy(made)):
+        np.testing.assert_array_equal(again.actions, codes)
+        assert again.eligible is None and len(again) == B
+    with pytest.raises(FrozenInstanceError):
+        made.rewards = np.zeros(B)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+@pytest.mark.parametrize(
+    ("rows", "actions", "rewards", "words"),
+    [
+        (B, 3, np.zeros(B), "actions: got shape (3,)"),
+        (B, B, np.zeros(3), "rewards: got shape (3,)"),
+        (B, B, np.array([0.0, np.nan, 0.0, 0.0]), "rewards: got nan at row 1"),
+        (B, B, ["a"] * B, "rewards: got ['a', 'a', 'a', 'a']"),
+    ],
+)
+def test_an_encoded_batch_refuses_lengths_and_rewards_that_are_wrong(rows, actions, rewards, words) -> None:
+    with pytest.raises(InputError) as caught:
+        Batch.encoded(np.ones((rows, D)), np.zeros(actions, np.intp), rewards)
+    assert str(caught.value).startswith(words)
 
 
 def test_records_are_frozen() -> None:

@@ -12,15 +12,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from spuir import saving, snapshot, streams
 from spuir.core import scoring
-from spuir.core.statistics import dense_rows
-from spuir.errors import InputError, NotFittedError, ParameterError, ShardError
+from spuir.errors import NotFittedError, ParameterError, ShardError
 from spuir.features.encoding import Encoder
-from spuir.inputs import Labels, as_table, column_names
+from spuir.inputs import Labels
+from spuir.model import Model
 from spuir.parameters import check_names, parameters_of
 from spuir.policies import Policy, make_policy
 from spuir.policies.ridge import Ridge
-from spuir.records import Batch, Decision, Floats, Info, Mask, State, Table
-from spuir.saving import Model
+from spuir.records import Decision, Floats, Info, Mask, State, Table
 from spuir.shards import Shard, fingerprint
 
 _UNTOUCHED = np.random.default_rng(0)
@@ -29,9 +28,6 @@ _UNTOUCHED = np.random.default_rng(0)
 
 PARAMETERS = ("policy", "actions", "random_state", "encoder")
 """What a bandit is made from."""
-
-FURTHER = ("revealed", "revealed_rewards", "click", "conversion", "elapsed", "row_ids")
-"""Columns that :meth:`Bandit.partial_fit` and :meth:`Bandit.collect` take beside those in their signatures."""
 
 
 class Coefficient(NamedTuple):
@@ -218,7 +214,7 @@ class Bandit:
         if model.state is None:  # after deciding, so that refused contexts settle no columns
             with self._lock:
                 if self._current.state is None:
-                    self._current = replace(self._current, state=state, names=self._names(model, X))
+                    self._current = replace(self._current, state=state, names=model.names_after(X))
         return decided.relabelled(model.labels.array, ids)
 
     def predict(self, X: Any, eligible: ArrayLike | None = None) -> NDArray[Any]:
@@ -246,22 +242,8 @@ class Bandit:
 
     def _prepared(self, model: Model, X: Any, eligible: ArrayLike | None, own: bool) -> tuple[Floats, Any, Mask | None]:
         """Return contexts as float64 (a copy if ``own``), the state, and eligibility (n, M) or None for all."""
-        dim = None if model.state is None else model.state.dim
-        if model.encoder is not None:
-            X, own = model.encoder.encode(X), False
-        table = as_table(X, model.names, dim)
-        contexts = dense_rows(table, slice(None))
-        if own and isinstance(table, np.ndarray) and np.may_share_memory(contexts, table):
-            contexts = contexts.copy()
-        state = self._start(model, contexts.shape[1])
-        if eligible is None and model.labels.all_active:
-            return contexts, state, None
-        mask = scoring.eligible_mask(eligible, len(contexts), state.n_actions)
-        return (
-            contexts,
-            state,
-            scoring.eligible_mask(mask & np.array(model.labels.active), len(contexts), state.n_actions),
-        )
+        contexts = model.contexts(X, own)
+        return contexts, self._start(model, contexts.shape[1]), model.eligible(eligible, len(contexts))
 
     # ---- learning -------------------------------------------------------------------------------------------
 
@@ -293,12 +275,12 @@ class Bandit:
         """
         with self._lock:
             model = self._model
-            batch = self._batch(model, X, actions, rewards, propensities, sample_weight, eligible, columns)
+            batch = model.batch(X, actions, rewards, propensities, sample_weight, eligible, columns)
             if not len(batch):
                 return self
             state = self._start(model, int(batch.contexts.shape[1]))
             state, info = self.policy_.learn(state, batch, self._episode_rng(state.episode))
-            names = self._names(model, X)
+            names = model.names_after(X)
             self._current = Model(labels=model.labels, names=names, state=state, encoder=model.encoder)
             self.last_info_ = info
         return self
@@ -336,7 +318,7 @@ class Bandit:
         if ids is not None and len(np.unique(ids)) != ids.size:
             raise ShardError("row_ids", "a repeated id", "ids are unique within the episode", "number the rows")
         known = {name: columns.pop(name, None) for name in ("propensities", "sample_weight", "eligible")}
-        batch = self._batch(model, X, actions, rewards, **known, columns={**columns, "row_ids": ids})
+        batch = model.batch(X, actions, rewards, **known, columns={**columns, "row_ids": ids})
         state = self._start(model, int(batch.contexts.shape[1]))
         number = state.episode if episode is None else episode
         if number != state.episode and "foldable" not in policy.traits:
@@ -344,7 +326,7 @@ class Bandit:
             raise ShardError("episode", number, rule, f"collect episode {state.episode}, then absorb it")
         sums = policy.collect(state, batch, self._episode_rng(number))
         mark = self._fingerprint(model, state)
-        return Shard(episode=number, fingerprint=mark, dim=state.dim, names=self._names(model, X), sums=sums)
+        return Shard(episode=number, fingerprint=mark, dim=state.dim, names=model.names_after(X), sums=sums)
 
     def absorb(self, shard: Shard) -> Self:
         """Learn one episode from the sum of its shards."""
@@ -362,51 +344,6 @@ class Bandit:
             state, self.last_info_ = self.policy_.absorb(state, shard.sums)
             self._current = replace(model, state=state, names=model.names or shard.names)
         return self
-
-    def _batch(
-        self,
-        model: Model,
-        X: Any,
-        actions: Any,
-        rewards: ArrayLike,
-        propensities: ArrayLike | None,
-        sample_weight: ArrayLike | None,
-        eligible: ArrayLike | None,
-        columns: dict[str, Any],
-    ) -> Batch:
-        if model.encoder is not None:
-            X = model.encoder.encode(X)
-        contexts = as_table(X, model.names, None if model.state is None else model.state.dim)
-        codes = model.labels.encode(actions)
-        bare = propensities is None and sample_weight is None and eligible is None and not columns
-        if bare and model.labels.all_active:
-            return Batch.encoded(contexts, codes, rewards)
-        n, m = len(codes), len(model.labels.names)
-        if eligible is not None:
-            eligible = scoring.eligible_mask(np.asarray(eligible), n, m)
-            allowed = eligible[np.arange(n), codes]
-            if not allowed.all():
-                row = int(np.argmin(allowed))
-                got = f"{model.labels.names[codes[row]]!r} executed but not eligible at row {row}"
-                raise InputError("eligible", got, "an executed action was eligible", "correct the mask")
-        if not model.labels.all_active:
-            # The policy's own propensities are those of a rule without retired actions, late rows of them aside.
-            active = np.broadcast_to(np.array(model.labels.active), (n, m))
-            eligible = active.copy() if eligible is None else eligible & active
-            eligible[np.arange(n), codes] = True
-        for name, column in columns.items():
-            if name not in FURTHER:
-                raise ParameterError("argument", repr(name), f"the further columns are {', '.join(FURTHER)}", "drop it")
-            if name.startswith("revealed") and column is not None and np.shape(column) != (n, m):
-                raise InputError(name, f"shape {np.shape(column)}", f"it must be ({n}, {m})", "one column per action")
-        given: dict[str, Any] = {"propensities": propensities, "weights": sample_weight, "eligible": eligible}
-        return Batch(contexts=contexts, actions=codes, rewards=np.asarray(rewards), **given, **columns)
-
-    def _names(self, model: Model, X: Any) -> tuple[str, ...] | None:
-        if model.names is not None:
-            return model.names
-        names = column_names(X) if model.encoder is None else model.encoder.columns
-        return None if names is None else tuple(names)
 
     def _episode_rng(self, episode: int) -> Generator:
         return streams.generator(self._seed, "learn", episode) if self.policy_.draws_to_learn else _UNTOUCHED

@@ -1,7 +1,6 @@
 """A bandit to and from the header and arrays of a snapshot."""
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from numpy.random import Generator
@@ -11,22 +10,12 @@ from spuir import __version__, snapshot, streams
 from spuir.errors import SnapshotError, SpuirError
 from spuir.features.encoding import Encoder
 from spuir.inputs import Labels
+from spuir.model import Model
 from spuir.parameters import parameters_of
 from spuir.policies import POLICIES, Policy, make_policy
-from spuir.records import State
 
 KIND, ENCODING_KIND = "spuir bandit", "spuir bandit with an encoder"
 """Two kinds, so that a version without encoders refuses a file with one, and does not take raw rows as they are."""
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Model:
-    """Everything that a decision reads, swapped as one: labels, columns, the policy's state, the encoder."""
-
-    labels: Labels
-    names: tuple[str, ...] | None = None
-    state: State | None = None
-    encoder: Encoder | None = None
 
 
 def describe(

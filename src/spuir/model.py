@@ -1,0 +1,93 @@
+"""What a bandit has learnt and what it calls things, and users' columns read by it."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from spuir.core.scoring import eligible_mask
+from spuir.core.statistics import dense_rows
+from spuir.errors import InputError, ParameterError
+from spuir.features.encoding import Encoder
+from spuir.inputs import Labels, as_table, column_names
+from spuir.records import Batch, Codes, Floats, Mask, State
+
+FURTHER = ("revealed", "revealed_rewards", "click", "conversion", "elapsed", "row_ids")
+"""Columns of a batch that a bandit hands on as they are."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Model:
+    """Everything that a decision reads, swapped as one: labels, columns, the policy's state, the encoder."""
+
+    labels: Labels
+    names: tuple[str, ...] | None = None
+    state: State | None = None
+    encoder: Encoder | None = None
+
+    def names_after(self, X: Any) -> tuple[str, ...] | None:
+        """Return the names of the context columns, which the first table that has names settles."""
+        if self.names is not None:
+            return self.names
+        names = column_names(X) if self.encoder is None else self.encoder.columns
+        return None if names is None else tuple(names)
+
+    def _table(self, X: Any) -> Any:
+        """Return contexts as a numeric table (n, d) or a CSR matrix, encoded where there is an encoder."""
+        given = X if self.encoder is None else self.encoder.encode(X)
+        return as_table(given, self.names, None if self.state is None else self.state.dim)
+
+    def contexts(self, X: Any, own: bool) -> Floats:
+        """Return contexts as float64 (n, d), in memory of their own if ``own``."""
+        table = self._table(X)
+        contexts = dense_rows(table, slice(None))
+        shared = own and self.encoder is None and isinstance(table, np.ndarray)
+        return contexts.copy() if shared and np.may_share_memory(contexts, table) else contexts
+
+    def eligible(self, given: ArrayLike | None, n: int) -> Mask | None:
+        """Return which active actions may be chosen in n rows (n, M); None for all."""
+        if given is None and self.labels.all_active:
+            return None
+        m = len(self.labels.names)
+        return eligible_mask(eligible_mask(given, n, m) & np.array(self.labels.active), n, m)
+
+    def batch(
+        self,
+        X: Any,
+        actions: Any,
+        rewards: ArrayLike,
+        propensities: ArrayLike | None,
+        sample_weight: ArrayLike | None,
+        eligible: ArrayLike | None,
+        columns: dict[str, Any],
+    ) -> Batch:
+        """Return an episode's columns as a batch of codes."""
+        contexts = self._table(X)
+        codes = self.labels.encode(actions)
+        bare = propensities is None and sample_weight is None and eligible is None and not columns
+        if bare and self.labels.all_active:
+            return Batch.encoded(contexts, codes, rewards)
+        n, m = len(codes), len(self.labels.names)
+        for name, column in columns.items():
+            if name not in FURTHER:
+                raise ParameterError("argument", repr(name), f"the further columns are {', '.join(FURTHER)}", "drop it")
+            if name.startswith("revealed") and column is not None and np.shape(column) != (n, m):
+                raise InputError(name, f"shape {np.shape(column)}", f"it must be ({n}, {m})", "one column per action")
+        given: dict[str, Any] = {"propensities": propensities, "weights": sample_weight, "eligible": None}
+        if eligible is not None or not self.labels.all_active:
+            given["eligible"] = self._could_be_executed(eligible, codes)
+        return Batch(contexts=contexts, actions=codes, rewards=np.asarray(rewards), **given, **columns)
+
+    def _could_be_executed(self, eligible: ArrayLike | None, codes: Codes) -> Mask:
+        """Return which actions could be chosen (B, M): the active ones, and in each row the one that was."""
+        mask, every = eligible_mask(eligible, len(codes), len(self.labels.names)), np.arange(len(codes))
+        allowed = mask[every, codes]
+        if not allowed.all():
+            row = int(np.argmin(allowed))
+            got = f"{self.labels.names[codes[row]]!r} executed but not eligible at row {row}"
+            raise InputError("eligible", got, "an executed action was eligible", "correct the mask")
+        # The policy's own propensities are those of a rule without retired actions, late rows of them aside.
+        mask = mask & np.array(self.labels.active)
+        mask[every, codes] = True
+        return mask
