@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from itertools import islice
 from typing import Any, Self
 from warnings import catch_warnings, simplefilter
@@ -11,6 +12,14 @@ from spuir.errors import InputError, MissingExtraError
 from spuir.training.engines.base import Done, Item
 
 ITEMS_PER_CORE = 2
+
+
+@contextmanager
+def _no_word_of_pandas() -> Iterator[None]:
+    """Keep back what Spark says of the version of pandas, which is not used here."""
+    with catch_warnings():
+        simplefilter("ignore", FutureWarning)
+        yield
 
 
 class Spark:
@@ -39,7 +48,8 @@ class Spark:
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
             builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
         try:
-            self.session = builder.getOrCreate()
+            with _no_word_of_pandas():
+                self.session = builder.getOrCreate()
         except (PySparkException, RuntimeError, OSError) as failure:
             rule = f"Spark did not start ({str(failure).splitlines()[0]})"
             raise InputError(
@@ -65,8 +75,7 @@ class Spark:
         context = self.session.sparkContext
         while wave := list(islice(remaining, ITEMS_PER_CORE * self.workers)):
             packed = [(number, bytearray(cloudpickle.dumps(item))) for number, item in enumerate(wave)]
-            with catch_warnings():
-                simplefilter("ignore", FutureWarning)  # of pandas, which is not used here
+            with _no_word_of_pandas():
                 frame = self.session.createDataFrame(
                     context.parallelize(packed, len(packed)), "number long, item binary"
                 ).mapInArrow(run, "number long, done binary")
