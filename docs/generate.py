@@ -168,7 +168,8 @@ def commands() -> str:
         MADE,
         "# Command line",
         f"{command_line.help} Results go to the standard output, progress and notes to the error stream. A refusal is "
-        "one sentence there, and the exit code is 2; it is 0 where all went well.",
+        "one sentence there, and the exit code is 2; it is 1 where work failed (no memory left, tasks that failed, "
+        "warnings of `doctor`), 130 after an interrupt, and 0 where all went well.",
     ]
     with click.Context(command_line, info_name="spuir", **command_line.context_settings) as top:
         for name in command_line.list_commands(top):

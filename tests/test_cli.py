@@ -195,3 +195,31 @@ def test_assign_gives_each_policy_what_it_has():
     assert given == {"one": {"a": 1}, "two": {"a": 3, "b": "x"}, "environment": {"c": 2}}
     with pytest.raises(ParameterError, match="the names are a, b"):
         assign(["zzzzz=1"], {"one": ["a"], "two": ["a", "b"]}, [])
+
+
+def test_more_memory_than_there_is_is_said_in_one_sentence(tmp_path):
+    done = spuir_command(*SHORT, "-o", tmp_path, "-q", "-b", 2**39)
+    assert done.exit_code == 1
+    assert done.stderr.startswith("Error: memory: ") and done.stderr.count("\n") == 1
+
+
+def test_an_interrupt_ends_with_130(tmp_path, monkeypatch):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("spuir.runner.run_all", interrupt)
+    done = spuir_command(*SHORT, "-o", tmp_path, "-q")
+    assert (done.exit_code, done.stderr) == (130, "stopped\n")
+
+
+def test_a_plan_for_more_steps_than_floats_count_is_refused():
+    done = spuir_command("plan", "-t", "1" + "0" * 400, "-d", 4, "-m", 2)
+    assert done.exit_code == 2 and "it must be a finite number" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("given", "said"), [(("-p", ","), "--policy: got ','"), (("-b", "9" * 30), "not in the range")]
+)
+def test_values_that_name_nothing_or_too_much_are_refused(given, said, tmp_path):
+    done = spuir_command("run", *given, "-o", tmp_path, "-q")
+    assert done.exit_code == 2 and said in done.stderr

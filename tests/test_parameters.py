@@ -17,8 +17,8 @@ ODD: tuple[Any, ...] = (None, "1", True, np.nan, np.inf, -np.inf, 1j, [1])
 @pytest.mark.parametrize(
     ("rule", "good", "bad"),
     [
-        (rules.NUMBER, (0, -1.5, np.float32(2), np.int64(3), HUGE), ODD),
-        (rules.NON_NEGATIVE, (0, 0.0, 1.5, HUGE), (*ODD, -1e-9, -HUGE)),
+        (rules.NUMBER, (0, -1.5, np.float32(2), np.int64(3), 10**300), (*ODD, HUGE)),
+        (rules.NON_NEGATIVE, (0, 0.0, 1.5), (*ODD, -1e-9, HUGE, -HUGE)),
         (rules.POSITIVE, (1e-300, 1), (*ODD, 0, -1)),
         (rules.UNIT, (0, 1, 0.5, np.float32(0.5)), (*ODD[:2], True, 1.0001, -0.1)),
         (rules.COUNT, (1, np.int32(7), HUGE), (*ODD, 0, 1.0, -3)),

@@ -132,7 +132,7 @@ def test_an_encoded_batch_is_the_checked_one() -> None:
         (B, 3, np.zeros(B), "actions: got shape (3,)"),
         (B, B, np.zeros(3), "rewards: got shape (3,)"),
         (B, B, np.array([0.0, np.nan, 0.0, 0.0]), "rewards: got nan at row 1"),
-        (B, B, ["a"] * B, "rewards: got ['a', 'a', 'a', 'a']"),
+        (B, B, ["a"] * B, "rewards: got ['a' 'a' 'a' 'a'], but every reward must be finite; pass numbers."),
     ],
 )
 def test_an_encoded_batch_refuses_lengths_and_rewards_that_are_wrong(rows, actions, rewards, words) -> None:

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Hashable, Iterable
+from copy import deepcopy
 from dataclasses import replace
 from os import PathLike
 from typing import Any, NamedTuple, Self
@@ -19,7 +20,7 @@ from spuir.model import Model
 from spuir.parameters import check_names, parameters_of
 from spuir.policies import Policy, make_policy
 from spuir.policies.ridge import Ridge
-from spuir.records import Decision, Floats, Info, Mask, State, Table
+from spuir.records import Decision, Floats, Info, Mask, State, Table, as_ids
 from spuir.shards import Shard, fingerprint
 
 _UNTOUCHED = np.random.default_rng(0)
@@ -94,6 +95,9 @@ class Bandit:
 
     def _reset(self) -> None:
         labels = Labels.parse(self.actions)
+        if not isinstance(self.policy, str) and not hasattr(self.policy, "learn"):
+            rule = "a policy is a registered name or an object made by make_policy"
+            raise ParameterError("policy", repr(self.policy), rule, "pass one of these")
         self._seed = streams.as_seed(self.random_state)
         self._draws = streams.generator(self._seed, "decide")
         if not isinstance(self.encoder, Encoder | None):
@@ -213,14 +217,15 @@ class Bandit:
         decided = self.policy_.decide(state, contexts, self._draws, mask)
         if model.state is None:  # after deciding, so that refused contexts settle no columns
             with self._lock:
-                if self._current.state is None:
-                    self._current = replace(self._current, state=state, names=model.names_after(X))
+                if self._current is model:  # no other thread has settled them, or added an action
+                    self._current = replace(model, state=state, names=model.names_after(X))
         return decided.relabelled(model.labels.array, ids)
 
     def predict(self, X: Any, eligible: ArrayLike | None = None) -> NDArray[Any]:
         """Return the most probable action of each row, the first of equals; changes nothing."""
         model = self._model
         contexts, state, mask = self._prepared(model, X, eligible, own=False)
+        scoring.check_finite(contexts, contexts)  # in rows of the whole, not of a block
         allowed = scoring.eligible_mask(mask, len(contexts), state.n_actions)
         best = np.empty(len(contexts), np.intp)
         for rows in scoring.row_blocks(len(contexts), state.n_actions):
@@ -290,8 +295,8 @@ class Bandit:
         fresh = Bandit(self.policy, self.actions, self.random_state, self.encoder)
         fresh.partial_fit(X, actions, rewards, *args, **kwargs)
         with self._lock:
-            self._seed, self._draws, self.last_info_ = fresh._seed, fresh._draws, fresh.last_info_
-            self._current = fresh._model
+            self._seed, self._draws, self._checked = fresh._seed, fresh._draws, fresh._checked
+            self._current, self.last_info_ = fresh._model, fresh.last_info_
         return self
 
     def collect(
@@ -314,7 +319,7 @@ class Bandit:
             raise ShardError("collect", f"policy {policy.name!r}", "its learning is not additive", "use partial_fit")
         if row_ids is None and "sketched" in policy.traits:
             raise ShardError("row_ids", None, "a sketched policy hashes rows by id", "number the rows of the episode")
-        ids = None if row_ids is None else np.asarray(row_ids)
+        ids = None if row_ids is None else as_ids(row_ids)
         if ids is not None and len(np.unique(ids)) != ids.size:
             raise ShardError("row_ids", "a repeated id", "ids are unique within the episode", "number the rows")
         known = {name: columns.pop(name, None) for name in ("propensities", "sample_weight", "eligible")}
@@ -357,10 +362,12 @@ class Bandit:
         model = self._model
         if model.encoder is not None or (model.state is not None and encoder.width != model.state.dim):
             got = "an encoder beside another" if model.encoder is not None else f"{encoder.width} features"
-            rule = f"what was learnt has {self._fitted().dim} encoded columns and one encoder"
+            known = "another encoder" if model.state is None else f"{model.state.dim} encoded columns and one encoder"
+            rule = f"this bandit has {known}"
             raise ParameterError("encoder", got, rule, "pass the encoder that made the rows")
         made = Bandit(self.policy, self.actions, self.random_state, encoder)
-        made._resume(replace(model, names=encoder.columns, encoder=encoder), self._draws)
+        # Its own copy of the stream: the two go on apart, from the same place.
+        made._resume(replace(model, names=encoder.columns, encoder=encoder), deepcopy(self._draws))
         made._seed = self._seed
         return made
 
@@ -407,20 +414,19 @@ class Bandit:
         inner = {
             name.removeprefix("policy__"): params.pop(name) for name in list(params) if name.startswith("policy__")
         }
-        for name, value in params.items():
+        for name in params:
             if name not in PARAMETERS:
-                raise ParameterError(
-                    "set_params",
-                    repr(name),
-                    f"the parameters are {', '.join(PARAMETERS)} and policy__…",
-                    "use one of these",
-                )
+                rule = f"the parameters are {', '.join(PARAMETERS)} and policy__…"
+                raise ParameterError("set_params", repr(name), rule, "use one of these")
+        if inner:
+            # On the policy given beside them, if one is; what is refused leaves everything as it was.
+            policy = Bandit(params.get("policy", self.policy), 1).policy_
+            check_names(inner, parameters_of(policy), "policy", policy.name)
+            params["policy"] = replace(policy, **inner)
+        for name, value in params.items():
             setattr(self, name, value)
         if "encoder" in params and "_current" in self.__dict__ and self._current.state is None:
             self._current = replace(self._current, encoder=self.encoder)
-        if inner:
-            check_names(inner, parameters_of(self.policy_), "policy", self.policy_.name)
-            self.policy = replace(self.policy_, **inner)
         return self
 
     def __repr__(self) -> str:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 PAPER_POLICIES = ("sbucb", "puir", "spuir", "puir-rs", "spuir-rs", "bexp3", "bexp3-ipw", "blts-b", "dfm-s")
 KINDS = ("policies", "environments", "sketches", "features", "experiments")
 FIGURE = "average_reward"
+SIZE = click.IntRange(max=2**40)
 
 LATER = Registry(
     "command",
@@ -58,6 +59,12 @@ class Commands(click.Group):
             return super().invoke(ctx)
         except SpuirError as refusal:
             raise Refusal(str(refusal)) from None
+        except MemoryError as beyond:
+            why = str(beyond) or "there is no more of it"
+            raise click.ClickException(f"memory: {why}; make batches or tables smaller.") from None
+        except KeyboardInterrupt:
+            click.echo("stopped", err=True)
+            ctx.exit(options.INTERRUPTED)
 
 
 def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
@@ -86,8 +93,8 @@ def main() -> None:
     "-p", "--policy", "policies", multiple=True, help="A policy; repeat, or separate by commas.  [default: the paper's]"
 )
 @click.option("-e", "--environment", default="synthetic", show_default=True, help="An environment.")
-@click.option("-n", "--episodes", type=int, default=90, show_default=True, help="Episodes (N).")
-@click.option("-b", "--batch-size", type=int, default=1400, show_default=True, help="Decisions in an episode (B).")
+@click.option("-n", "--episodes", type=SIZE, default=90, show_default=True, help="Episodes (N).")
+@click.option("-b", "--batch-size", type=SIZE, default=1400, show_default=True, help="Decisions in an episode (B).")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="The first seed.")
 @click.option("--seeds", type=click.IntRange(min=1), default=5, show_default=True, help="How many seeds, counting up.")
 @click.option(
@@ -132,7 +139,7 @@ def run_command(
     from spuir.terminal import print_summary, progress_bar
     from spuir.writing import write_csv, write_json
 
-    names = options.names_in(policies or PAPER_POLICIES)
+    names = options.names_in(policies or PAPER_POLICIES, "--policy")
     given = assign(
         settings,
         {name: POLICIES.get(name).parameters() for name in names},

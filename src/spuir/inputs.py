@@ -10,15 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spuir.errors import InputError, ParameterError, UnknownNameError
-from spuir.records import Codes
+from spuir.records import Codes, as_array
 
 
 def column_names(X: Any) -> list[str] | None:
-    """Return the column names of a DataFrame, None for anything else."""
+    """Return the column names of a data frame or an Arrow table, None for anything else."""
     if isinstance(X, np.ndarray):
         return None
-    columns = getattr(X, "columns", None)
-    return None if columns is None or not hasattr(X, "to_numpy") else [str(name) for name in columns]
+    columns = getattr(X, "column_names", None)  # of Arrow, whose ``columns`` are the columns themselves
+    if columns is None and hasattr(X, "to_numpy"):
+        columns = getattr(X, "columns", None)
+    return None if columns is None else [str(name) for name in columns]
 
 
 def as_table(X: Any, names: Sequence[str] | None, dim: int | None) -> Any:
@@ -28,13 +30,13 @@ def as_table(X: Any, names: Sequence[str] | None, dim: int | None) -> Any:
     columns seen before.
     """
     if isinstance(X, np.ndarray):
-        table = np.asarray(X)
+        table = as_array("X", X)
     elif (given := column_names(X)) is not None:
         table = _ordered(X, given, names)
     elif hasattr(X, "tocsr"):
         table = X.tocsr()
     else:
-        table = _array_of(X)
+        table = as_array("X", X)
     if table.ndim != 2:
         raise InputError(
             "X", f"shape {table.shape}", "contexts are a table (rows, columns)", "use X.reshape(1, -1) for one row"
@@ -50,14 +52,6 @@ def as_table(X: Any, names: Sequence[str] | None, dim: int | None) -> Any:
     return table
 
 
-def _array_of(X: Any) -> NDArray[Any]:
-    try:
-        return np.asarray(X)
-    except ValueError:
-        rule = "every row has as many columns"
-        raise InputError("X", "rows of different lengths", rule, "fill the short rows") from None
-
-
 def _ordered(X: Any, given: list[str], names: Sequence[str] | None) -> NDArray[Any]:
     if len(set(given)) < len(given):
         twice = next(name for name in given if given.count(name) > 1)
@@ -68,21 +62,30 @@ def _ordered(X: Any, given: list[str], names: Sequence[str] | None) -> NDArray[A
         if missing or extra or len(given) != len(names):
             got = f"columns without {missing[0]!r}" if missing else f"column {(extra or given)[0]!r}"
             raise InputError("X", got, f"the columns are {_short(names)}", "select exactly these")
-        X = X.iloc[:, [given.index(name) for name in names]]
-    return X.to_numpy()
+        X = X.iloc[:, [given.index(name) for name in names]] if hasattr(X, "iloc") else X.select(list(names))
+    return X.to_numpy() if hasattr(X, "to_numpy") else np.column_stack([column.to_numpy() for column in X.columns])
 
 
 def _numeric(table: Any) -> NDArray[Any]:
     """Return a table of objects, as a mixed DataFrame gives, as numbers; refuse text, dates and complex numbers."""
     try:
-        if table.dtype.kind != "O":
+        if table.dtype.kind != "O" or any(isinstance(value, (str, bytes, complex)) for value in table.flat):
             raise TypeError
         return table.astype(np.float64)
     except (TypeError, ValueError):
         raise InputError("X", f"dtype {table.dtype}", "contexts must be numbers", "encode text columns first") from None
 
 
-def _short(names: Sequence[str]) -> str:
+def hashable(label: Any) -> bool:
+    """Tell whether a label can be looked up; a tuple that holds a list cannot."""
+    try:
+        hash(label)
+    except TypeError:
+        return False
+    return True
+
+
+def _short(names: Sequence[Any]) -> str:
     return ", ".join(repr(name) for name in names[:8]) + (" …" if len(names) > 8 else "")
 
 
@@ -104,7 +107,7 @@ class Labels:
         listed = tuple(name.item() if isinstance(name, np.generic) else name for name in names)
         codes: dict[Hashable, int] = {}
         for code, name in enumerate(listed):
-            if not isinstance(name, Hashable):
+            if not hashable(name):
                 raise ParameterError("actions", repr(name), "a label is hashable", "use text or numbers")
             if name in codes:
                 raise ParameterError("actions", repr(name) + " twice", "labels are unique", "drop the second")
@@ -141,10 +144,16 @@ class Labels:
     def encode(self, actions: Any) -> Codes:
         """Return labels (n,) as codes."""
         if isinstance(actions, np.ndarray):
-            return self._encode_array(actions)
+            return self._encode_array(as_array("actions", actions))
         if hasattr(actions, "dictionary") and hasattr(actions, "indices"):
-            # An Arrow dictionary: each distinct label is looked up once.
-            return self.encode(actions.dictionary.to_pylist())[actions.indices.to_numpy()]
+            # An Arrow dictionary: each distinct label is looked up once, and is known if a row has it.
+            levels = [*actions.dictionary.to_pylist(), None]
+            at = actions.indices.fill_null(len(levels) - 1).to_numpy()
+            codes = np.array([self.codes.get(level, -1) for level in levels])[at]
+            if len(codes) and codes.min() < 0:
+                row = int(codes.argmin())
+                self._unknown(levels[at[row]], row)
+            return codes
         # As an array, text and numbers together would all become text.
         return self._look_up(actions) if isinstance(actions, (list, tuple)) else self._encode_array(np.asarray(actions))
 
@@ -163,7 +172,7 @@ class Labels:
     def _look_up(self, values: Sequence[Any]) -> Codes:
         out = np.empty(len(values), np.intp)
         for row, label in enumerate(values):
-            code = self.codes.get(label) if isinstance(label, Hashable) else None
+            code = self.codes.get(label) if hashable(label) else None
             if code is None:
                 self._unknown(label, row)
             else:
@@ -172,20 +181,21 @@ class Labels:
 
     def code(self, label: Hashable) -> int:
         """Return one label's code."""
-        if label not in self.codes:
+        if not hashable(label) or label not in self.codes:
             self._unknown(label, None)
         return self.codes[label]
 
     def _unknown(self, label: Any, row: int | None) -> None:
-        near = get_close_matches(str(label), [str(name) for name in self.names], n=1, cutoff=0.6)
-        hint = f"did you mean {near[0]!r}" if near else "add it with add_action"
+        named = {str(name): name for name in self.names}
+        near = get_close_matches(str(label), list(named), n=1, cutoff=0.6)
+        hint = f"did you mean {named[near[0]]!r}" if near else "add it with add_action"
         place = "" if row is None else f" at row {row}"
-        rule = f"the actions are {_short([str(name) for name in self.names])}"
+        rule = f"the actions are {_short(self.names)}"
         raise UnknownNameError("actions", f"{label!r}{place}", rule, hint)
 
     def added(self, label: Hashable) -> "Labels":
         """Return the labels with one more; a label once used, retired or not, is refused."""
-        if label in self.codes:
+        if hashable(label) and label in self.codes:
             raise ParameterError("label", repr(label), "a label is never reused", "choose another label")
         return Labels.of((*self.names, label), (*self.active, True))
 
@@ -200,9 +210,10 @@ class Labels:
 
 def _array(names: tuple[Hashable, ...]) -> NDArray[Any]:
     """Return labels as an integer or text array where they are all of that kind, else as objects."""
-    kinds = {type(name) for name in names}
-    if kinds in ({int}, {str}):
-        return np.array(names)
+    if {type(name) for name in names} in ({int}, {str}):
+        typed = np.array(names)
+        if typed.tolist() == list(names):  # not so for integers beyond 64 bits and text that ends in a nought
+            return typed
     array = np.empty(len(names), dtype=object)
     array[:] = names
     return array

@@ -12,7 +12,7 @@ from threadpoolctl import threadpool_limits
 
 from spuir.environments import make_environment
 from spuir.environments.base import Environment
-from spuir.errors import InputError
+from spuir.errors import InputError, ParameterError
 from spuir.history import History, Recorder
 from spuir.parameters import COUNT, SEED, UNIT, check_value
 from spuir.policies import make_policy
@@ -61,6 +61,10 @@ def run(
     }
     for name, (value, rule) in limits.items():
         check_value(f"{name} of run", value, rule, "choose another value")
+    for name, value, verb in (("policy", policy, "learn"), ("environment", environment, "draw")):
+        if not isinstance(value, str) and not hasattr(value, verb):
+            rule = f"it is a registered name or an object made by make_{name}"
+            raise ParameterError(f"{name} of run", repr(value), rule, "pass one of these")
     world = make_environment(environment, seed=seed) if isinstance(environment, str) else environment
     policy = with_horizon(make_policy(policy) if isinstance(policy, str) else policy, episodes, batch_size)
     recorder = Recorder(policy, world, batch_size, seed)

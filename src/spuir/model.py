@@ -74,10 +74,12 @@ class Model:
                 raise ParameterError("argument", repr(name), f"the further columns are {', '.join(FURTHER)}", "drop it")
             if name.startswith("revealed") and column is not None and np.shape(column) != (n, m):
                 raise InputError(name, f"shape {np.shape(column)}", f"it must be ({n}, {m})", "one column per action")
-        given: dict[str, Any] = {"propensities": propensities, "weights": sample_weight, "eligible": None}
+        given: dict[str, Any] = {"rewards": rewards, "propensities": propensities, "weights": sample_weight}
         if eligible is not None or not self.labels.all_active:
             given["eligible"] = self._could_be_executed(eligible, codes)
-        return Batch(contexts=contexts, actions=codes, rewards=np.asarray(rewards), **given, **columns)
+        made = Batch(contexts=contexts, actions=codes, **given, **columns)
+        # Rows of weight 0 are no rows, and an episode without rows is none.
+        return made if made.weights is None or made.weights.any() else made.head(0)
 
     def _could_be_executed(self, eligible: ArrayLike | None, codes: Codes) -> Mask:
         """Return which actions could be chosen (B, M): the active ones, and in each row the one that was."""

@@ -4,7 +4,7 @@ A policy, an environment or a feature map is a frozen dataclass whose fields are
 :func:`check` tests the values of such an object, :func:`check_names` the names a caller gave.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from typing import Any
@@ -22,12 +22,15 @@ class Rule:
     test: Callable[[Any], bool]
 
 
+LARGEST = float(np.finfo(np.float64).max)
 _NUMBERS: tuple[Any, ...] = (int, float, np.integer, np.floating)
 
 
 def _number(value: Any) -> bool:
-    # By comparison, not by isfinite, which cannot hold an integer of a thousand digits.
-    return isinstance(value, _NUMBERS) and not isinstance(value, bool) and bool(-np.inf < value < np.inf)
+    if not isinstance(value, _NUMBERS) or isinstance(value, bool):
+        return False
+    # An integer of a thousand digits is finite, but no float; isfinite cannot hold it.
+    return bool(-np.inf < value < np.inf) and not (isinstance(value, int) and abs(value) > LARGEST)
 
 
 def _integer(value: Any) -> bool:
@@ -66,11 +69,21 @@ def parameter(default: Any, doc: str, rule: Rule) -> Any:
 
 def check(owner: Any, kind: str, name: str = "") -> None:
     """Refuse the first field of the dataclass ``owner`` (a policy called ``name``, say) that breaks its rule."""
+    given = {item.name: getattr(owner, item.name) for item in fields(owner) if "rule" in item.metadata}
+    check_fields(owner, given, {}, kind, name)
+
+
+def check_fields(owner: Any, given: Mapping[str, Any], defaults: Mapping[str, Any], kind: str, name: str) -> None:
+    """Refuse the first value ``given`` for a field of ``owner`` that breaks its rule.
+
+    The remedy names the default, by ``defaults`` where it is there and else by the field.
+    """
     for item in fields(owner):
         rule: Rule | None = item.metadata.get("rule")
-        if rule is not None and not rule.test(value := getattr(owner, item.name)):
+        if rule is not None and item.name in given and not rule.test(value := given[item.name]):
             label = f"{item.name} of {kind} {name!r}" if name else item.name
-            raise ParameterError(label, repr(value), f"it must be {rule.clause}", f"the default is {item.default!r}")
+            default = defaults.get(item.name, item.default)
+            raise ParameterError(label, repr(value), f"it must be {rule.clause}", f"the default is {default!r}")
 
 
 def parameters_of(owner: Any) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from math import ceil, log, sqrt
 from typing import Any
 
-from spuir.parameters import COUNT, check_value
+from spuir.parameters import COUNT, NUMBER, check_value
 
 BATCH_CONSTANT = 25.0
 """C_B in B = C_B·√(T/d), the value that the paper verifies."""
@@ -83,6 +83,7 @@ def plan(steps: int, dim: int, actions: int, *, sketch_blocks: int = 1) -> Plan:
     """
     for name, value in (("steps", steps), ("dim", dim), ("actions", actions), ("sketch_blocks", sketch_blocks)):
         check_value(name, value, COUNT, "give a whole number of at least 1")
+        check_value(name, value, NUMBER, "give a smaller number")
     batch = min(steps, max(1, round(BATCH_CONSTANT * sqrt(steps / dim))))
     episodes = ceil(steps / batch)
     bounds = {"d·ln d": ceil(dim * log(dim)), "a tenth of B": ceil(SKETCH_SHARE * batch), "d + 1": dim + 1}
@@ -117,7 +118,7 @@ def plan(steps: int, dim: int, actions: int, *, sketch_blocks: int = 1) -> Plan:
 def _advice(batch: int, actions: int, size: int, advised: int | None, gains: Mapping[int, float]) -> str:
     """Say whether to sketch, at which size, and why."""
     if advised is not None:
-        speed = f"learning is then about {gains[advised]:.1f} times as fast as exact"
+        speed = f"learning is then about {gains[advised]:.1f} times as fast as exact (rows are moved too, which no count of flops tells)"
         if advised == size:
             return f"Sketch: {speed}; use spuir with sketch_size={advised}."
         return (

@@ -6,7 +6,7 @@ actions are integer codes 0…M−1; :class:`spuir.Bandit` translates labels.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, Self, TypeVar
 
@@ -29,14 +29,26 @@ def all_finite(values: Floats) -> bool:
     return not flat.size or math.isfinite(ddot(flat, flat)) or bool(np.isfinite(flat).all())
 
 
+def as_array(name: str, values: Any) -> NDArray[Any]:
+    """Return ``values`` as an array of NumPy's own class; rows of different lengths and masked values are refused."""
+    if type(values) is np.ndarray:
+        return values
+    if np.ma.is_masked(values):
+        rule = "a masked value has nothing in its place"
+        raise InputError(name, "masked values", rule, "fill them or drop their rows")
+    try:
+        return np.asarray(values)
+    except ValueError:
+        rule = "every row has as many columns"
+        raise InputError(name, "rows of different lengths", rule, "fill the short rows") from None
+
+
 def _contexts(values: Any) -> Any:
-    """Return ``values`` as a table of numbers (B, d), dense or sparse, not copied where it is one."""
-    if not hasattr(values, "toarray"):
-        try:
-            values = np.asarray(values)
-        except ValueError:
-            rule = "every row has as many columns"
-            raise InputError("contexts", "rows of different lengths", rule, "fill the short rows") from None
+    """Return ``values`` as a table of numbers (B, d), dense or CSR, not copied where it is one."""
+    if hasattr(values, "tocsr"):
+        values = values.tocsr()
+    elif not hasattr(values, "toarray"):
+        values = as_array("contexts", values)
         if values.dtype.kind not in "fiub":
             rule = "contexts must be numbers"
             raise InputError("contexts", f"dtype {values.dtype}", rule, "encode other columns first")
@@ -55,7 +67,7 @@ def _one_each(actions: NDArray[Any], length: int) -> None:
 
 def _codes(values: Any, length: int) -> Codes:
     """Return executed actions as codes (B,)."""
-    actions = np.asarray(values)
+    actions = as_array("actions", values)
     _one_each(actions, length)
     if actions.dtype.kind not in "iu" and length:
         rule = "a Batch holds integer action codes"
@@ -67,12 +79,21 @@ def _codes(values: Any, length: int) -> Codes:
     return codes
 
 
+def _numbers(name: str, values: NDArray[Any], rule: str) -> Floats:
+    """Return an array as float64; text, dates and complex numbers are no numbers, objects are where they all are."""
+    if values.dtype.kind in "fiub":
+        return values.astype(np.float64, copy=False)
+    try:
+        if values.dtype.kind != "O" or any(isinstance(value, (str, bytes, complex)) for value in values.flat):
+            raise TypeError
+        return values.astype(np.float64)
+    except (TypeError, ValueError):
+        raise InputError(name, np.array2string(values, threshold=4)[:60], rule, "pass numbers") from None
+
+
 def _column(name: str, values: ArrayLike, length: int, rule: str, ok: Callable[[Floats], Any] | None = None) -> Floats:
     """Return ``values`` as a float column (B,), finite and, if given, as ``ok`` tells of each value."""
-    try:
-        column = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InputError(name, repr(values)[:60], rule, "pass numbers") from None
+    column = _numbers(name, as_array(name, values), rule)
     if column.shape != (length,):
         needed = f"one value per context row is needed, {length} here"
         raise InputError(name, f"shape {column.shape}", needed, "match the lengths")
@@ -86,10 +107,8 @@ def _column(name: str, values: ArrayLike, length: int, rule: str, ok: Callable[[
 def _table(name: str, values: ArrayLike, length: int, dtype: Any) -> NDArray[Any]:
     """Return ``values`` as a (B, M) array."""
     rule = f"it must be ({length}, number of actions)"
-    try:
-        table: NDArray[Any] = np.asarray(values, dtype=dtype)
-    except (TypeError, ValueError):
-        raise InputError(name, repr(values)[:60], rule, "pass numbers") from None
+    table = as_array(name, values)
+    table = as_mask(name, table) if dtype is np.bool_ else _numbers(name, table, "rewards are numbers")
     if table.ndim != 2 or len(table) != length:
         raise InputError(name, f"shape {table.shape}", rule, "give one row per context")
     return table
@@ -110,10 +129,23 @@ def _check_revealed(mask: Mask | None, rewards: Floats | None) -> None:
         raise InputError("revealed_rewards", "a non-finite value", rule, "clear its mask entry")
 
 
-def _ids(values: Any, length: int) -> NDArray[np.int64]:
+def as_mask(name: str, values: NDArray[Any]) -> Mask:
+    """Return an array of True and False, or of 1 and 0, as a mask; any other value is refused."""
+    if values.dtype == np.bool_:
+        return values
+    if values.dtype.kind not in "iuf":
+        raise InputError(name, f"dtype {values.dtype}", "it is True or False", "pass a boolean mask")
+    other = (values != 0) & (values != 1)
+    if other.any():
+        place = tuple(int(i) for i in np.argwhere(other)[0])
+        raise InputError(name, f"{values[place]} at row {place[0]}", "it is True or False", "pass a boolean mask")
+    return values.astype(np.bool_)
+
+
+def as_ids(values: Any) -> NDArray[np.int64]:
     """Return row ids (B,)."""
-    ids = np.asarray(values)
-    if ids.shape != (length,) or ids.dtype.kind not in "iu":
+    ids = as_array("row_ids", values)
+    if ids.ndim != 1 or (ids.dtype.kind not in "iu" and ids.size):
         rule = "row ids are one integer per row"
         raise InputError("row_ids", f"{ids.dtype} of shape {ids.shape}", rule, "number the rows of the episode")
     return ids.astype(np.int64, copy=False)
@@ -189,7 +221,10 @@ class Batch:
                 put(self, name, _table(name, given[name], length, dtype))
         _check_revealed(self.revealed, self.revealed_rewards)
         if self.row_ids is not None:
-            put(self, "row_ids", _ids(self.row_ids, length))
+            put(self, "row_ids", as_ids(self.row_ids))
+            if len(self.row_ids) != length:
+                rule = f"one id per context row is needed, {length} here"
+                raise InputError("row_ids", f"shape {self.row_ids.shape}", rule, "match the lengths")
 
     @classmethod
     def encoded(cls, contexts: Any, codes: Codes, rewards: ArrayLike) -> Self:
@@ -202,6 +237,11 @@ class Batch:
             contexts=contexts, actions=codes, rewards=_column("rewards", rewards, length, FINITE_REWARDS)
         )
         return made
+
+    def head(self, n: int) -> "Batch":
+        """Return the first n rows."""
+        columns: dict[str, Any] = {item.name: getattr(self, item.name) for item in fields(self)}
+        return replace(self, **{name: column[:n] for name, column in columns.items() if column is not None})
 
     def __len__(self) -> int:
         """Return B, the number of rows."""
@@ -334,7 +374,7 @@ class State:
 class Info:
     """Diagnostics of one learning step; nothing depends on them.
 
-    ``rows`` learnt from, ``counts`` (M,) executed rows, ``rate`` (M,) imputation rates in force,
+    ``rows`` learnt from, ``counts`` (M,) the weight of the observed rows, ``rate`` (M,) imputation rates in force,
     ``code`` the worst result code of the solve (0 fine, 1 jitter added, 2 rank fallback).
     """
 

@@ -54,8 +54,11 @@ def restore(
         if header.get("kind") not in (KIND, ENCODING_KIND):
             raise SnapshotError(source, f"kind {header.get('kind')!r}", "a saved bandit is needed", "pass its path")
         policy = make_policy(header["policy"]["name"], **header["policy"]["parameters"])
-        labels = Labels.of(header["actions"], header["active"])
-        state = None
+        active, columns, state = header["active"], header["columns"], None
+        if [type(one) for one in active] != [bool] * len(header["actions"]) or not any(active):
+            rule = "one is True or False for each action, and one of them True"
+            raise SnapshotError(source, f"active {active!r}", rule, "save it again")
+        labels = Labels.of(header["actions"], active)
         encoder = Encoder.from_dict(header["encoder"]) if header["kind"] == ENCODING_KIND else None
         if header["state"] is not None:
             state = snapshot.unpack(policy.state_type, header["state"], arrays)
@@ -65,9 +68,16 @@ def restore(
             if encoder is not None and state.dim != encoder.width:
                 rule = f"its state is one of {state.dim} columns"
                 raise SnapshotError(source, f"an encoder of {encoder.width} features", rule, "save it again")
+            if state.episode < 0:
+                raise SnapshotError(source, f"episode {state.episode}", "episodes count from 0", "save it again")
             policy.check_state(state)
-        columns = header["columns"]
         names = None if columns is None else tuple(columns)
+        width = None if state is None else state.dim if encoder is None else len(encoder.columns)
+        if names is not None and (
+            isinstance(columns, str) or {type(one) for one in names} - {str} or width not in (None, len(names))
+        ):
+            rule = "a saved bandit has one name for each context column"
+            raise SnapshotError(source, f"columns {columns!r}", rule, "save it again")
         model = Model(labels=labels, names=names, state=state, encoder=encoder)
         return policy, model, int(header["seed"]), streams.set_state(header["stream"])
     except SpuirError:

@@ -92,7 +92,7 @@ def write(path: Path, header: Mapping[str, Any], arrays: Mapping[str, NDArray[An
     before that leaves a file that was there untouched, and one after it (in flushing the folder) leaves the
     new file whole under the name.
     """
-    target = os.fsdecode(path)
+    target = _place(path)
     with _refusals(f"snapshot {target!r}", "save finite JSON data and plain arrays"):
         plain = {name: _plain(array) for name, array in arrays.items()}
         directory = [[name, array.dtype.name, array.shape] for name, array in plain.items()]
@@ -112,7 +112,7 @@ def read(path: Path) -> tuple[dict[str, Any], Arrays]:
     SnapshotError
         The file is missing, damaged, foreign, hostile or of a newer format.
     """
-    where = os.fsdecode(path)
+    where = _place(path)
     with _refusals(f"snapshot {where!r}", "restore the file from a copy, or save it again"):
         _require(stat.S_ISREG(os.stat(where).st_mode), "a folder or a device", "a snapshot is a regular file")
         with open(where, "rb") as file:
@@ -125,6 +125,23 @@ def read(path: Path) -> tuple[dict[str, Any], Arrays]:
             _verify(file, size)
             file.seek(data)
             return header, {entry.name: _load(file, entry) for entry in entries}
+
+
+def is_snapshot(path: Path) -> bool:
+    """Tell whether a file begins as a snapshot does."""
+    with open(_place(path), "rb") as file:
+        return file.read(len(_MAGIC)) == _MAGIC
+
+
+def _place(path: Path) -> str:
+    """Return a path as text."""
+    try:
+        text = os.fsdecode(path)
+    except TypeError:
+        text = "\0"
+    if "\0" in text:
+        raise SnapshotError("path", repr(path), "a path is text or a path object", "pass where the file is to be")
+    return text
 
 
 def _plain(array: NDArray[Any]) -> NDArray[Any]:

@@ -3,6 +3,7 @@
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +13,7 @@ from pyarrow import csv, parquet
 
 import spuir
 from spuir.cli import main
+from spuir.training.folding import Fold
 from tests.training.logs import gap, make_table, one_by_one, write_files
 
 
@@ -185,3 +187,130 @@ def test_the_two_tables_are_renamed_apart(tmp_path: Path) -> None:
     )
     assert result.exit_code == 0, result.output
     assert gap(spuir.load(tmp_path / "m"), one_by_one("puir", table, [slice(0, 100), slice(100, 200)])) < 1e-9
+
+
+class TestOut:
+    """Nothing that is read is written over, nor anything that is no model."""
+
+    @pytest.fixture
+    def log(self, tmp_path: Path) -> Path:
+        csv.write_csv(make_table(40), tmp_path / "log.csv")
+        return tmp_path / "log.csv"
+
+    @pytest.mark.parametrize("out", ["log.csv", "./log.csv", "folder/../log.csv"])
+    def test_on_the_log(self, log: Path, out: str) -> None:
+        (log.parent / "folder").mkdir()
+        before = log.read_bytes()
+        result = call(log, "-b", 20, "-q", "-w", 1, "-o", log.parent / out)
+        assert (result.exit_code, log.read_bytes()) == (2, before)
+        assert "save the model elsewhere" in result.stderr
+
+    def test_beside_the_log_of_the_same_name(self, log: Path) -> None:
+        log = log.rename(log.with_name("shop.episodes.csv"))
+        before = log.read_bytes()
+        result = call(log, "-b", 20, "-q", "-w", 1, "-o", log.with_name("shop.spuir"))
+        assert (result.exit_code, log.read_bytes()) == (2, before)
+
+    def test_on_the_rewards(self, log: Path, tmp_path: Path) -> None:
+        ids = pa.array([f"d{row}" for row in range(40)])
+        table = make_table(40).append_column("decision_id", ids)
+        csv.write_csv(table.drop_columns(["reward"]), log)
+        csv.write_csv(table.select(["decision_id", "reward"]), tmp_path / "rewards.csv")
+        before = (tmp_path / "rewards.csv").read_bytes()
+        given = ("--rewards", tmp_path / "rewards.csv", "-b", 20, "-q", "-w", 1)
+        assert call(log, *given, "-o", tmp_path / "rewards.csv").exit_code == 2
+        assert (tmp_path / "rewards.csv").read_bytes() == before
+
+    def test_on_a_file_that_is_no_model(self, log: Path, tmp_path: Path) -> None:
+        (tmp_path / "thesis.txt").write_text("forty pages")
+        result = call(log, "-b", 20, "-q", "-w", 1, "-o", tmp_path / "thesis.txt")
+        assert result.exit_code == 2 and "it is there and no saved model" in result.stderr
+        assert (tmp_path / "thesis.txt").read_text() == "forty pages"
+
+    def test_within_the_folder_that_is_read(self, folder: Path) -> None:
+        result = call(folder, "-b", 300, "-q", "-w", 1, "-o", folder / "models" / "m.spuir")
+        assert result.exit_code == 2 and "which is read" in result.stderr
+
+    def test_a_model_may_be_replaced(self, log: Path, tmp_path: Path) -> None:
+        for _ in range(2):
+            assert call(log, "-b", 20, "-q", "-w", 1, "-o", tmp_path / "m.spuir").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (("--context", ""), "--context: got ''"),
+        (("--actions", ","), "--actions: got ','"),
+        (("--memory", "-4g"), "above 0"),
+        (("--memory", "nan"), "above 0"),
+    ],
+)
+def test_options_without_a_value_are_refused(given: tuple[str, str], said: str, folder: Path, tmp_path: Path) -> None:
+    result = call(folder, "-b", 300, "-q", "-o", tmp_path / "m.spuir", *given)
+    assert result.exit_code == 2 and said in result.stderr
+
+
+def test_numbers_that_are_read_as_text_are_told_of(tmp_path: Path) -> None:
+    ages = [str(age % 7) for age in range(59)] + ["old"]
+    csv.write_csv(make_table(60, age=ages, city=["Rome", "Oslo"] * 30), tmp_path / "log.csv")
+    result = call(tmp_path / "log.csv", "-b", 60, "-w", 1, "--max-levels", 7, "-o", tmp_path / "m.spuir")
+    assert result.exit_code == 0, result.output
+    assert "column 'age' is text and taken as categories, though it looks like numbers" in result.stderr
+    assert "--type age=float64" in result.stderr and "'city'" not in result.stderr
+    result = call(tmp_path / "log.csv", "-b", 60, "-w", 1, "--type", "age=float64", "-o", tmp_path / "n.spuir")
+    assert result.exit_code == 2 and "'old'" in result.stderr
+
+
+def test_a_floor_without_room_for_all_actions_is_told_of(folder: Path, tmp_path: Path) -> None:
+    result = call(folder, "-b", 300, "-w", 1, "-s", "floor=0.4", "-o", tmp_path / "m.spuir")
+    assert result.exit_code == 0 and "room for 2 of 3 actions" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (
+            "action,reward,city\n0,1,Zürich\n1,2,Bern\n".encode("latin-1"),
+            "column 'city': got bytes that are no UTF-8",
+        ),
+        ("action,reward,x\n0,1,2\n1,2,3\n".encode("utf-16"), "got UTF-16 text"),
+        (bytes(range(256)) * 4, "got bytes that are no text"),
+    ],
+)
+def test_files_in_another_encoding_are_named(content: bytes, said: str, tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_bytes(content)
+    result = call(tmp_path / "log.csv", "-b", 2, "-q", "-o", tmp_path / "m.spuir")
+    assert result.exit_code == 2 and said in result.stderr and "save it in that encoding" in result.stderr
+
+
+def test_a_kernel_that_was_killed_goes_on(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = (folder, "-b", 100, "-w", 1, "-p", "puir-kernel")
+    whole = call(*given, "-o", tmp_path / "whole.spuir")
+    assert whole.exit_code == 0
+    learn, calls = Fold._learn, []
+
+    def interrupted(self: Fold, episode: int, share: Any) -> Any:
+        calls.append(episode)
+        if len(calls) == 5:
+            raise KeyboardInterrupt
+        return learn(self, episode, share)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Fold, "_learn", interrupted)
+        stopped = call(*given, "-o", tmp_path / "m.spuir")
+    assert stopped.exit_code == 130
+    assert "stopped; what was learnt is kept, and the same command goes on from there" in stopped.stderr
+    again = call(*given, "-o", tmp_path / "m.spuir")
+    assert again.exit_code == 0 and "goes on after 4 episodes" in again.stderr
+    assert (tmp_path / "m.spuir").read_bytes() == (tmp_path / "whole.spuir").read_bytes()
+
+
+def test_a_state_that_cannot_be_read_is_said_to_be_so(folder: Path, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("spuir.training.training.SAVE_SECONDS", -1.0)
+    with monkeypatch.context() as patch:
+        patch.setattr("spuir.training.progress.Progress.clear", lambda self: None)
+        assert call(folder, "-b", 300, "-q", "-w", 1, "-o", tmp_path / "m.spuir").exit_code == 0
+    for state in (tmp_path / "m.spuir.progress").glob("*.spuir"):
+        state.write_bytes(state.read_bytes()[:-9])
+    result = call(folder, "-b", 300, "-w", 1, "-o", tmp_path / "m.spuir")
+    assert result.exit_code == 0 and "begins anew" in result.stderr and "cannot be read" in result.stderr

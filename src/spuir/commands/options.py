@@ -1,12 +1,15 @@
 """Options that several commands share, so that they read and behave alike."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
 from spuir.errors import ParameterError
+
+INTERRUPTED = 130
+"""Exit code of a command that was interrupted."""
 
 WORKERS = click.option(
     "-w",
@@ -42,7 +45,7 @@ def how_to_open(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return these options as the arguments of ``open_log``."""
     return {
         "format": given["format"],
-        "context": names_in(given["context"]) or None,
+        "context": names_in(given["context"], "--context") or None,
         "time_unit": given["time_unit"],
         **columns_in(given["rename"], given["types"]),
     }
@@ -69,9 +72,12 @@ def out(default: str) -> Callable[[Any], Any]:
     )
 
 
-def names_in(entries: Iterable[str]) -> list[str]:
+def names_in(entries: Sequence[str], option: str) -> list[str]:
     """Return the names of an option that may be repeated or hold several, separated by commas; each once."""
-    return list(dict.fromkeys(name.strip() for entry in entries for name in entry.split(",") if name.strip()))
+    names = list(dict.fromkeys(name.strip() for entry in entries for name in entry.split(",") if name.strip()))
+    if entries and not names:
+        raise ParameterError(option, repr(",".join(entries)), "it names at least one", "name one, or leave it out")
+    return names
 
 
 def parse(text: str) -> Any:

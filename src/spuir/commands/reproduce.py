@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from spuir.experiments.base import Experiment, Plan
 
 REPEATS = 20
-INTERRUPTED = 130
 FAILURES_SHOWN = 20
 
 
@@ -56,7 +55,7 @@ def reproduce(
     from spuir.experiments.base import Plan
     from spuir.terminal import print_verdicts
 
-    chosen = [EXPERIMENTS.get(name) for name in options.names_in(only)] or [
+    chosen = [EXPERIMENTS.get(name) for name in options.names_in(only, "--only")] or [
         EXPERIMENTS.get(name) for name in EXPERIMENTS.names()
     ]
     if data is not None and not data.is_dir():
@@ -79,7 +78,7 @@ def reproduce(
 
 def command_of(only: Sequence[str], plan: "Plan") -> str:
     """Return the command that gives these results, without what they do not depend on, and no path of this machine."""
-    names = options.names_in(only)
+    names = options.names_in(only, "--only")
     parts = ["spuir", "reproduce", *(["--only", ",".join(names)] if names else [])]
     parts += ["--quick"] if plan.quick else []
     parts += ["--repeats", str(plan.repeats)] if plan.repeats != REPEATS else []
@@ -104,7 +103,7 @@ def _carry_out(
                 return write_report(asked, failures, plan, store, workers=workers, command=command, follow=watch)
         except KeyboardInterrupt:
             click.echo(f"stopped; {len(store)} results are kept, and the same command goes on from there", err=True)
-            click.get_current_context().exit(INTERRUPTED)
+            click.get_current_context().exit(options.INTERRUPTED)
 
 
 def troubles_of(found: dict[str, Any]) -> list[str]:

@@ -62,18 +62,19 @@ def train(
     acting = make_policy(policy, preset="paper" if preset == "paper" else None, **values)
     encoding = {name: given[name] for name in ("scale", "intercept") if given[name]}
     encoding |= {name: given[name] for name in ("hashing", "max_levels") if given[name] is not None}
+    _keep_apart(out, [*given["log"], *given["rewards"]])
     log, notices = _open(given)
     engine = make_engine(given["engine"], **_where(given))
     tell = _silent if quiet else _tell
     for note in notices:
         tell(note)
-    with engine, _bar(hidden=quiet) as watch:
+    with engine, _interruptible(out), _bar(hidden=quiet) as watch:
         trained = learn(
             log,
             acting,
             batch_size=given["batch_size"],
             every=given["every"],
-            actions=[options.parse(name) for name in options.names_in(given["actions"])] or None,
+            actions=[options.parse(name) for name in options.names_in(given["actions"], "--actions")] or None,
             encoding=encoding,
             engine=engine,
             out=out,
@@ -147,9 +148,41 @@ def _bytes(text: str) -> int:
     if digits[-1:] in UNITS and digits[-1:]:
         digits, unit = digits[:-1], digits[-1]
     try:
-        return int(float(digits) * UNITS[unit])
+        amount = float(digits) * UNITS[unit]
     except ValueError:
-        raise ParameterError("--memory", repr(text), "it is a number of bytes", "write 500m or 4g") from None
+        amount = 0.0
+    if not 1 <= amount < 2**63:
+        raise ParameterError("--memory", repr(text), "it is a number of bytes, above 0", "write 500m or 4g")
+    return int(amount)
+
+
+def _beside(out: Path) -> Path:
+    """Return where the table of the episodes and its figure go, without their endings."""
+    stem = out.with_suffix("") if out.suffix else out
+    return stem.with_name(stem.name + ".episodes")
+
+
+def _keep_apart(out: Path, sources: Sequence[str]) -> None:
+    """Refuse to write over what is read, or into a folder that is read."""
+    beside = _beside(out)
+    written = [Path(path).resolve() for path in (out, f"{beside}.csv", f"{beside}.png", f"{beside}.svg")]
+    for source in sources:
+        place = Path(source).resolve()
+        if any(path == place or (place.is_dir() and path.is_relative_to(place)) for path in written):
+            rule = f"the model and the files beside it would lie in or on {source!r}, which is read"
+            raise ParameterError("--out", out, rule, "save the model elsewhere")
+
+
+@contextmanager
+def _interruptible(out: Path) -> Iterator[None]:
+    """Say what an interrupt leaves."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        kept = out.with_name(out.name + ".progress").is_dir()
+        after = "what was learnt is kept, and the same command goes on from there" if kept else "nothing was learnt yet"
+        click.echo(f"stopped; {after}", err=True)
+        click.get_current_context().exit(options.INTERRUPTED)
 
 
 @contextmanager
@@ -168,17 +201,14 @@ def _write(trained: "Training", out: Path) -> tuple[list[Path], list[str]]:
     from spuir import figures
     from spuir.writing import write_csv
 
-    stem = out.with_suffix("") if out.suffix else out
-    written = [
-        out,
-        write_csv(stem.with_name(stem.name + ".episodes.csv"), [line.to_dict() for line in trained.episodes]),
-    ]
+    beside = _beside(out)
+    written = [out, write_csv(Path(f"{beside}.csv"), [line.to_dict() for line in trained.episodes])]
     known = [(line.episode + 1.0, line.mean_reward) for line in trained.episodes if line.mean_reward is not None]
     places, rewards = np.array(known).T
     try:
         curve = figures.Curve("logged", rewards, np.zeros(len(rewards)), 1, places)
         figure = figures.running([curve], ylabel="logged reward, mean of the episode")
-        written += figures.save(figure, stem.with_name(stem.name + ".episodes"))
+        written += figures.save(figure, beside)
     except MissingExtraError as missing:
         return written, [f"no figure was drawn: {missing}"]
     return written, []

@@ -5,7 +5,7 @@ NumPy keeps how it warns in a context variable. Running in a context that was ma
 """
 
 from collections.abc import Callable
-from contextvars import copy_context
+from contextvars import Context
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
@@ -14,8 +14,8 @@ import numpy as np
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
 
-_SILENT = copy_context()
-_SILENT.run(np.seterr, over="ignore", invalid="ignore")
+_SILENT = Context()
+_SILENT.run(np.seterr, divide="warn", under="ignore", over="ignore", invalid="ignore")
 
 
 def quietly(function: Callable[Given, Result]) -> Callable[Given, Result]:

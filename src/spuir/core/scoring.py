@@ -16,7 +16,7 @@ from spuir.core.scratch import CACHE_BYTES, workspace
 from spuir.core.solving import FINE, Single, Solved, solve
 from spuir.core.statistics import blocks
 from spuir.errors import InputError
-from spuir.records import Codes, Floats, Mask, all_finite
+from spuir.records import Codes, Floats, Mask, all_finite, as_array, as_mask
 
 TIE = 1e-12
 """Scores within this relative distance of the best are tied."""
@@ -45,14 +45,12 @@ def eligible_mask(eligible: ArrayLike | None, n: int, n_actions: int) -> Mask:
     """Return eligibility as (n, M); a row without any eligible action is refused."""
     if eligible is None:
         return np.broadcast_to(np.True_, (n, n_actions))
-    mask = np.asarray(eligible)
-    if mask.dtype != np.bool_ and not (mask.dtype.kind in "iuf" and np.all((mask == 0) | (mask == 1))):
-        raise InputError("eligible", f"dtype {mask.dtype}", "eligibility is True or False", "pass a boolean mask")
+    mask = as_mask("eligible", as_array("eligible", eligible))
     if mask.shape not in ((n_actions,), (n, n_actions)):
         raise InputError(
             "eligible", f"shape {mask.shape}", f"it must be ({n}, {n_actions}) or ({n_actions},)", "match the table"
         )
-    mask = np.broadcast_to(mask.astype(np.bool_, copy=False), (n, n_actions))
+    mask = np.broadcast_to(mask, (n, n_actions))
     some = mask.any(axis=1)
     if not some.all():
         raise InputError(

@@ -157,6 +157,19 @@ def refuse_non_finite(contexts: Any) -> None:
             )
 
 
+@quietly
+def refuse_overflow(contexts: Any, rewards: Floats) -> None:
+    """Say why sums of rows are not finite: a context, a reward, or rows that are too many or too heavy."""
+    refuse_non_finite(contexts)
+    bad = ~np.isfinite(rewards * rewards * len(rewards))
+    if bad.any():
+        row = int(np.argmax(bad))
+        rule = "the square of a reward must be finite"
+        raise InputError("rewards", f"{rewards[row]} at row {row}", rule, "scale the rewards down")
+    rule = "weights × squares of contexts and rewards must have finite sums"
+    raise InputError("rows", "sums that are not finite", rule, "scale weights, contexts or rewards down")
+
+
 def by_action(codes: Codes, n_actions: int) -> Codes:
     """Return the row numbers ordered by action, stable within each."""
     # Short keys are sorted by radix, several times faster than by comparison.
@@ -217,7 +230,7 @@ def summarise(
             at, fresh = last, False
     sums.table[:, -2] = counts if weights is None else np.bincount(codes, weights, n_actions)
     if not all_finite(sums.table):
-        refuse_non_finite(contexts)
+        refuse_overflow(contexts, rewards)
     return sums
 
 

@@ -14,7 +14,7 @@ from numpy.random import Generator
 
 from spuir.core import scoring
 from spuir.errors import ParameterError
-from spuir.parameters import TEXT, UNIT, check, check_names, parameter
+from spuir.parameters import TEXT, UNIT, check, check_fields, check_names, parameter
 from spuir.records import Batch, Decision, Floats, Info, Mask, State, Table
 
 
@@ -129,5 +129,7 @@ class Recipe:
     def make(self, name: str, preset: str | None, parameters: Mapping[str, Any]) -> Policy:
         """Build the policy; an unknown parameter is answered with the nearest one."""
         check_names(parameters, self.parameters(), "policy", name)
-        chosen = {**self.defaults, **(self.paper if preset == "paper" else {}), **parameters}
+        defaults = {**self.defaults, **(self.paper if preset == "paper" else {})}
+        check_fields(self.target, parameters, defaults, "policy", name)
+        chosen = {**defaults, **parameters}
         return self.target(name=name, **chosen)

@@ -95,7 +95,8 @@ class Exponential(Policy, ABC):
         )
 
     def check_state(self, state: ExponentialState) -> None:
-        """Refuse a state of another shape, or one that lacks the sums this way of accumulating needs."""
+        """Refuse a state of another kind or shape, or one that lacks the sums this way of accumulating needs."""
+        super().check_state(state)
         m, d = state.n_actions, state.dim
         shapes = (state.totals.shape, state.counts.shape, None if state.history is None else state.history.gram.shape)
         expected = ((m, d), (m,), None if self.accumulate == "steps" else (m, d, d))

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.random import Generator
 
 from spuir.core import scoring
+from spuir.core.quiet import quietly
 from spuir.errors import InputError
 from spuir.parameters import FLAG, NON_NEGATIVE, parameter
 from spuir.policies.base import Recipe
@@ -25,10 +26,12 @@ class Optimistic(Ridge):
     alpha: float = parameter(0.1, "weight of the width (ω of PUIR, α of SPUIR)", NON_NEGATIVE)
     screen: bool = parameter(True, "skip widths that one bound for all actions makes needless; same actions", FLAG)
 
+    @quietly
     def table(self, state: RidgeState, contexts: Floats, eligible: Mask) -> Table:
         """Return means, widths, mean + α·width and probabilities (n, M)."""
         means, widths = self.estimates(state, contexts)
         scores = means + self.alpha * widths
+        scoring.check_finite(scores, contexts)
         probabilities = scoring.argmax_probabilities(scores, eligible)
         return Table(
             means=means,

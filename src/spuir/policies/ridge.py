@@ -108,6 +108,7 @@ class Ridge(Policy, ABC):
     def __post_init__(self) -> None:
         super().__post_init__()
         make_sketch(self.sketch, size=self.sketch_size, blocks=self.sketch_blocks)
+        _ = self.feature_map  # made at once: its module has the record that a saved state is read into
 
     @property
     def imputing(self) -> bool:
@@ -185,13 +186,16 @@ class Ridge(Policy, ABC):
         """Return the standard error (M, p) of each coefficient of the ridge fit on the observed rows alone."""
         observed = state.observed
         solved = solve(observed.gram.copy(), observed.moment, self.ridge)
-        inverse = np.matmul(solved.roots, solved.roots.transpose(0, 2, 1))
-        spread = np.matmul(inverse, np.matmul(observed.gram, inverse))
+        # Φ_j = VEVᵀ: in its eigenvectors the variances (λI+Φ_j)⁻¹Φ_j(λI+Φ_j)⁻¹ are sums of squares, never below 0.
+        spectrum, vectors = np.linalg.eigh(observed.gram)
+        noise = spectrum.shape[1] * np.finfo(np.float64).eps * spectrum[:, -1:]
+        spectrum = np.where(spectrum > noise, spectrum, 0.0)
+        spread = np.matmul(np.square(vectors), (spectrum / np.square(self.ridge + spectrum))[:, :, None])[:, :, 0]
         fitted = np.einsum("mi,mij,mj->m", solved.theta, observed.gram, solved.theta)
         residual = np.maximum(observed.energy - 2 * np.einsum("mi,mi->m", solved.theta, observed.moment) + fitted, 0.0)
-        freedom = observed.weight - np.einsum("mij,mji->m", inverse, observed.gram)
+        freedom = observed.weight - (spectrum / (self.ridge + spectrum)).sum(axis=1)
         variance = np.where(freedom > 0, residual / np.where(freedom > 0, freedom, 1.0), np.nan)
-        return np.sqrt(variance[:, None] * np.einsum("mii->mi", spread))
+        return np.sqrt(variance[:, None] * spread)
 
     def rates(self, state: RidgeState) -> Floats:
         """Return the imputation rate γ_j in force (M,)."""
@@ -236,6 +240,9 @@ class Ridge(Policy, ABC):
         """Return the batch with feature rows in place of contexts."""
         if batch.contexts.shape[1] != state.dim:
             raise wrong_width(batch.contexts.shape[1], state.dim)
+        if batch.revealed is not None and batch.revealed.shape[1] != state.n_actions:
+            rule = f"it must be ({len(batch)}, {state.n_actions})"
+            raise InputError("revealed", f"shape {batch.revealed.shape}", rule, "give one column per action")
         if self.features == "identity" and not self.intercept:
             return batch
         return replace(batch, contexts=FeatureRows(self.feature_map, state.features, batch.contexts))
@@ -266,6 +273,7 @@ class Ridge(Policy, ABC):
         link = LINKS[self.link]
         return z if link.linear else link.reward(z, None)
 
+    @quietly
     def collect(self, state: RidgeState, batch: Batch, rng: Generator) -> ExactSums | SketchedSums:
         """Return a shard's sums; a second pass over the rows cannot be sharded."""
         if not self.feature_map.fixed(state.features):
@@ -283,7 +291,9 @@ class Ridge(Policy, ABC):
                 'use moments="anchored"',
             )
         rows = self.mapped(state, self.weighted(state, batch, rng))
-        return self._collect(rows, self.readout(state).solved.theta, rng)
+        sums = self._collect(rows, self.readout(state).solved.theta, rng)
+        # A shard outlives the call: rows that it holds are its own.
+        return sums if isinstance(sums, ExactSums) else sums.owned()
 
     def _collect(self, rows: Batch, theta: Floats, rng: Generator) -> ExactSums | SketchedSums:
         if self.sketch == "identity":
@@ -299,6 +309,7 @@ class Ridge(Policy, ABC):
         )
         return sketched_sums(rows, how)
 
+    @quietly
     def learn(self, state: RidgeState, batch: Batch, rng: Generator) -> tuple[RidgeState, Info]:
         """Return the state after one episode; an empty batch is not an episode."""
         if not len(batch):
@@ -315,6 +326,7 @@ class Ridge(Policy, ABC):
             sums = replace(sums, how=how, parts=replace(sums.parts, residual=residual))
         return self._absorb(ready, sums, theta)
 
+    @quietly
     def absorb(self, state: RidgeState, sums: ExactSums | SketchedSums) -> tuple[RidgeState, Info]:
         """Fold an episode's sums into the state and solve: (2) to (4), or (6) to (8)."""
         if isinstance(sums, ExactSums):

@@ -4,6 +4,7 @@ A shard keeps its rows as long as the episode has no more of them than the sketc
 grows beyond; both forms add up.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -12,10 +13,10 @@ from numpy.typing import NDArray
 
 from spuir.core.imputing import LINKS, complement, gaps, keep_hidden, link_gap
 from spuir.core.scratch import workspace
-from spuir.core.statistics import blocks, count_codes, dense_rows, per_action, refuse_non_finite
+from spuir.core.statistics import blocks, count_codes, dense_rows, per_action, refuse_overflow
 from spuir.errors import ShardError
 from spuir.policies.sums import ExactSums, exact_sums, hidden_mask, observed_entries
-from spuir.records import Batch, Codes, Floats, Mask
+from spuir.records import Batch, Codes, Floats, Mask, all_finite
 from spuir.sketches import Sketch
 from spuir.sketches.base import sum_rows
 
@@ -111,13 +112,17 @@ class SketchedSums:
             raise ShardError("shard", "neither rows nor a hash", "a shard holds one of them", "collect it again")
         return hash_rows(self.held, self.how)
 
+    def owned(self) -> "SketchedSums":
+        """Return the same with rows that are held in memory of their own."""
+        return self if self.held is None else replace(self, held=joined([self.held]))
+
     def __add__(self, other: "SketchedSums") -> "SketchedSums":
         """Return the sums of both shards; rows are held only while they fit the sketch together."""
         if self.how.key != other.how.key:
             raise ShardError("shard", "another hash key", "an episode has one key", "collect with one bandit")
         rows = self.rows + other.rows
         if self.held is not None and other.held is not None and self.how.sketch.keeps(rows):
-            return replace(self, rows=rows, held=_joined(self.held, other.held))
+            return replace(self, rows=rows, held=joined([self.held, other.held]))
         return SketchedSums(rows=rows, how=self.how, parts=self.hashed() + other.hashed())
 
 
@@ -131,8 +136,8 @@ def hash_rows(batch: Batch, how: Hashing) -> Hashed:
     """Hash the rows of a batch by their ids, once for all actions: identity 3."""
     entries = observed_entries(batch)
     contexts, rewards, weight, energy = _hash(batch, how, *entries)
-    if not np.isfinite(np.vdot(contexts, contexts)):
-        refuse_non_finite(batch.contexts)
+    if not (all_finite(contexts) and all_finite(energy)):
+        refuse_overflow(batch.contexts, batch.rewards)
     if how.sketched_moments:
         residual = np.zeros_like(how.theta)
     else:
@@ -210,17 +215,19 @@ def row_ids(batch: Batch) -> NDArray[np.int64]:
     return np.arange(len(batch), dtype=np.int64) if batch.row_ids is None else batch.row_ids
 
 
-def _joined(first: Batch, second: Batch) -> Batch:
-    """Return the rows of two held shards as one batch."""
-    n, m = len(first), len(second)
+def joined(batches: Sequence[Batch]) -> Batch:
+    """Return the rows of held shards as one batch, in memory of its own."""
     parts: dict[str, Any] = {
-        "contexts": np.concatenate([dense_rows(first.contexts, slice(0, n)), dense_rows(second.contexts, slice(0, m))]),
-        "row_ids": np.concatenate([row_ids(first), row_ids(second)]),
+        "contexts": np.concatenate([dense_rows(batch.contexts, slice(0, len(batch))) for batch in batches]),
+        "row_ids": np.concatenate([row_ids(batch) for batch in batches]),
     }
     for name in ("actions", "rewards", "weights", "revealed", "revealed_rewards"):
-        one, two = getattr(first, name), getattr(second, name)
-        if one is not None or two is not None:
-            parts[name] = np.concatenate([_filled(name, one, n, two), _filled(name, two, m, one)])
+        given = [getattr(batch, name) for batch in batches]
+        like = next((column for column in given if column is not None), None)
+        if like is not None:
+            parts[name] = np.concatenate(
+                [_filled(name, column, len(batch), like) for column, batch in zip(given, batches, strict=True)]
+            )
     return Batch(**parts)
 
 

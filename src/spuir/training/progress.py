@@ -39,13 +39,18 @@ class Progress:
         return (self.folder / "progress.json").exists()
 
     def load(self) -> tuple[Bandit, list[Learnt]] | None:
-        """Return the bandit and the table so far; None without a state of the same settings."""
+        """Return the bandit and the table so far; None without a state of the same settings.
+
+        A state of the same settings that cannot be read is refused.
+        """
         try:
             told = json.loads((self.folder / "progress.json").read_text(encoding="utf-8"))
             if told["mark"] != self.mark:
                 return None
             return load(self.folder / told["model"]), [Learnt(**line) for line in told["episodes"]]
-        except (OSError, ValueError, KeyError, TypeError, SpuirError):
+        except SpuirError:
+            raise
+        except (OSError, ValueError, KeyError, TypeError):
             return None
 
     def save(self, bandit: Bandit, learnt: Sequence[Learnt]) -> None:

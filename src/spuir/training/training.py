@@ -1,6 +1,7 @@
 """From a log to a policy: look at the pieces, sum them on an engine, fold the episodes in order."""
 
 import os
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -16,14 +17,18 @@ from threadpoolctl import threadpool_limits
 
 from spuir import __version__
 from spuir.bandit import Bandit
+from spuir.core.scoring import TIE
 from spuir.errors import InputError, ParameterError, SpuirError
 from spuir.features.encoding import Encoder
+from spuir.features.parts import Category
 from spuir.logs import Cut, Log, cut_episodes, open_log
 from spuir.logs.arrow import arrow
+from spuir.logs.columns import declaring
 from spuir.logs.formats import Faults
 from spuir.parameters import parameters_of
 from spuir.policies import Policy, make_policy
 from spuir.policies.ridge import Ridge
+from spuir.snapshot import is_snapshot
 from spuir.streams import generator
 from spuir.training import memory
 from spuir.training.collecting import ROW_COLUMNS, Collect, Portion
@@ -34,6 +39,7 @@ from spuir.training.partitioning import partition
 from spuir.training.progress import Progress, fingerprint
 
 UNSAVED = "goes on without saving its progress, so that a stop would lose it"
+NUMERAL = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*")
 SAVE_SECONDS = 20.0
 FEW = 2
 OPEN_BYTES = 256 * 2**20
@@ -144,6 +150,10 @@ def train(
             job.note(sentence)
         layout = lay_out(log, job.cut, place, job.watch, labels=actions is None)
         labels = list(layout.labels if actions is None else actions)
+        floor = job.policy.floor
+        if floor * len(labels) > 1 + TIE:
+            most = int(1 / floor + TIE)
+            job.note(f"with floor={floor} decisions have room for {most} of {len(labels)} actions, and refuse more")
         encoder = encoder or job.learn_encoder(layout, encoding or {})
         progress = None if target is None else Progress(target, job.mark(labels, encoder))
         bandit, learnt = job.take_up(progress, labels)
@@ -162,11 +172,17 @@ def train(
         memory.check_fits(needed, memory_limit)
         job.note(f"needs {needed}")
         saved = time.monotonic()
-        for line in job.fold(bandit, layout, encoder, keep, resumed):
-            learnt.append(replace(line, key=job.cut.named(line.key)))
-            if progress is not None and time.monotonic() - saved > SAVE_SECONDS:
+        try:
+            for line in job.fold(bandit, layout, encoder, keep, resumed):
+                learnt.append(replace(line, key=job.cut.named(line.key)))
+                if progress is not None and time.monotonic() - saved > SAVE_SECONDS:
+                    job.save(progress, bandit, learnt)
+                    saved = time.monotonic()
+        except KeyboardInterrupt:
+            # Between two lines the bandit has learnt what the lines tell; within one it may be ahead of them.
+            if progress is not None and learnt and bandit.n_episodes_ == sum(line.learnt for line in learnt):
                 job.save(progress, bandit, learnt)
-                saved = time.monotonic()
+            raise
         job.check_learnt(bandit, learnt)
         bandit = bandit.with_encoder(encoder)
         if target is not None and progress is not None:
@@ -187,6 +203,8 @@ def _check_writable(out: Path) -> None:
     """Refuse, before hours of work, a place where no model can be saved."""
     if out.is_dir():
         raise ParameterError("out", out, "a model is one file", "name a file, such as model.spuir")
+    if out.exists() and not is_snapshot(out):
+        raise ParameterError("out", out, "it is there and no saved model", "name another file, or remove that one")
     folder = next(above for above in out.absolute().parents if above.exists())
     if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
         rule = "is no folder" if not folder.is_dir() else "cannot be written to"
@@ -258,12 +276,16 @@ class Job:
 
     def take_up(self, progress: Progress | None, labels: Sequence[Hashable]) -> tuple[Bandit, list[Learnt]]:
         """Return the bandit and the table that an earlier run left, else new ones."""
-        left = None if progress is None else progress.load()
+        try:
+            left = None if progress is None else progress.load()
+            reason = "had other settings or another state of the log"
+        except SpuirError as unreadable:
+            left, reason = None, f"what it saved cannot be read ({unreadable})"
         if left is not None:
             self.note(f"goes on after {len(left[1]):,} episodes that an earlier run learnt")
             return left
         if progress is not None and progress.begun:
-            self.note("begins anew: an earlier run was broken off, but had other settings or another state of the log")
+            self.note(f"begins anew: an earlier run was broken off, but {reason}")
         return Bandit(self.policy, labels, self.seed), []
 
     def check_learnt(self, bandit: Bandit, learnt: Sequence[Learnt]) -> None:
@@ -293,7 +315,14 @@ class Job:
             if rows >= LEARNING_ROWS:
                 break
         table = pa.Table.from_batches(batches).slice(0, LEARNING_ROWS)
-        return Encoder.learn(table.select(list(self.log.context)), **options)
+        encoder = Encoder.learn(table.select(list(self.log.context)), **options)
+        for part in (part for source in encoder.sources for part in source.parts):
+            if isinstance(part, Category) and part.levels and all(NUMERAL.fullmatch(level) for level in part.levels):
+                self.note(
+                    f"column {part.column!r} is text and taken as categories, though it looks like numbers; "
+                    f"{declaring(part.column, 'float64')} reads it as such, or names the first cell that is none"
+                )
+        return encoder
 
     def _first_episode(self, layout: Layout) -> Iterator[Any]:
         """Yield the rows of the first episode, with their context columns."""

@@ -33,6 +33,7 @@ PREFIX = 1 << 22
 """Bytes from which types are inferred."""
 _BLOCK = 1 << 20
 """Bytes parsed at a time."""
+IN_UTF8 = ("a text file is in UTF-8", "save it in that encoding")
 _DELIMITERS = ",;\t|"
 _LONGEST = 131_072
 """Bytes of the header line that are looked at."""
@@ -96,7 +97,7 @@ def _refuse(path: str, delimiter: str, why: str) -> NoReturn:
         remedy = "complete or drop that row, and quote cells that hold the delimiter"
         raise InputError(subject, f"{cells[2]} cells", f"every row has {cells[1]}, like the header", remedy)
     if "UTF8" in why:
-        raise InputError(subject, "bytes that are no UTF-8", "a text file is in UTF-8", "save it in that encoding")
+        raise InputError(subject, "bytes that are no UTF-8", *IN_UTF8)
     if cell := re.search(r"In CSV column #(\d+): .*conversion error to ([^:]*): invalid value '(.*)'", why, re.DOTALL):
         name = _names(path, delimiter)[int(cell[1])]
         rule = f"column {name!r} is read as {cell[2]}, as the log begins"
@@ -145,6 +146,9 @@ def survey_csv(path: str, types: "Mapping[str, pa.DataType]", delimiter: str | N
     first = head(path, PREFIX)
     if not first.strip():
         return Survey(pa.schema([]), ())
+    if b"\0" in first:
+        got = "UTF-16 text" if first[:2] in (b"\xff\xfe", b"\xfe\xff") else "bytes that are no text"
+        raise InputError(f"file {path!r}", got, *IN_UTF8)
     delimiter = delimiter or delimiter_of(path, first)
     names = _names(path, delimiter)
     for name in names:
@@ -156,6 +160,9 @@ def survey_csv(path: str, types: "Mapping[str, pa.DataType]", delimiter: str | N
         long = [name for name in schema.names if pa.types.is_floating(schema.field(name).type) and name not in types]
         if long:
             schema = _without_long_numbers(schema, long, path, delimiter)
+    for field in schema:
+        if pa.types.is_binary(field.type):
+            raise InputError(f"file {path!r}, column {field.name!r}", "bytes that are no UTF-8", *IN_UTF8)
     return Survey(schema, (whole(path),))
 
 
