@@ -193,6 +193,27 @@ class TestArrow:
         with pytest.raises(InputError, match="columns without 'a'"):
             bandit.decide(turned.drop_columns(["a"]))
 
+    def test_batches_with_booleans_and_missing_values(self) -> None:
+        bandit = spuir.Bandit("puir", M, random_state=0)
+        rows = pa.record_batch({"a": [True, False, True], "b": [1.0, 2.0, 3.0]})
+        assert bandit.partial_fit(rows, [0, 1, 2], [1.0, 2.0, 3.0]).n_features_in_ == 2
+        with pytest.raises(InputError, match="nan at row 1, column 1"):
+            bandit.decide(pa.record_batch({"a": [True, False], "b": [1.0, None]}))
+        with pytest.raises(InputError, match="no columns"):
+            spuir.Bandit("puir", M).decide(pa.table({}))
+
+    def test_as_many_levels_as_the_indices_count(self) -> None:
+        names = [f"n{at}" for at in range(128)]
+        levels = pa.DictionaryArray.from_arrays(pa.array(range(128), pa.int8()), pa.array(names))
+        bandit = spuir.Bandit("uniform", names, random_state=0).partial_fit(np.ones((128, 1)), levels, np.ones(128))
+        assert bandit.last_info_ is not None and bandit.last_info_.counts.tolist() == [1.0] * 128
+
+
+def test_a_column_called_column_names() -> None:
+    frame = pd.DataFrame(X, columns=["column_names", "columns", "schema"])
+    bandit = spuir.Bandit("puir", M, random_state=0).partial_fit(frame, ACTIONS, REWARDS)
+    assert list(bandit.feature_names_in_) == ["column_names", "columns", "schema"]
+
 
 class TestParameters:
     @pytest.mark.parametrize("wrong", [{"random_state": 7, "bogus": 1}, {"actions": 7, "policy__bogus": 1}])
@@ -237,6 +258,9 @@ REFUSED: dict[str, Any] = {
     "uneven actions": lambda b: spuir.Batch(contexts=X[:2], actions=[[0], [1, 2]], rewards=[1, 2]),  # type: ignore
     "complex rewards": lambda b: b.partial_fit(X[:2], [0, 1], [1j, 2]),
     "complex weights": lambda b: b.partial_fit(X[:2], [0, 1], [1, 2], sample_weight=np.array([1j, 1])),
+    "rewards beyond floats": lambda b: b.partial_fit(X[:2], [0, 1], [10**400, 0]),
+    "contexts beyond floats": lambda b: b.decide([[10**400, 0, 0]]),
+    "the class of a policy": lambda b: spuir.run(type(spuir.make_policy("puir")), "synthetic"),  # type: ignore
     "rewards as text": lambda b: b.partial_fit(X[:2], [0, 1], ["1", "2"]),
     "rewards as dates": lambda b: b.partial_fit(X[:2], [0, 1], np.array(["2026-01-01"] * 2, "M8[D]")),
     "contexts as text in a frame": lambda b: b.decide(pd.DataFrame({"a": ["1"], "b": ["2"], "c": [3]}).astype(object)),
@@ -278,6 +302,9 @@ def test_direct_batches_are_held_to_the_same() -> None:
     with pytest.raises(InputError, match=r"^revealed: got nan at row 0"):
         batch(revealed=[[0, np.nan, 1]] * 2)
     assert batch(contexts=sparse.coo_array(X[:2])).contexts.format == "csr"
+    mask: Any = pd.DataFrame(np.eye(2, 3) > 0).astype("boolean")
+    revealed = batch(revealed=mask, revealed_rewards=np.ones((2, 3))).revealed
+    assert revealed is not None and np.array_equal(revealed, np.eye(2, 3) > 0)
     policy, narrow = spuir.make_policy("puir"), batch(revealed=np.zeros((2, 2)), revealed_rewards=np.zeros((2, 2)))
     with pytest.raises(InputError, match=r"revealed: got shape \(2, 2\), but it must be \(2, 3\)"):
         policy.learn(policy.init(M, D, generator(0)), narrow, generator(0))

@@ -10,17 +10,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spuir.errors import InputError, ParameterError, UnknownNameError
-from spuir.records import Codes, as_array
+from spuir.records import Codes, as_array, types_in
 
 
 def column_names(X: Any) -> list[str] | None:
     """Return the column names of a data frame or an Arrow table, None for anything else."""
     if isinstance(X, np.ndarray):
         return None
-    columns = getattr(X, "column_names", None)  # of Arrow, whose ``columns`` are the columns themselves
-    if columns is None and hasattr(X, "to_numpy"):
-        columns = getattr(X, "columns", None)
-    return None if columns is None else [str(name) for name in columns]
+    if _is_arrow(X):
+        return list(X.schema.names)
+    columns = getattr(X, "columns", None)
+    return None if columns is None or not hasattr(X, "to_numpy") else [str(name) for name in columns]
+
+
+def _is_arrow(X: Any) -> bool:
+    """Tell whether a table is Arrow's, whose ``columns`` are the columns themselves."""
+    return type(X).__module__.startswith("pyarrow") and hasattr(X, "schema")
 
 
 def as_table(X: Any, names: Sequence[str] | None, dim: int | None) -> Any:
@@ -63,16 +68,19 @@ def _ordered(X: Any, given: list[str], names: Sequence[str] | None) -> NDArray[A
             got = f"columns without {missing[0]!r}" if missing else f"column {(extra or given)[0]!r}"
             raise InputError("X", got, f"the columns are {_short(names)}", "select exactly these")
         X = X.iloc[:, [given.index(name) for name in names]] if hasattr(X, "iloc") else X.select(list(names))
-    return X.to_numpy() if hasattr(X, "to_numpy") else np.column_stack([column.to_numpy() for column in X.columns])
+    if not _is_arrow(X):
+        return X.to_numpy()
+    table = [column.to_numpy(zero_copy_only=False) for column in X.columns]
+    return np.column_stack(table) if table else np.empty((X.num_rows, 0))
 
 
 def _numeric(table: Any) -> NDArray[Any]:
     """Return a table of objects, as a mixed DataFrame gives, as numbers; refuse text, dates and complex numbers."""
     try:
-        if table.dtype.kind != "O" or any(isinstance(value, (str, bytes, complex)) for value in table.flat):
+        if table.dtype.kind != "O" or any(issubclass(kind, (str, bytes, complex)) for kind in types_in(table)):
             raise TypeError
         return table.astype(np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise InputError("X", f"dtype {table.dtype}", "contexts must be numbers", "encode text columns first") from None
 
 
@@ -148,7 +156,7 @@ class Labels:
         if hasattr(actions, "dictionary") and hasattr(actions, "indices"):
             # An Arrow dictionary: each distinct label is looked up once, and is known if a row has it.
             levels = [*actions.dictionary.to_pylist(), None]
-            at = actions.indices.fill_null(len(levels) - 1).to_numpy()
+            at = actions.indices.cast("int64").fill_null(len(levels) - 1).to_numpy()
             codes = np.array([self.codes.get(level, -1) for level in levels])[at]
             if len(codes) and codes.min() < 0:
                 row = int(codes.argmin())

@@ -62,7 +62,7 @@ def run(
     for name, (value, rule) in limits.items():
         check_value(f"{name} of run", value, rule, "choose another value")
     for name, value, verb in (("policy", policy, "learn"), ("environment", environment, "draw")):
-        if not isinstance(value, str) and not hasattr(value, verb):
+        if not isinstance(value, str) and (isinstance(value, type) or not hasattr(value, verb)):
             rule = f"it is a registered name or an object made by make_{name}"
             raise ParameterError(f"{name} of run", repr(value), rule, "pass one of these")
     world = make_environment(environment, seed=seed) if isinstance(environment, str) else environment

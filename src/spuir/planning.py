@@ -118,7 +118,8 @@ def plan(steps: int, dim: int, actions: int, *, sketch_blocks: int = 1) -> Plan:
 def _advice(batch: int, actions: int, size: int, advised: int | None, gains: Mapping[int, float]) -> str:
     """Say whether to sketch, at which size, and why."""
     if advised is not None:
-        speed = f"learning is then about {gains[advised]:.1f} times as fast as exact (rows are moved too, which no count of flops tells)"
+        gain = f"about {gains[advised]:.1f} times as fast as exact (rows are moved too, which no count of flops tells)"
+        speed = f"learning is then {gain}"
         if advised == size:
             return f"Sketch: {speed}; use spuir with sketch_size={advised}."
         return (

@@ -22,9 +22,15 @@ Mask = NDArray[np.bool_]
 Made = TypeVar("Made")
 
 
+ONE_THREAD = 10_000
+"""Up to so many numbers BLAS takes one thread; the threads of SciPy's BLAS and of NumPy's get into each other's way."""
+
+
 def all_finite(values: Floats) -> bool:
     """Tell whether no value is infinite or NaN."""
     flat = values.reshape(-1)
+    if flat.size > ONE_THREAD:
+        return all(all_finite(flat[at : at + ONE_THREAD]) for at in range(0, flat.size, ONE_THREAD))
     # The sum of squares visits every value at once; one by one they are looked at only where it is not finite.
     return not flat.size or math.isfinite(ddot(flat, flat)) or bool(np.isfinite(flat).all())
 
@@ -79,15 +85,20 @@ def _codes(values: Any, length: int) -> Codes:
     return codes
 
 
+def types_in(values: NDArray[Any]) -> set[type]:
+    """Return the types of the values in an array of objects."""
+    return set(map(type, values.ravel().tolist()))
+
+
 def _numbers(name: str, values: NDArray[Any], rule: str) -> Floats:
     """Return an array as float64; text, dates and complex numbers are no numbers, objects are where they all are."""
     if values.dtype.kind in "fiub":
         return values.astype(np.float64, copy=False)
     try:
-        if values.dtype.kind != "O" or any(isinstance(value, (str, bytes, complex)) for value in values.flat):
+        if values.dtype.kind != "O" or any(issubclass(kind, (str, bytes, complex)) for kind in types_in(values)):
             raise TypeError
         return values.astype(np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise InputError(name, np.array2string(values, threshold=4)[:60], rule, "pass numbers") from None
 
 
@@ -133,6 +144,8 @@ def as_mask(name: str, values: NDArray[Any]) -> Mask:
     """Return an array of True and False, or of 1 and 0, as a mask; any other value is refused."""
     if values.dtype == np.bool_:
         return values
+    if values.dtype.kind == "O" and types_in(values) <= {bool, np.bool_}:
+        return values.astype(np.bool_)
     if values.dtype.kind not in "iuf":
         raise InputError(name, f"dtype {values.dtype}", "it is True or False", "pass a boolean mask")
     other = (values != 0) & (values != 1)

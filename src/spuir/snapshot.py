@@ -129,6 +129,8 @@ def read(path: Path) -> tuple[dict[str, Any], Arrays]:
 
 def is_snapshot(path: Path) -> bool:
     """Tell whether a file begins as a snapshot does."""
+    if not os.path.isfile(_place(path)):
+        return False
     with open(_place(path), "rb") as file:
         return file.read(len(_MAGIC)) == _MAGIC
 

@@ -1,6 +1,7 @@
 """``spuir train`` as a user calls it."""
 
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -231,6 +232,22 @@ class TestOut:
         result = call(folder, "-b", 300, "-q", "-w", 1, "-o", folder / "models" / "m.spuir")
         assert result.exit_code == 2 and "which is read" in result.stderr
 
+    @pytest.mark.parametrize("out", ["", ".", "/", "n" * 250])
+    def test_on_what_is_no_file(self, log: Path, out: str) -> None:
+        result = call(log, "-b", 20, "-q", "-w", 1, "-o", out)
+        assert result.exit_code == 2 and result.stderr.startswith("Error: ")
+
+    def test_on_a_pipe_a_loop_and_an_empty_file(self, log: Path, tmp_path: Path) -> None:
+        os.mkfifo(tmp_path / "pipe")
+        (tmp_path / "loop").symlink_to(tmp_path / "loop")
+        (tmp_path / "empty").touch()
+        for name, code in (("pipe", 2), ("loop", 2), ("empty", 0)):
+            assert call(log, "-b", 20, "-q", "-w", 1, "-o", tmp_path / name).exit_code == code, name
+
+    def test_among_the_files_of_a_pattern(self, log: Path, tmp_path: Path) -> None:
+        result = call(tmp_path / "*.csv", "-b", 20, "-q", "-w", 1, "-o", tmp_path / "m.spuir")
+        assert result.exit_code == 2 and "which is read" in result.stderr
+
     def test_a_model_may_be_replaced(self, log: Path, tmp_path: Path) -> None:
         for _ in range(2):
             assert call(log, "-b", 20, "-q", "-w", 1, "-o", tmp_path / "m.spuir").exit_code == 0
@@ -283,8 +300,12 @@ def test_files_in_another_encoding_are_named(content: bytes, said: str, tmp_path
     assert result.exit_code == 2 and said in result.stderr and "save it in that encoding" in result.stderr
 
 
-def test_a_kernel_that_was_killed_goes_on(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    given = (folder, "-b", 100, "-w", 1, "-p", "puir-kernel")
+@pytest.mark.parametrize("policy", ["puir-kernel", "spuir"])
+def test_an_interrupted_run_goes_on(policy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    weights = np.ones(900)
+    weights[200:300] = 0.0  # an episode of rows that weigh nothing is none
+    folder = write_files(tmp_path / "log", make_table(900, weight=weights), [500, 400], group=200)
+    given = (folder, "-b", 100, "-w", 1, "-p", policy)
     whole = call(*given, "-o", tmp_path / "whole.spuir")
     assert whole.exit_code == 0
     learn, calls = Fold._learn, []

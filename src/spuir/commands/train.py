@@ -1,6 +1,7 @@
 """``spuir train``: from a log to a saved policy."""
 
 import json
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -164,11 +165,13 @@ def _beside(out: Path) -> Path:
 
 def _keep_apart(out: Path, sources: Sequence[str]) -> None:
     """Refuse to write over what is read, or into a folder that is read."""
+    if not out.name:
+        raise ParameterError("--out", out, "a model is one file", "name a file, such as model.spuir")
     beside = _beside(out)
-    written = [Path(path).resolve() for path in (out, f"{beside}.csv", f"{beside}.png", f"{beside}.svg")]
+    written = [Path(os.path.realpath(path)) for path in (out, f"{beside}.csv", f"{beside}.png", f"{beside}.svg")]
     for source in sources:
-        place = Path(source).resolve()
-        if any(path == place or (place.is_dir() and path.is_relative_to(place)) for path in written):
+        place = Path(os.path.realpath(source))
+        if any(path.match(str(place)) or (place.is_dir() and path.is_relative_to(place)) for path in written):
             rule = f"the model and the files beside it would lie in or on {source!r}, which is read"
             raise ParameterError("--out", out, rule, "save the model elsewhere")
 
@@ -179,7 +182,7 @@ def _interruptible(out: Path) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        kept = out.with_name(out.name + ".progress").is_dir()
+        kept = (out.with_name(out.name + ".progress") / "progress.json").is_file()
         after = "what was learnt is kept, and the same command goes on from there" if kept else "nothing was learnt yet"
         click.echo(f"stopped; {after}", err=True)
         click.get_current_context().exit(options.INTERRUPTED)

@@ -16,7 +16,7 @@ from scipy.linalg.blas import daxpy
 from spuir.core.quiet import quietly
 from spuir.core.scratch import workspace
 from spuir.errors import InputError
-from spuir.records import Codes, Floats, all_finite
+from spuir.records import ONE_THREAD, Codes, Floats, all_finite
 
 GATHER_BYTES = 4 * 2**20
 """Rows are gathered in pieces of about this size: memory stays bounded, and the piece in the cache (measured)."""
@@ -94,8 +94,10 @@ def add_scaled(total: Floats, factor: float, other: Floats) -> None:
     """Add ``factor`` × ``other`` to the contiguous ``total``, in place and without a temporary."""
     if factor == 1.0:
         total += other
-    else:
-        daxpy(other.reshape(-1), total.reshape(-1), a=factor)
+        return
+    into, by = total.reshape(-1), other.reshape(-1)
+    for at in range(0, into.size, ONE_THREAD):
+        daxpy(by[at : at + ONE_THREAD], into[at : at + ONE_THREAD], a=factor)
 
 
 def grow(stack: Floats, like: int | None) -> Floats:

@@ -103,7 +103,10 @@ def as_text(value: object) -> str:
 
 def time_text(seconds: float) -> str:
     """Return seconds since 1970 as ISO 8601."""
-    return datetime.fromtimestamp(seconds, UTC).isoformat()
+    try:
+        return datetime.fromtimestamp(seconds, UTC).isoformat()
+    except (ValueError, OverflowError, OSError):  # beyond the year 9999
+        return f"{np.datetime64(int(seconds), 's')}+00:00"
 
 
 def seconds_of(value: date) -> float:
@@ -184,7 +187,7 @@ def read(source: Any, place: Place, wanted: str | None = None) -> Column:
     if isinstance(source, Column):
         return source
     if hasattr(source, "null_count"):
-        return _of_arrow(source, place)
+        return _of_arrow(_exact(source) if wanted == "category" else source, place)
     if isinstance(source, np.ndarray):
         return _of_array(cast("NDArray[Any]", source))
     return _of_values(source, place, wanted)
@@ -211,6 +214,12 @@ def _settled(kind: Kind, values: NDArray[Any]) -> Column:
     if len(values) and values.dtype.kind == "f" and np.isnan(values[0]) and np.isnan(values).all():
         return empty(len(values))
     return Column(kind, values)
+
+
+def _exact(array: Any) -> Any:
+    """Return whole numbers among which some are missing as text: as floats, the largest would be rounded."""
+    whole = import_module("pyarrow").types.is_integer(array.type)
+    return array.cast("string") if whole and array.null_count else array
 
 
 def _of_arrow(array: Any, place: Place) -> Column:
@@ -253,6 +262,9 @@ def _of_arrow_lists(array: Any, place: Place) -> Column:
     items = array.flatten()
     if _is_struct(items):
         place.refuse(int(np.argmax(lengths > 0)), "a list of objects", *_NO_COLUMNS)
+    if items.null_count and import_module("pyarrow").types.is_integer(items.type):
+        extremes: dict[str, int] = import_module("pyarrow.compute").min_max(items).as_py()
+        items = _exact(items) if max(abs(extreme) for extreme in extremes.values()) > 2**53 else items
     return Column("list", lengths.astype(np.intp), items=_of_arrow(items, Place(f"{place.column}[]")))
 
 
@@ -306,7 +318,13 @@ def _reals(values: list[Any], place: Place) -> NDArray[Any]:
     huge = next((row for row, value in enumerate(values) if type(value) is int and abs(value) >= 2**1023), None)
     if huge is not None:
         place.refuse(huge, "a whole number above 1e307", "a number must be finite", "correct the value")
-    return np.array([np.nan if value is None else _real(value) for value in values])
+    found = np.full(len(values), np.nan)
+    for row, value in enumerate(values):
+        try:
+            found[row] = np.nan if value is None else _real(value)
+        except (OverflowError, ArithmeticError, ValueError):
+            place.refuse(row, quoted(value), "a number must be finite", "correct the value, or pass None for unknown")
+    return found
 
 
 def _known(values: list[Any]) -> tuple[list[Any], set[str]]:

@@ -32,7 +32,7 @@ from spuir.features.parts import Category, Counts, Flag, Hashed, Moment, Number,
 from spuir.features.raw import Block, blocks, listed
 from spuir.packing import pack, unpack
 from spuir.parameters import COUNT, FLAG, check_names, check_value, optional
-from spuir.records import Floats
+from spuir.records import Floats, all_finite
 
 __all__ = ["KINDS", "LEARNING_ROWS", "Encoder", "Source"]
 
@@ -83,8 +83,8 @@ class Encoder:
         if any(type(part) is Hashed for source in self.sources for part in source.parts) and self.hashing is None:
             rule = "hashed columns share a number of features"
             raise ParameterError("hashing", None, rule, "give it, such as hashing=64")
-        twice = next((name for at, name in enumerate(self.names) if name in self.names[:at]), None)
-        if twice is not None:
+        if len(set(self.names)) < len(self.names):
+            twice = next(name for at, name in enumerate(self.names) if name in self.names[:at])
             raise InputError(
                 "columns", f"two features named {twice!r}", "names are unique", "rename one of the columns"
             )
@@ -280,9 +280,11 @@ class Encoder:
                 for part, at, values in given:
                     _mend(part, values[rows], target, at, Place(part.column, block.first + cast(int, rows.start)))
             if self._scales is not None:
-                with np.errstate(over="ignore"):
+                with np.errstate(over="ignore", invalid="ignore"):
                     target -= self._scales[0]
                     target /= self._scales[1]
+                if not all_finite(target):
+                    np.nan_to_num(target, copy=False)  # what lies beyond the largest number is that number
 
     # ---- saving ---------------------------------------------------------------------------------------------
 

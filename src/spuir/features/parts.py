@@ -56,7 +56,12 @@ def standardised(values: Floats, mean: Any, deviation: Any) -> Floats:
     if deviation is None:
         return values
     divisor = np.where(np.asarray(deviation) > 0, deviation, np.inf)
-    return (values - mean) / divisor
+    with np.errstate(over="ignore", invalid="ignore"):
+        scaled: Floats = (values - mean) / divisor
+    lost = ~np.isfinite(scaled) & ~np.isnan(values)
+    # What lies beyond the largest number is that number; NaN is a missing value.
+    scaled[lost] = np.nan_to_num(scaled[lost])
+    return scaled
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -310,4 +315,6 @@ def hash_of(column: str, level: str) -> int:
     The highest bit is the sign, the rest modulo the number of features is the feature: the same on every machine and in
     every version.
     """
-    return int.from_bytes(blake2b(f"{column}={level}".encode(), digest_size=8).digest(), "little")
+    # Half a pair of surrogates, as cut texts have, is no UTF-8; it is hashed as its own three bytes.
+    told = f"{column}={level}".encode(errors="surrogatepass")
+    return int.from_bytes(blake2b(told, digest_size=8).digest(), "little")

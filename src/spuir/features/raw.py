@@ -22,7 +22,7 @@ class Block:
         self.rows, self.first, self._take = rows, first, take
         self.names = [str(name) for name in names]
         self._positions = {name: at for at, name in enumerate(self.names)}
-        self._flat: dict[str, Any] = {}
+        self._flat: dict[tuple[str, str], Any] = {}  # by top-level column and dotted name, which may be another's
 
     def require(self, names: Sequence[str]) -> None:
         """Refuse a block without one of these top-level columns."""
@@ -33,34 +33,35 @@ class Block:
 
     def flatten(self, name: str) -> list[str]:
         """Return the names of the columns that a top-level column consists of, itself if it holds no objects."""
-        return self._open(name, self._plain(name))
+        return self._open(name, name, self._plain(name))
 
     def _plain(self, name: str) -> Any:
         if len(self._positions) < len(self.names) and self.names.count(name) > 1:
             raise InputError("X", f"column {name!r} twice", "columns are matched by name", "rename one of them")
         return plain(self._take(self._positions[name]))
 
-    def _open(self, name: str, source: Any) -> list[str]:
+    def _open(self, owner: str, name: str, source: Any) -> list[str]:
         inside = members(source, Place(name, self.first))
         if inside is None:
-            self._flat[name] = source
+            self._flat[owner, name] = source
             return [name]
-        return [one for key, values in inside.items() for one in self._open(f"{name}.{key}", values)]
+        return [one for key, values in inside.items() for one in self._open(owner, f"{name}.{key}", values)]
 
     def column(self, name: str, owner: str, wanted: str | None = None) -> Column:
         """Return the column called ``name``, which is or lies inside the top-level column ``owner``."""
-        if name not in self._flat:
+        place = (owner, name)
+        if place not in self._flat:
             if name == owner:
-                self._flat[name] = self._plain(name)
+                self._flat[place] = self._plain(name)
             elif self.flatten(owner) == [owner]:
                 return self._all_missing(owner, name)
-        if name not in self._flat:
+        if place not in self._flat:
             return empty(self.rows)
-        return read(self._flat[name], Place(name, self.first), wanted)
+        return read(self._flat[place], Place(name, self.first), wanted)
 
     def _all_missing(self, owner: str, name: str) -> Column:
         """Refuse a column of values where the encoder learnt from objects, unless all of them are missing."""
-        values = read(self._flat[owner], Place(owner, self.first))
+        values = read(self._flat[owner, owner], Place(owner, self.first))
         if values.kind != "empty":
             row = int(np.argmin(values.missing))
             rule = f"this column held objects with {name!r} when the encoder learnt"
@@ -113,11 +114,19 @@ def _of_frame(frame: Any) -> Block:
     return Block(len(frame), names, lambda at: frame[names[at]])
 
 
+def _is_array(value: Any) -> bool:
+    """Tell whether a value is an array of rank 0: one value."""
+    return isinstance(value, np.ndarray) and value.ndim == 0
+
+
 def _of_mapping(table: Mapping[Any, Any], limit: int | None) -> Block:
     """Return a dict of columns as a block; a dict with a value that is no column is one row."""
     values = list(table.values())
-    if any(isinstance(value, (str, bytes, Mapping)) or not hasattr(value, "__len__") for value in values):
-        return Block(1, list(table), lambda at: [values[at]])
+    if any(
+        isinstance(value, (str, bytes, Mapping)) or _is_array(value) or not hasattr(value, "__len__")
+        for value in values
+    ):
+        return Block(1, list(table), lambda at: [values[at].item() if _is_array(values[at]) else values[at]])
     lengths = [len(value) for value in values]
     if len(set(lengths)) > 1:
         odd = next(at for at, length in enumerate(lengths) if length != lengths[0])

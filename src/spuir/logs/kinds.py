@@ -124,6 +124,11 @@ def _time(array: "pa.Array", target: "pa.DataType", unit: str) -> "pa.Array":
     if types.is_string(array.type):
         return _parsed(array, target)
     if types.is_timestamp(array.type):
+        counted = array.cast(pa.int64()).fill_null(0).to_numpy()
+        late = np.abs(counted.astype(np.float64)) >= LAST_SECOND * PER_SECOND[array.type.unit]
+        if late.any():
+            row = int(np.argmax(late))
+            raise Misfit(row, f"{counted[row]} {array.type.unit} from 1970")
         return array.cast(pa.timestamp("us", array.type.tz), safe=False).cast(pa.int64()).cast(target)
     if types.is_date(array.type):
         return array.cast(pa.date32()).cast(pa.timestamp("us")).cast(pa.int64()).cast(target)

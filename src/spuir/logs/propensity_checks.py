@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from spuir.logs.arrow import arrow
+from spuir.logs.arrow import arrow, compute
 from spuir.logs.checks import Actions, Check, View
 from spuir.logs.findings import Finding, Sightings, missing, numbers
 from spuir.records import Codes
@@ -95,8 +95,8 @@ class Probabilities(Check):
         differ = (given >= 0) & (lengths >= 0) & (given != lengths)
         self._lengths.add(differ, view.where, given)
         executed = view.batch["action"].take(pa.array(owners))
-        texts = [pa.compute.cast(one, pa.string()) for one in (labels, executed)]
-        same = pa.compute.equal(*texts).fill_null(False).to_numpy(zero_copy_only=False)
+        texts = [compute().cast(one, pa.string()) for one in (labels, executed)]
+        same = compute().equal(*texts).fill_null(False).to_numpy(zero_copy_only=False)
         barred = (given >= 0) & (np.bincount(owners[same], minlength=len(given)) == 0) & ~missing(view.batch["action"])
         self._barred.add(barred, view.where, view.batch["action"])
         return None if (given != lengths).any() else same
@@ -117,7 +117,7 @@ class Probabilities(Check):
 def _items(column: Any) -> tuple[Codes, Codes, Any]:
     """Return the lengths (n,) of lists, −1 where missing, the row of each item, and the items: numbers as an array."""
     pa = arrow()
-    lengths = pa.compute.list_value_length(column).fill_null(-1).to_numpy(zero_copy_only=False).astype(np.intp)
+    lengths = compute().list_value_length(column).fill_null(-1).to_numpy(zero_copy_only=False).astype(np.intp)
     items = column.flatten()
     owners = np.repeat(np.arange(len(lengths)), np.maximum(lengths, 0))
     return lengths, owners, numbers(items) if pa.types.is_floating(items.type) else items

@@ -76,7 +76,7 @@ def _types(types: Mapping[str, Any] | None) -> "dict[str, pa.DataType]":
     for name, kind in (types or {}).items():
         try:
             found[name] = kind if isinstance(kind, pa.DataType) else pa.type_for_alias(kind)
-        except (TypeError, ValueError):
+        except (AttributeError, TypeError, ValueError):
             rule = "a type is an Arrow type or its name, as string, int64, float64, bool or timestamp[us]"
             raise ParameterError(f"type of {name!r}", repr(kind), rule, "write one of these") from None
     return found

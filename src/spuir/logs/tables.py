@@ -34,7 +34,7 @@ def to_table(source: Any) -> "pa.Table":
     if isinstance(source, Mapping):
         return _from_columns(source.items())
     if _is_rows(source):
-        names = list(dict.fromkeys(str(name) for row in source for name in row))
+        names = list(dict.fromkeys(name for row in source for name in row))
         return _from_columns((name, [row.get(name) for row in source]) for name in names)
     if type(source).__module__.partition(".")[0] == "pandas" and hasattr(source, "columns"):
         return _from_columns((name, source.iloc[:, at]) for at, name in enumerate(source.columns))
@@ -58,7 +58,7 @@ def _from_columns(columns: Iterable[tuple[Any, Any]]) -> "pa.Table":
             arrays[name] = (
                 values if isinstance(values, (pa.Array, pa.ChunkedArray)) else pa.array(values, from_pandas=True)
             )
-        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+        except (pa.ArrowException, OverflowError, UnicodeError) as error:
             why = str(error).splitlines()[0][:120]
             rule = "a column holds one type"
             raise InputError(f"column {name!r}", why, rule, "convert it to numbers or to text") from None

@@ -34,11 +34,6 @@ class Learnt:
     code: int
     seconds: float
 
-    @property
-    def learnt(self) -> bool:
-        """Whether a row had a reward, so that something was learnt."""
-        return self.mean_reward is not None
-
     def to_dict(self) -> dict[str, Any]:
         """Return the line as JSON-ready data."""
         return asdict(self)

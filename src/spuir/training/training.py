@@ -22,7 +22,7 @@ from spuir.errors import InputError, ParameterError, SpuirError
 from spuir.features.encoding import Encoder
 from spuir.features.parts import Category
 from spuir.logs import Cut, Log, cut_episodes, open_log
-from spuir.logs.arrow import arrow
+from spuir.logs.arrow import arrow, compute
 from spuir.logs.columns import declaring
 from spuir.logs.formats import Faults
 from spuir.parameters import parameters_of
@@ -171,16 +171,17 @@ def train(
         )
         memory.check_fits(needed, memory_limit)
         job.note(f"needs {needed}")
-        saved = time.monotonic()
+        saved, told = time.monotonic(), bandit.n_episodes_
         try:
             for line in job.fold(bandit, layout, encoder, keep, resumed):
                 learnt.append(replace(line, key=job.cut.named(line.key)))
+                told = bandit.n_episodes_
                 if progress is not None and time.monotonic() - saved > SAVE_SECONDS:
                     job.save(progress, bandit, learnt)
                     saved = time.monotonic()
         except KeyboardInterrupt:
             # Between two lines the bandit has learnt what the lines tell; within one it may be ahead of them.
-            if progress is not None and learnt and bandit.n_episodes_ == sum(line.learnt for line in learnt):
+            if progress is not None and learnt and bandit.n_episodes_ == told:
                 job.save(progress, bandit, learnt)
             raise
         job.check_learnt(bandit, learnt)
@@ -201,9 +202,14 @@ def train(
 
 def _check_writable(out: Path) -> None:
     """Refuse, before hours of work, a place where no model can be saved."""
-    if out.is_dir():
+    if not out.name or out.is_dir():
         raise ParameterError("out", out, "a model is one file", "name a file, such as model.spuir")
-    if out.exists() and not is_snapshot(out):
+    try:
+        taken = out.exists() and out.stat().st_size and not is_snapshot(out)
+        out.with_name(out.name + ".progress").exists()
+    except (OSError, RuntimeError) as error:
+        raise ParameterError("out", out, f"it cannot be written ({error})", "name another file") from None
+    if taken or (out.exists() and not out.is_file()):
         raise ParameterError("out", out, "it is there and no saved model", "name another file, or remove that one")
     folder = next(above for above in out.absolute().parents if above.exists())
     if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
@@ -295,7 +301,8 @@ class Job:
             self.note(f"{silent:,} rows without a reward were left out")
         if not bandit.n_episodes_:
             rule = "a policy is learnt from rewards"
-            raise InputError("log", "no row with a reward", rule, "join the rewards to the decisions first (--rewards)")
+            remedy = "join the rewards to the decisions first (--rewards), and let some rows weigh more than 0"
+            raise InputError("log", "no row with a reward and a weight", rule, remedy)
 
     def keep_rows(self, actions: int, width: int) -> int | None:
         """Return up to how many rows an episode is smaller as rows than as sums; None where it is kept as rows."""
@@ -335,7 +342,7 @@ class Job:
             for batch in piece.read(names):
                 keys = self.cut.keys(batch, at)
                 at += batch.num_rows
-                yield batch.filter(pa.compute.equal(keys, pa.scalar(layout.keys[0], keys.type)))
+                yield batch.filter(compute().equal(keys, pa.scalar(layout.keys[0], keys.type)))
 
     def grouped(self, layout: Layout, width: int, keep: int | None, folder: Path) -> "tuple[Job, Layout]":
         """Return job and layout such that few episodes are open at once, if need be of a log grouped on disk."""

@@ -248,7 +248,8 @@ def _flat(batch: "pa.RecordBatch") -> "pa.RecordBatch":
     pa = arrow()
     for at, field in enumerate(batch.schema):
         if pa.types.is_nested(field.type):
-            texts = [None if cell is None else json.dumps(cell, ensure_ascii=False) for cell in batch[at].to_pylist()]
+            write = json.JSONEncoder(ensure_ascii=False, default=str).encode
+            texts = [None if cell is None else write(cell) for cell in batch[at].to_pylist()]
             batch = batch.set_column(at, field.name, pa.array(texts, pa.string()))
     return batch
 

@@ -49,14 +49,16 @@ class Events:
         if line[:1] != b"{":
             return self._other(number, line)
         event = self._parse(line)
-        idle = _idle(event)
-        if idle is not None:
-            self.skip(idle)
-            return ()
         try:
+            idle = _idle(event)
+            if idle is not None:
+                self.skip(idle)
+                return ()
             return self._general(number, event)
         except RecursionError:
             raise BrokenError("the context is nested too deeply") from None
+        except (TypeError, AttributeError, LookupError) as odd:
+            raise BrokenError(f"a member is of another kind than in an event ({odd})") from None
 
     def _general(self, number: int, event: dict[str, Any]) -> Iterable[Row]:
         """Return the rows of any event."""

@@ -152,9 +152,17 @@ def _line(row: dict[str, Any]) -> str:
     try:
         return json.dumps(cells, ensure_ascii=False, allow_nan=False, default=_text) + "\n"
     except ValueError:
-        got = next((f"{name} = {cell!r}" for name, cell in cells.items() if isinstance(cell, float)), "infinity")
-        rule = "JSON has no infinite numbers"
+        found = next((name for name, cell in cells.items() if not _sayable(cell)), "a value")
+        got, rule = f"{found} = {str(cells.get(found))[:60]}", "JSON has no infinite numbers, nor NaN within a list"
         raise InputError("row", got, rule, "write Parquet or CSV, or correct that number") from None
+
+
+def _sayable(cell: Any) -> bool:
+    try:
+        json.dumps(cell, allow_nan=False, default=_text)
+    except ValueError:
+        return False
+    return True
 
 
 def _text(value: Any) -> str:

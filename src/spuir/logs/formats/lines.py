@@ -185,7 +185,7 @@ def _fitted(field: "pa.Field", value: Any, row: int, bad: dict[int, str]) -> Any
         if pa.types.is_timestamp(kind):
             return _instant(value)
         return pa.scalar(value, kind).as_py()
-    except (ValueError, TypeError, pa.ArrowException):
+    except (ValueError, TypeError, OverflowError, pa.ArrowException):
         bad[row] = f"{field.name} is {str(value)[:40]!r}, not {kind}"
         return None
 

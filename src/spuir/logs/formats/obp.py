@@ -25,7 +25,12 @@ def convert(source: Any, options: Mapping[str, Any]) -> "pa.Table":
     if not has_keys(source, _KEYS):
         rule = f"a bandit_feedback has the keys {', '.join(_KEYS)}"
         raise InputError("bandit_feedback", ", ".join(map(str, source))[:80], rule, "pass what obp returned")
-    rounds, position, actions = int(source["n_rounds"]), source.get("position"), options.get("actions")
+    position, actions = source.get("position"), options.get("actions")
+    if not isinstance(source["n_rounds"], (int, np.integer)) or not hasattr(source["action"], "__len__"):
+        got = f"n_rounds = {source['n_rounds']!r}, action of type {type(source['action']).__name__}"
+        rule = "n_rounds counts the rows, and action has one for each"
+        raise InputError("bandit_feedback", got, rule, "pass what obp returned")
+    rounds = int(source["n_rounds"])
     for name in ("action", "reward", "pscore", "position", "context"):
         values = source.get(name)
         if values is not None and len(values) != rounds:
@@ -48,7 +53,11 @@ def _rows(choices: NDArray[np.float64], position: Any, n_actions: int) -> NDArra
         raise InputError("pi_b", f"shape {choices.shape}", rule, "pass what obp returned")
     if choices.shape[2] == 1 or position is None:
         return choices[:, :, 0]
-    return choices[np.arange(len(choices)), :, np.asarray(position)]
+    places = np.asarray(position)
+    if not np.all((places >= 0) & (places < choices.shape[2])):
+        rule = f"pi_b has {choices.shape[2]} positions, counted from 0"
+        raise InputError("position", f"up to {places.max()}", rule, "pass what obp returned")
+    return choices[np.arange(len(choices)), :, places]
 
 
 def export(table: "pa.Table", options: Mapping[str, Any]) -> dict[str, Any]:
