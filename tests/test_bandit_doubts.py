@@ -2,7 +2,6 @@
 
 import copy
 import os
-import re
 import subprocess
 import sys
 import warnings
@@ -105,11 +104,11 @@ class TestStandardErrors:
         np.testing.assert_allclose(errors / errors.max(), np.abs(full) / np.abs(full).max(), atol=1e-3)
 
 
-@pytest.mark.parametrize("before", ["puir", "uniform", "dfm-s"])
-@pytest.mark.parametrize("after", ["bexp3", "bexp3-ipw", "dfm-s"])
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [("puir", "bexp3"), ("uniform", "bexp3"), ("dfm-s", "bexp3-ipw"), ("puir", "dfm-s"), ("uniform", "dfm-s")],
+)
 def test_another_kind_of_policy_is_refused_until_fit(before: str, after: str) -> None:
-    if before == after:
-        pytest.skip("the same kind")
     bandit = taught(before, click=np.ones(B), conversion=np.ones(B), elapsed=np.ones(B))
     bandit.set_params(policy=after)
     for verb in (bandit.decide, bandit.predict):
@@ -130,27 +129,26 @@ class TestTheEndsOfTheRange:
 
     @pytest.mark.parametrize("policy", ["puir", "spuir", "puir-kernel", "blts-b", "bexp3", "sbucb"])
     @pytest.mark.parametrize(
-        ("contexts", "rewards", "weights", "words"),
+        ("contexts", "rewards", "weight", "words"),
         [
-            (1.0, 1e200, None, r"^rewards: got .*e\+(199|200) at row .*scale the rewards down"),
-            (1e5, 1.0, 1e300, "finite"),
-            (1.0, 1.0, 1e308, "finite"),
+            (1.0, 1e200, 1.0, r"^rewards: got .*e\+199 at row 0, .*scale the rewards down"),
+            (1e5, 1.0, 1e300, "must have finite sums"),
+            (1.0, 1.0, 1e308, "must have finite sums|a weight is finite"),
         ],
     )
-    def test_sums_beyond_it(self, policy: str, contexts: float, rewards: float, weights: float | None, words) -> None:
+    def test_sums_beyond_it(self, policy: str, contexts: float, rewards: float, weight: float, words: str) -> None:
         bandit = taught(policy)
-        before = copy.deepcopy(bandit)
-        given = {} if weights is None else {"sample_weight": np.full(B, weights)}
+        before = bandit.predict_proba(X)
+        given = (contexts * X, ACTIONS, rewards * REWARDS)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            try:
-                bandit.partial_fit(contexts * X, ACTIONS, rewards * REWARDS, **given)
-            except SpuirError as refusal:
-                assert re.search(words, str(refusal)), refusal
-                np.testing.assert_array_equal(bandit.predict_proba(X), before.predict_proba(X))
-                assert bandit.n_episodes_ == 1
-            else:
-                assert weights is not None and np.isfinite(bandit.predict_proba(X)).all()
+            if policy == "puir-kernel" and contexts > 1:  # its features lie within ±1, whatever the contexts
+                assert bandit.partial_fit(*given, sample_weight=np.full(B, weight)).n_episodes_ == 2
+                return
+            with pytest.raises(InputError, match=words):
+                bandit.partial_fit(*given, sample_weight=np.full(B, weight))
+        assert bandit.n_episodes_ == 1
+        np.testing.assert_array_equal(bandit.predict_proba(X), before)
 
     def test_sums_that_overflow_with_the_episodes(self) -> None:
         bandit = spuir.Bandit("puir", 2, random_state=0)
@@ -260,6 +258,7 @@ REFUSED: dict[str, Any] = {
     "complex weights": lambda b: b.partial_fit(X[:2], [0, 1], [1, 2], sample_weight=np.array([1j, 1])),
     "rewards beyond floats": lambda b: b.partial_fit(X[:2], [0, 1], [10**400, 0]),
     "contexts beyond floats": lambda b: b.decide([[10**400, 0, 0]]),
+    "the class of a policy in a bandit": lambda b: spuir.Bandit(type(b.policy_), M).decide(X),  # type: ignore[arg-type]
     "the class of a policy": lambda b: spuir.run(type(spuir.make_policy("puir")), "synthetic"),  # type: ignore
     "rewards as text": lambda b: b.partial_fit(X[:2], [0, 1], ["1", "2"]),
     "rewards as dates": lambda b: b.partial_fit(X[:2], [0, 1], np.array(["2026-01-01"] * 2, "M8[D]")),

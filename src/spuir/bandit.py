@@ -18,7 +18,7 @@ from spuir.features.encoding import Encoder
 from spuir.inputs import Labels
 from spuir.model import Model
 from spuir.parameters import check_names, parameters_of
-from spuir.policies import Policy, make_policy
+from spuir.policies import Policy, as_policy, make_policy
 from spuir.policies.ridge import Ridge
 from spuir.records import Decision, Floats, Info, Mask, State, Table, as_ids
 from spuir.shards import Shard, fingerprint
@@ -95,9 +95,7 @@ class Bandit:
 
     def _reset(self) -> None:
         labels = Labels.parse(self.actions)
-        if not isinstance(self.policy, str) and not hasattr(self.policy, "learn"):
-            rule = "a policy is a registered name or an object made by make_policy"
-            raise ParameterError("policy", repr(self.policy), rule, "pass one of these")
+        as_policy(self.policy)
         self._seed = streams.as_seed(self.random_state)
         self._draws = streams.generator(self._seed, "decide")
         if not isinstance(self.encoder, Encoder | None):
@@ -420,7 +418,7 @@ class Bandit:
                 raise ParameterError("set_params", repr(name), rule, "use one of these")
         if inner:
             # On the policy given beside them, if one is; what is refused leaves everything as it was.
-            policy = Bandit(params.get("policy", self.policy), 1).policy_
+            policy = as_policy(params.get("policy", self.policy))
             check_names(inner, parameters_of(policy), "policy", policy.name)
             params["policy"] = replace(policy, **inner)
         for name, value in params.items():

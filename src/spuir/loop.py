@@ -15,7 +15,7 @@ from spuir.environments.base import Environment
 from spuir.errors import InputError, ParameterError
 from spuir.history import History, Recorder
 from spuir.parameters import COUNT, SEED, UNIT, check_value
-from spuir.policies import make_policy
+from spuir.policies import as_policy
 from spuir.policies.base import Policy
 from spuir.records import Batch, Codes, Floats, Rounds
 from spuir.streams import generator
@@ -61,12 +61,11 @@ def run(
     }
     for name, (value, rule) in limits.items():
         check_value(f"{name} of run", value, rule, "choose another value")
-    for name, value, verb in (("policy", policy, "learn"), ("environment", environment, "draw")):
-        if not isinstance(value, str) and (isinstance(value, type) or not hasattr(value, verb)):
-            rule = f"it is a registered name or an object made by make_{name}"
-            raise ParameterError(f"{name} of run", repr(value), rule, "pass one of these")
     world = make_environment(environment, seed=seed) if isinstance(environment, str) else environment
-    policy = with_horizon(make_policy(policy) if isinstance(policy, str) else policy, episodes, batch_size)
+    if isinstance(world, type) or not hasattr(world, "draw"):
+        rule = "an environment is a registered name or an object made by make_environment"
+        raise ParameterError("environment", repr(world), rule, "pass one of these")
+    policy = with_horizon(as_policy(policy), episodes, batch_size)
     recorder = Recorder(policy, world, batch_size, seed)
 
     with threadpool_limits(limits=1):

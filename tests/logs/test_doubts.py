@@ -69,13 +69,18 @@ def test_one_odd_event_is_a_fault_and_no_more(odd: dict[str, Any], tmp_path: Pat
     assert CliRunner().invoke(main, ["doctor", str(path), "-q"], catch_exceptions=False).exit_code in (0, 1, 2)
 
 
-@pytest.mark.parametrize("count", [9404918380800, -(2**62), 568971820800])
-@pytest.mark.parametrize("unit", ["s", "ms", "us"])
+@pytest.mark.parametrize(
+    ("count", "unit"),
+    [
+        (9404918380800, "s"),
+        (-(2**62), "s"),
+        (568971820800, "s"),
+        (9404918380800_000, "ms"),
+        (568971820800_000_000, "us"),
+    ],
+)
 def test_times_that_no_calendar_has_are_refused(count: int, unit: str) -> None:
-    scale = {"s": 1, "ms": 1_000, "us": 1_000_000}[unit]
-    if abs(count) * scale >= 2**63:
-        pytest.skip("beyond 64 bits")
-    times = np.array([0, count * scale], f"M8[{unit}]")
+    times = np.array([0, count], f"M8[{unit}]")
     log = open_log({"time": times, "action": ["a", "b"], "reward": [1.0, 0.0]})
     with pytest.raises(InputError, match=r"row 1, column 'time': got .* from 1970"):
         log.table()

@@ -206,6 +206,11 @@ class TestOut:
         assert (result.exit_code, log.read_bytes()) == (2, before)
         assert "save the model elsewhere" in result.stderr
 
+    def test_on_a_log_whose_name_is_a_pattern(self, log: Path) -> None:
+        log = log.rename(log.with_name("log[1].csv"))
+        result = call(log, "-b", 20, "-q", "-w", 1, "-o", log)
+        assert result.exit_code == 2 and "which is read" in result.stderr
+
     def test_beside_the_log_of_the_same_name(self, log: Path) -> None:
         log = log.rename(log.with_name("shop.episodes.csv"))
         before = log.read_bytes()

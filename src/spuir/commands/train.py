@@ -171,9 +171,14 @@ def _keep_apart(out: Path, sources: Sequence[str]) -> None:
     written = [Path(os.path.realpath(path)) for path in (out, f"{beside}.csv", f"{beside}.png", f"{beside}.svg")]
     for source in sources:
         place = Path(os.path.realpath(source))
-        if any(path.match(str(place)) or (place.is_dir() and path.is_relative_to(place)) for path in written):
+        # A name with brackets is a pattern that does not match itself.
+        if any(path == place or path.match(str(place)) or _within(path, place) for path in written):
             rule = f"the model and the files beside it would lie in or on {source!r}, which is read"
             raise ParameterError("--out", out, rule, "save the model elsewhere")
+
+
+def _within(path: Path, folder: Path) -> bool:
+    return folder.is_dir() and path.is_relative_to(folder)
 
 
 @contextmanager

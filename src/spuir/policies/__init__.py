@@ -53,3 +53,13 @@ def make_policy(name: str, *, preset: str | None = None, **parameters: Any) -> P
     if preset not in (None, "paper"):
         raise ParameterError("preset", repr(preset), 'the presets are None and "paper"', "use one of these")
     return recipe.make(name, preset, parameters)
+
+
+def as_policy(policy: Policy | str) -> Policy:
+    """Return a policy that is given as an object or by name; anything else is refused."""
+    if isinstance(policy, str):
+        return make_policy(policy)
+    if isinstance(policy, type) or not hasattr(policy, "learn"):
+        rule = "a policy is a registered name or an object made by make_policy"
+        raise ParameterError("policy", repr(policy), rule, "pass one of these")
+    return policy

@@ -26,7 +26,7 @@ from spuir.logs.arrow import arrow, compute
 from spuir.logs.columns import declaring
 from spuir.logs.formats import Faults
 from spuir.parameters import parameters_of
-from spuir.policies import Policy, make_policy
+from spuir.policies import Policy, as_policy
 from spuir.policies.ridge import Ridge
 from spuir.snapshot import is_snapshot
 from spuir.streams import generator
@@ -140,7 +140,7 @@ def train(
         job = Job(
             log=log,
             cut=cut_episodes(log, batch_size=batch_size, every=every),
-            policy=make_policy(policy) if isinstance(policy, str) else policy,
+            policy=as_policy(policy),
             engine=place,
             seed=seed,
             watch=watch or _silent,
