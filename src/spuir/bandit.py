@@ -87,11 +87,13 @@ class Bandit:
 
     @property
     def _model(self) -> Model:
-        if "_current" not in self.__dict__:
+        try:
+            return self._current
+        except AttributeError:  # at its first use
             with self._lock:
                 if "_current" not in self.__dict__:
                     self._reset()
-        return self._current
+            return self._current
 
     def _reset(self) -> None:
         labels = Labels.parse(self.actions)
@@ -216,7 +218,7 @@ class Bandit:
         if model.state is None:  # after deciding, so that refused contexts settle no columns
             with self._lock:
                 if self._current is model:  # no other thread has settled them, or added an action
-                    self._current = replace(model, state=state, names=model.names_after(X))
+                    self._current = model._replace(state=state, names=model.names_after(X))
         return decided.relabelled(model.labels.array, ids)
 
     def predict(self, X: Any, eligible: ArrayLike | None = None) -> NDArray[Any]:
@@ -281,8 +283,8 @@ class Bandit:
             batch = model.batch(X, actions, rewards, propensities, sample_weight, eligible, columns)
             if not len(batch):
                 return self
-            state = self._start(model, int(batch.contexts.shape[1]))
-            state, info = self.policy_.learn(state, batch, self._episode_rng(state.episode))
+            policy, state = self.policy_, self._start(model, int(batch.contexts.shape[1]))
+            state, info = policy.learn(state, batch, self._episode_rng(policy, state.episode))
             names = model.names_after(X)
             self._current = Model(labels=model.labels, names=names, state=state, encoder=model.encoder)
             self.last_info_ = info
@@ -327,7 +329,7 @@ class Bandit:
         if number != state.episode and "foldable" not in policy.traits:
             rule = f"the sums of {policy.name!r} depend on the state that acts in their episode"
             raise ShardError("episode", number, rule, f"collect episode {state.episode}, then absorb it")
-        sums = policy.collect(state, batch, self._episode_rng(number))
+        sums = policy.collect(state, batch, self._episode_rng(policy, number))
         mark = self._fingerprint(model, state)
         return Shard(episode=number, fingerprint=mark, dim=state.dim, names=model.names_after(X), sums=sums)
 
@@ -345,11 +347,11 @@ class Bandit:
                 rule = f"this bandit awaits episode {state.episode} of its own policy and state"
                 raise ShardError("shard", got, rule, "collect with a copy of this bandit as it is now")
             state, self.last_info_ = self.policy_.absorb(state, shard.sums)
-            self._current = replace(model, state=state, names=model.names or shard.names)
+            self._current = model._replace(state=state, names=model.names or shard.names)
         return self
 
-    def _episode_rng(self, episode: int) -> Generator:
-        return streams.generator(self._seed, "learn", episode) if self.policy_.draws_to_learn else _UNTOUCHED
+    def _episode_rng(self, policy: Policy, episode: int) -> Generator:
+        return streams.generator(self._seed, "learn", episode) if policy.draws_to_learn else _UNTOUCHED
 
     def _fingerprint(self, model: Model, state: Any) -> str:
         owner = (self._seed, model.labels.names)
@@ -365,7 +367,7 @@ class Bandit:
             raise ParameterError("encoder", got, rule, "pass the encoder that made the rows")
         made = Bandit(self.policy, self.actions, self.random_state, encoder)
         # Its own copy of the stream: the two go on apart, from the same place.
-        made._resume(replace(model, names=encoder.columns, encoder=encoder), deepcopy(self._draws))
+        made._resume(model._replace(names=encoder.columns, encoder=encoder), deepcopy(self._draws))
         made._seed = self._seed
         return made
 
@@ -377,14 +379,14 @@ class Bandit:
             model = self._model
             source = None if like is None else model.labels.code(like)
             state = None if model.state is None else self.policy_.grow(model.state, source)
-            self._current = replace(model, labels=model.labels.added(label), state=state)
+            self._current = model._replace(labels=model.labels.added(label), state=state)
         return self
 
     def remove_action(self, label: Hashable) -> Self:
         """Retire an action: it is never chosen again, late rows of it are still learnt."""
         with self._lock:
             model = self._model
-            self._current = replace(model, labels=model.labels.retired(label))
+            self._current = model._replace(labels=model.labels.retired(label))
         return self
 
     # ---- saving ---------------------------------------------------------------------------------------------
@@ -424,7 +426,7 @@ class Bandit:
         for name, value in params.items():
             setattr(self, name, value)
         if "encoder" in params and "_current" in self.__dict__ and self._current.state is None:
-            self._current = replace(self._current, encoder=self.encoder)
+            self._current = self._current._replace(encoder=self.encoder)
         return self
 
     def __repr__(self) -> str:

@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from spuir.errors import InputError, ParameterError, UnknownNameError
 from spuir.records import Codes, as_array, types_in
 
+_CODE, _UNSIGNED = np.dtype(np.intp), np.dtype(np.uintp)
+
 
 def column_names(X: Any) -> list[str] | None:
     """Return the column names of a data frame or an Arrow table, None for anything else."""
@@ -170,9 +172,9 @@ class Labels:
             raise InputError("actions", f"shape {values.shape}", "actions are one label per row", "pass a flat list")
         if not self.plain or values.dtype.kind not in "iu":
             return self._look_up(values.tolist())
-        codes = values.astype(np.intp, copy=False)
+        codes = values if values.dtype == _CODE else values.astype(_CODE)
         # Read as unsigned, a negative code is a huge one: one look at the largest tells.
-        if len(codes) and not 0 <= codes.item(codes.view(np.uintp).argmax()) < len(self.names):
+        if len(codes) and not 0 <= codes.item(codes.view(_UNSIGNED).argmax()) < len(self.names):
             row = int(np.argmax((values < 0) | (values >= len(self.names))))
             self._unknown(values[row].item(), row)
         return codes

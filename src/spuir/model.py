@@ -1,7 +1,6 @@
 """What a bandit has learnt and what it calls things, and users' columns read by it."""
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -17,8 +16,7 @@ FURTHER = ("revealed", "revealed_rewards", "click", "conversion", "elapsed", "ro
 """Columns of a batch that a bandit hands on as they are."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Model:
+class Model(NamedTuple):
     """Everything that a decision reads, swapped as one: labels, columns, the policy's state, the encoder."""
 
     labels: Labels

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,13 +22,15 @@ Mask = NDArray[np.bool_]
 Made = TypeVar("Made")
 
 
+FLOAT = np.dtype(np.float64)
+
 ONE_THREAD = 10_000
 """Up to so many numbers BLAS takes one thread; the threads of SciPy's BLAS and of NumPy's get into each other's way."""
 
 
 def all_finite(values: Floats) -> bool:
     """Tell whether no value is infinite or NaN."""
-    flat = values.reshape(-1)
+    flat = values.ravel()
     if flat.size > ONE_THREAD:
         return all(all_finite(flat[at : at + ONE_THREAD]) for at in range(0, flat.size, ONE_THREAD))
     # The sum of squares visits every value at once; one by one they are looked at only where it is not finite.
@@ -92,8 +94,10 @@ def types_in(values: NDArray[Any]) -> set[type]:
 
 def _numbers(name: str, values: NDArray[Any], rule: str) -> Floats:
     """Return an array as float64; text, dates and complex numbers are no numbers, objects are where they all are."""
+    if values.dtype == FLOAT:
+        return values
     if values.dtype.kind in "fiub":
-        return values.astype(np.float64, copy=False)
+        return values.astype(np.float64)
     try:
         if values.dtype.kind != "O" or any(issubclass(kind, (str, bytes, complex)) for kind in types_in(values)):
             raise TypeError
@@ -222,7 +226,7 @@ class Batch:
     def __post_init__(self) -> None:
         put = object.__setattr__
         put(self, "contexts", _contexts(self.contexts))
-        length = len(self)
+        length = int(self.contexts.shape[0])
         put(self, "actions", _codes(self.actions, length))
         put(self, "rewards", _column("rewards", self.rewards, length, FINITE_REWARDS))
         given = self.__dict__
@@ -246,9 +250,10 @@ class Batch:
         _one_each(codes, length)
         made = object.__new__(cls)
         # Columns that are not given are None by the class.
-        made.__dict__.update(
-            contexts=contexts, actions=codes, rewards=_column("rewards", rewards, length, FINITE_REWARDS)
-        )
+        put = object.__setattr__
+        put(made, "contexts", contexts)
+        put(made, "actions", codes)
+        put(made, "rewards", _column("rewards", rewards, length, FINITE_REWARDS))
         return made
 
     def head(self, n: int) -> "Batch":
@@ -258,7 +263,7 @@ class Batch:
 
     def __len__(self) -> int:
         """Return B, the number of rows."""
-        return int(self.contexts.shape[0])
+        return len(self.actions)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -358,8 +363,7 @@ class Feedback:
 class Derived:
     """A slot for what can be computed from a state: kept beside it, never saved, never compared."""
 
-    def __init__(self) -> None:
-        self._held: tuple[object, Any] | None = None
+    _held: tuple[object, Any] | None = None
 
     def get(self, owner: object, make: Callable[[], Made]) -> Made:
         """Return the value held for ``owner`` (a policy), made on first use."""
@@ -376,15 +380,11 @@ class State:
     n_actions: int
     dim: int
     episode: int = 0
-    derived: Derived = field(init=False, repr=False, metadata={"saved": False})
-
-    def __post_init__(self) -> None:
-        # Made anew for every state: ``replace`` does not take over what belongs to other sums.
-        object.__setattr__(self, "derived", Derived())
+    # Made anew for every state: ``replace`` does not take over what belongs to other sums.
+    derived: Derived = field(init=False, repr=False, default_factory=Derived, metadata={"saved": False})
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Info:
+class Info(NamedTuple):
     """Diagnostics of one learning step; nothing depends on them.
 
     ``rows`` learnt from, ``counts`` (M,) the weight of the observed rows, ``rate`` (M,) imputation rates in force,

@@ -60,7 +60,7 @@ def _all_but_own(m: int) -> Floats:
 
 def linear_moments(gram: Floats, theta: Floats, out: Floats | None = None) -> Floats:
     """Return Ŝ_jᵀR̂_j = (Ŝ_jᵀŜ_j) θ_j (M, p) for a stack of Grams (M, p, p): identity 2, no rows needed."""
-    return np.matmul(gram, theta[:, :, None], out=None if out is None else out[:, :, None])[:, :, 0]
+    return np.matvec(gram, theta, out=out)
 
 
 def gaps(

@@ -20,10 +20,13 @@ _local = threading.local()
 
 
 def workspace(use: str, shape: tuple[int, ...], dtype: Any = np.float64) -> NDArray[Any]:
-    """Return an uninitialised array of this thread for one ``use``; the next call for that use overwrites it."""
+    """Return an uninitialised array of this thread for one ``use``, which the next call for that use overwrites.
+
+    A use has one dtype.
+    """
     size = math.prod(shape)
     kept: NDArray[Any] | None = getattr(_local, use, None)
-    if kept is None or kept.size < size or kept.dtype != dtype:
+    if kept is None or kept.size < size:
         kept = np.empty(size, dtype)
         if kept.nbytes <= KEPT_BYTES:
             setattr(_local, use, kept)

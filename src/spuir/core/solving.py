@@ -11,6 +11,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack
+from scipy.linalg.lapack import dposv
 
 from spuir.core.quiet import quietly
 from spuir.errors import NumericalError
@@ -27,7 +28,7 @@ RANGE = 1e15
 """Largest norm of a factor and of its inverse for which single precision loses nothing at the ends of its range."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(kw_only=True, eq=False)
 class Solved:
     """Ψ_j = λI + … factored, and θ_j = Ψ_j⁻¹ rhs_j, for all actions.
 
@@ -126,12 +127,15 @@ def solve(psi: Floats, rhs: Floats, ridge: float = 0.0) -> Solved:
     ``psi`` (M, p, p) is overwritten by the factors, ``rhs`` (M, p) is left alone; ``ridge`` is λ.
     """
     theta, codes, within = rhs.copy(), [FINE] * len(psi), diagonals(psi)
-    within[:] = diagonal = within + ridge
-    for j, matrix in enumerate(psi):
-        # The Fortran view of a symmetric C-ordered matrix is itself: factored in place, no copy.
-        _, _, failed = lapack.dposv(matrix.T, theta[j], lower=1, overwrite_a=1, overwrite_b=1)
-        if failed and all_finite(diagonal[j]):
-            theta[j], codes[j] = _rescue(matrix, _restored(matrix, diagonal[j]), rhs[j])
+    diagonal = within.copy()
+    diagonal += ridge
+    within[:] = diagonal
+    # The Fortran view of a symmetric C-ordered matrix is itself: with lower=1 and both overwritten, no copy is made.
+    failed = [dposv(matrix, column, 1, 1, 1)[2] for matrix, column in zip(psi.mT, theta, strict=True)]
+    if any(failed):
+        for j in np.flatnonzero(failed):
+            if all_finite(diagonal[j]):
+                theta[j], codes[j] = _rescue(psi[j], _restored(psi[j], diagonal[j]), rhs[j])
     if not (all_finite(theta) and all_finite(diagonal)):
         raise NumericalError(
             "sums", "a non-finite value", "sums of rows must stay finite", "scale contexts and rewards down"

@@ -11,18 +11,18 @@ from typing import Any, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg.blas import daxpy
+from scipy.linalg.blas import daxpy, ddot
 
 from spuir.core.quiet import quietly
 from spuir.core.scratch import workspace
 from spuir.errors import InputError
-from spuir.records import ONE_THREAD, Codes, Floats, all_finite
+from spuir.records import FLOAT, ONE_THREAD, Codes, Floats, all_finite
 
 GATHER_BYTES = 4 * 2**20
 """Rows are gathered in pieces of about this size: memory stays bounded, and the piece in the cache (measured)."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(kw_only=True, eq=False)
 class Statistics:
     """Sums of M actions over feature vectors of p = ``width`` columns, in one table.
 
@@ -92,12 +92,10 @@ class Statistics:
 
 def add_scaled(total: Floats, factor: float, other: Floats) -> None:
     """Add ``factor`` × ``other`` to the contiguous ``total``, in place and without a temporary."""
-    if factor == 1.0:
-        total += other
-        return
-    into, by = total.reshape(-1), other.reshape(-1)
+    into, by = total.ravel(), other.ravel()
     for at in range(0, into.size, ONE_THREAD):
-        daxpy(by[at : at + ONE_THREAD], into[at : at + ONE_THREAD], a=factor)
+        # daxpy(x, y, n, a, offset of x, its step, offset of y, its step)
+        daxpy(by, into, min(ONE_THREAD, into.size - at), factor, at, 1, at, 1)
 
 
 def grow(stack: Floats, like: int | None) -> Floats:
@@ -204,36 +202,57 @@ def summarise(
         scale = np.sqrt(weights.take(order))
         values = values * scale
     sums = Statistics(width=width, table=np.empty((n_actions, width * width + width + 2)))
-    gram, moment, energy = sums.gram, sums.moment, sums.energy
-    size, n = max(1, GATHER_BYTES // (8 * width)), len(order)
     lengths: list[int] = counts.tolist()
-    at = start = stop = 0
-    gathered = values  # nothing is gathered yet
-    for action, end in enumerate(accumulate(lengths)):
-        fresh = True
-        if at == end:
-            sums.table[action] = 0.0
-        while at < end:
-            if at == stop:  # the next piece, which may end within an action
-                start, stop = at, min(at + size, n)
-                gathered = dense_rows(contexts, source[start:stop])
-                if scale is not None:
-                    gathered = gathered * scale[start:stop, None]
-            last = min(end, stop)
-            S, R = gathered[at - start : last - start], values[at:last]
-            if fresh:
-                S.T.dot(S, gram[action])  # (3) SᵀS, a symmetric rank-k product
-                R.dot(S, moment[action])  # (3) SᵀR
-                energy[action] = R.dot(R)
-            else:
-                gram[action] += S.T.dot(S)
-                moment[action] += R.dot(S)
-                energy[action] += R.dot(R)
-            at, fresh = last, False
+    few = max(lengths) <= min(ONE_THREAD, GATHER_BYTES // (8 * width))
+    multiply = _by_action if few and type(contexts) is np.ndarray and contexts.dtype == FLOAT else _by_piece
+    multiply(sums, contexts, source, values, scale, lengths)
     sums.table[:, -2] = counts if weights is None else np.bincount(codes, weights, n_actions)
     if not all_finite(sums.table):
         refuse_overflow(contexts, rewards)
     return sums
+
+
+def _by_action(
+    sums: Statistics, contexts: Any, source: Codes, values: Floats, scale: Floats | None, lengths: list[int]
+) -> None:
+    """Write products of the rows ``source`` of a float64 array, gathered an action at a time: then in the cache."""
+    room = workspace("gathered", (max(lengths), sums.width))
+    start = 0
+    for length, gram, moment, row in zip(lengths, sums.gram, sums.moment, sums.table, strict=True):
+        if not length:
+            row[:] = 0.0
+            continue
+        stop = start + length
+        S, R = contexts.take(source[start:stop], 0, room[:length], "clip"), values[start:stop]
+        if scale is not None:
+            np.multiply(S, scale[start:stop, None], out=S)
+        S.T.dot(S, gram)  # (3) SᵀS, a symmetric rank-k product
+        R.dot(S, moment)  # (3) SᵀR
+        row[-1] = ddot(R, R)
+        start = stop
+
+
+def _by_piece(
+    sums: Statistics, contexts: Any, source: Codes, values: Floats, scale: Floats | None, lengths: list[int]
+) -> None:
+    """Do the same for many rows, and for tables whose rows are dear to choose: in pieces that hold several actions."""
+    sums.table[:] = 0.0
+    gram, moment, energy = sums.gram, sums.moment, sums.energy
+    ends, action = list(accumulate(lengths)), 0
+    for piece in blocks(len(source), 8 * sums.width):
+        gathered = dense_rows(contexts, source[piece])
+        if scale is not None:
+            gathered = gathered * scale[piece, None]
+        start = piece.start
+        while start < piece.stop:
+            while ends[action] == start:
+                action += 1
+            stop = min(ends[action], piece.stop)
+            S, R = gathered[start - piece.start : stop - piece.start], values[start:stop]
+            gram[action] += S.T.dot(S)
+            moment[action] += R.dot(S)
+            energy[action] += R.dot(R)
+            start = stop
 
 
 def per_action(codes: Codes, values: Floats, n_actions: int) -> Floats:

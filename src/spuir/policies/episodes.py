@@ -30,10 +30,12 @@ def exact_episode(sums: ExactSums, theta: Floats, imputing: bool) -> Episode:
     hidden = sums.imputed()
     gram, moment = hidden.gram, hidden.moment
     linear_moments(gram, theta, out=moment)  # Ŝ_jᵀR̂_j of (4), identity 2
-    hidden.table[:, -1] = 0.0  # imputed rewards have no energy
+    hidden.energy.fill(0.0)  # imputed rewards have no energy
     if sums.gap is not None:
         moment += sums.gap
-    return Episode(sums.observed, hidden, sums.observed.gram[0] + gram[0])
+    p = hidden.width
+    total = (sums.observed.table[0, : p * p] + hidden.table[0, : p * p]).reshape(p, p)
+    return Episode(sums.observed, hidden, total)
 
 
 def sketched_episode(sums: SketchedSums, theta: Floats, imputing: bool, moments: str, ridge: float) -> Episode:

@@ -54,7 +54,7 @@ class RidgeState(State):
     shared: Floats | None = None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(kw_only=True, eq=False)
 class Readout:
     """What acting needs of a state: rates γ (M,), the factored matrices and coefficients, the shared bound."""
 
@@ -200,13 +200,13 @@ class Ridge(Policy, ABC):
     def rates(self, state: RidgeState) -> Floats:
         """Return the imputation rate γ_j in force (M,)."""
         rate = self.imputation_rate
-        if rate == "balanced":
-            if state.imputed is None:
-                return np.zeros(state.n_actions)
-            return balanced_rates(state.observed.weight, state.imputed.weight, self.balance)
+        if not isinstance(rate, str):
+            return _filled(state.n_actions, float(rate))
         if rate == "paper-schedule":
-            rate = scheduled_rate(state.episode, self.episodes)
-        return _filled(state.n_actions, float(rate))
+            return _filled(state.n_actions, scheduled_rate(state.episode, self.episodes))
+        if state.imputed is None:
+            return np.zeros(state.n_actions)
+        return balanced_rates(state.observed.weight, state.imputed.weight, self.balance)
 
     def readout(self, state: RidgeState) -> Readout:
         """Return rates, factors and coefficients of a state, computed once."""

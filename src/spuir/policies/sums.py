@@ -31,7 +31,7 @@ def hidden_mask(batch: Batch) -> Mask | Codes:
     return hidden
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(kw_only=True, eq=False)
 class ExactSums:
     """Sums of a shard's rows.
 
