@@ -181,8 +181,8 @@ def test_a_derived_value_is_made_once_for_each_owner() -> None:
         made.append(name)
         return name
 
-    assert [slot.get("a", lambda: make("a")), slot.get("a", lambda: make("again"))] == ["a", "a"]
-    assert slot.get("b", lambda: make("b")) == "b"
+    assert [slot.get("a", make, "a"), slot.get("a", make, "again")] == ["a", "a"]
+    assert slot.get("b", make, "b") == "b"
     assert made == ["a", "b"]
 
 

@@ -286,7 +286,7 @@ class Bandit:
             policy, state = self.policy_, self._start(model, int(batch.contexts.shape[1]))
             state, info = policy.learn(state, batch, self._episode_rng(policy, state.episode))
             names = model.names_after(X)
-            self._current = Model(labels=model.labels, names=names, state=state, encoder=model.encoder)
+            self._current = Model(model.labels, names, state, model.encoder)
             self.last_info_ = info
         return self
 

@@ -365,11 +365,11 @@ class Derived:
 
     _held: tuple[object, Any] | None = None
 
-    def get(self, owner: object, make: Callable[[], Made]) -> Made:
-        """Return the value held for ``owner`` (a policy), made on first use."""
+    def get(self, owner: object, make: Callable[[Any], Made], state: Any) -> Made:
+        """Return the value held for ``owner`` (a policy), made of its ``state`` on first use."""
         held = self._held
         if held is None or (held[0] is not owner and held[0] != owner):
-            held = self._held = (owner, make())
+            held = self._held = (owner, make(state))
         return held[1]
 
 

@@ -1,5 +1,6 @@
 """Per-action sums: the laws of a commutative monoid, and one pass over rows in pieces of any size."""
 
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -94,13 +95,27 @@ def test_sums_of_parts_add_up_to_the_sums_of_the_whole(seed: int, cut: int) -> N
     same(parts[0] + parts[1], whole, 1e-13)
 
 
+FORMS: dict[str, Any] = {
+    "float64": lambda x: x,
+    "float32": lambda x: x.astype(np.float32),
+    "int": lambda x: x.astype(np.int64),
+    "bool": lambda x: x.astype(bool),
+    "Fortran": np.asfortranarray,
+    "some columns": lambda x: np.hstack([x, x])[:, : x.shape[1]],
+    "CSR": sparse.csr_array,
+}
+
+
 @given(
     st.lists(st.integers(0, 5), min_size=0, max_size=14),
     st.integers(1, 15),
     st.booleans(),
     st.booleans(),
+    st.sampled_from(["float64", "Fortran", "some columns", "CSR"]),
 )
-def test_chunk_borders_may_fall_anywhere(codes: list[int], piece: int, weighted: bool, repeated: bool) -> None:
+def test_chunk_borders_may_fall_anywhere(
+    codes: list[int], piece: int, weighted: bool, repeated: bool, form: str
+) -> None:
     rng = np.random.default_rng(len(codes) + 100 * piece)
     k, m, width = len(codes), 6, 3
     rows = rng.normal(size=(max(k, 1), width))
@@ -109,7 +124,7 @@ def test_chunk_borders_may_fall_anywhere(codes: list[int], piece: int, weighted:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(statistics, "GATHER_BYTES", piece * 8 * width)
         got = summarise(
-            rows[:k] if not repeated else rows,
+            FORMS[form](rows[:k] if not repeated else rows),
             np.array(codes, np.intp),
             rewards,
             weights if weighted else None,
@@ -174,16 +189,6 @@ def test_codes_are_counted_and_wrong_ones_named() -> None:
         assert "0 to 2" in str(caught.value)
 
 
-FORMS: dict[str, Any] = {
-    "float64": lambda x: x,
-    "float32": lambda x: x.astype(np.float32),
-    "int": lambda x: x.astype(np.int64),
-    "bool": lambda x: x.astype(bool),
-    "Fortran": np.asfortranarray,
-    "CSR": sparse.csr_array,
-}
-
-
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 @pytest.mark.parametrize("rows", [slice(1, 4), np.array([3, 0, 0]), slice(None)], ids=["slice", "codes", "all"])
 def test_rows_of_any_form_come_out_dense_contiguous_and_double(form: Any, rows: Any) -> None:
@@ -191,6 +196,18 @@ def test_rows_of_any_form_come_out_dense_contiguous_and_double(form: Any, rows: 
     got = dense_rows(form(x), rows)
     assert got.dtype == np.float64 and got.flags.c_contiguous
     np.testing.assert_array_equal(got, x[rows])
+
+
+@pytest.mark.parametrize("form", ["float64", "float32", "Fortran", "some columns"])
+def test_no_more_rows_are_copied_than_are_chosen(form: str) -> None:
+    table, rows = FORMS[form](np.ones((40_000, 10))), np.arange(0, 40_000, 4_000)
+    tracemalloc.start()
+    try:
+        dense_rows(table, rows)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < table.nbytes / 100
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e200])

@@ -28,7 +28,7 @@ RANGE = 1e15
 """Largest norm of a factor and of its inverse for which single precision loses nothing at the ends of its range."""
 
 
-@dataclass(kw_only=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Solved:
     """Ψ_j = λI + … factored, and θ_j = Ψ_j⁻¹ rhs_j, for all actions.
 
@@ -131,16 +131,16 @@ def solve(psi: Floats, rhs: Floats, ridge: float = 0.0) -> Solved:
     diagonal += ridge
     within[:] = diagonal
     # The Fortran view of a symmetric C-ordered matrix is itself: with lower=1 and both overwritten, no copy is made.
-    failed = [dposv(matrix, column, 1, 1, 1)[2] for matrix, column in zip(psi.mT, theta, strict=True)]
-    if any(failed):
-        for j in np.flatnonzero(failed):
-            if all_finite(diagonal[j]):
-                theta[j], codes[j] = _rescue(psi[j], _restored(psi[j], diagonal[j]), rhs[j])
+    # The range ends first: at the end of an array NumPy words an error that nobody reads.
+    for j, matrix, column in zip(range(len(psi)), psi.mT, theta, strict=False):
+        _, _, failed = dposv(matrix, column, 1, 1, 1)
+        if failed and all_finite(diagonal[j]):
+            theta[j], codes[j] = _rescue(psi[j], _restored(psi[j], diagonal[j]), rhs[j])
     if not (all_finite(theta) and all_finite(diagonal)):
         raise NumericalError(
             "sums", "a non-finite value", "sums of rows must stay finite", "scale contexts and rewards down"
         )
-    return Solved(upper=psi, theta=theta, codes=tuple(codes))
+    return Solved(psi, theta, tuple(codes))
 
 
 def _restored(matrix: Floats, diagonal: Floats) -> Floats:

@@ -11,7 +11,7 @@ from typing import Any, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg.blas import daxpy, ddot
+from scipy.linalg.blas import daxpy
 
 from spuir.core.quiet import quietly
 from spuir.core.scratch import workspace
@@ -22,7 +22,7 @@ GATHER_BYTES = 4 * 2**20
 """Rows are gathered in pieces of about this size: memory stays bounded, and the piece in the cache (measured)."""
 
 
-@dataclass(kw_only=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Statistics:
     """Sums of M actions over feature vectors of p = ``width`` columns, in one table.
 
@@ -37,25 +37,26 @@ class Statistics:
     @classmethod
     def zero(cls, n_actions: int, width: int) -> Self:
         """Return the neutral element."""
-        return cls(width=width, table=np.zeros((n_actions, width * width + width + 2)))
+        return cls(width, np.zeros((n_actions, width * width + width + 2)))
 
     @classmethod
     def of(cls, *, gram: Floats, moment: Floats, weight: Floats, energy: Floats | float = 0.0) -> Self:
         """Return a table filled from its parts."""
         m, width = moment.shape
-        made = cls(width=width, table=np.empty((m, width * width + width + 2)))
+        made = cls(width, np.empty((m, width * width + width + 2)))
         made.gram[:], made.moment[:], made.weight[:], made.energy[:] = gram, moment, weight, energy
         return made
 
     @property
     def gram(self) -> Floats:
         """Σ w s sᵀ (M, p, p)."""
-        return self.table[:, : self.width**2].reshape(-1, self.width, self.width)
+        width = self.width
+        return self.table[:, : width * width].reshape(-1, width, width)
 
     @property
     def moment(self) -> Floats:
         """Σ w s r (M, p)."""
-        return self.table[:, self.width**2 : -2]
+        return self.table[:, self.width * self.width : -2]
 
     @property
     def weight(self) -> Floats:
@@ -69,7 +70,7 @@ class Statistics:
 
     def __add__(self, other: "Statistics") -> "Statistics":
         """Return the sums of both sets of rows."""
-        return Statistics(width=self.width, table=self.table + other.table)
+        return Statistics(self.width, self.table + other.table)
 
     def then(self, factor: float, new: "Statistics") -> "Statistics":
         """Return ``factor`` × these sums + ``new``, one episode later, in the table of ``new``, which it uses up."""
@@ -79,23 +80,25 @@ class Statistics:
 
     def copied(self) -> "Statistics":
         """Return the sums in a table of their own."""
-        return Statistics(width=self.width, table=self.table.copy())
+        return Statistics(self.width, self.table.copy())
 
     def decayed(self, factor: float) -> "Statistics":
         """Return the sums with every row's weight multiplied by ``factor``."""
-        return Statistics(width=self.width, table=factor * self.table)
+        return Statistics(self.width, factor * self.table)
 
     def grown(self, like: int | None) -> "Statistics":
         """Return the sums with one action more: empty, or a copy of action ``like``'s."""
-        return Statistics(width=self.width, table=grow(self.table, like))
+        return Statistics(self.width, grow(self.table, like))
 
 
 def add_scaled(total: Floats, factor: float, other: Floats) -> None:
     """Add ``factor`` × ``other`` to the contiguous ``total``, in place and without a temporary."""
     into, by = total.ravel(), other.ravel()
+    if into.size <= ONE_THREAD:
+        daxpy(by, into, into.size, factor)
+        return
     for at in range(0, into.size, ONE_THREAD):
-        # daxpy(x, y, n, a, offset of x, its step, offset of y, its step)
-        daxpy(by, into, min(ONE_THREAD, into.size - at), factor, at, 1, at, 1)
+        daxpy(by[at : at + ONE_THREAD], into[at : at + ONE_THREAD], a=factor)
 
 
 def grow(stack: Floats, like: int | None) -> Floats:
@@ -111,7 +114,9 @@ def dense_rows(contexts: Any, rows: Any) -> Floats:
     if isinstance(rows, slice):
         return np.ascontiguousarray(contexts[rows], dtype=np.float64)
     table = cast("NDArray[Any]", contexts)
-    if table.dtype != np.float64:
+    if not table.flags.c_contiguous:  # of any other layout ``take`` makes a copy, whole
+        return np.ascontiguousarray(table[rows], dtype=np.float64)
+    if table.dtype != FLOAT:
         return table.take(rows, axis=0).astype(np.float64)
     # Clipping is what allows the rows to be written straight into the workspace; the numbers are all in range.
     return table.take(rows, axis=0, out=workspace("gathered", (len(rows), table.shape[1])), mode="clip")
@@ -177,7 +182,6 @@ def by_action(codes: Codes, n_actions: int) -> Codes:
     return codes.astype(short, copy=False).argsort(kind="stable")
 
 
-@quietly
 def summarise(
     contexts: Any, codes: Codes, rewards: Floats, weights: Floats | None, n_actions: int, rows: Codes | None = None
 ) -> Statistics:
@@ -201,11 +205,14 @@ def summarise(
     if weights is not None:
         scale = np.sqrt(weights.take(order))
         values = values * scale
-    sums = Statistics(width=width, table=np.empty((n_actions, width * width + width + 2)))
+    sums = Statistics(width, np.empty((n_actions, width * width + width + 2)))
     lengths: list[int] = counts.tolist()
-    few = max(lengths) <= min(ONE_THREAD, GATHER_BYTES // (8 * width))
-    multiply = _by_action if few and type(contexts) is np.ndarray and contexts.dtype == FLOAT else _by_piece
-    multiply(sums, contexts, source, values, scale, lengths)
+    most = max(lengths)
+    plain = type(contexts) is np.ndarray and contexts.dtype == FLOAT and contexts.flags.c_contiguous
+    if plain and 8 * most * width <= GATHER_BYTES:
+        _by_action(sums, contexts, source, values, scale, lengths, workspace("gathered", (most, width)))
+    else:
+        _by_piece(sums, contexts, source, values, scale, lengths)
     sums.table[:, -2] = counts if weights is None else np.bincount(codes, weights, n_actions)
     if not all_finite(sums.table):
         refuse_overflow(contexts, rewards)
@@ -213,32 +220,28 @@ def summarise(
 
 
 def _by_action(
-    sums: Statistics, contexts: Any, source: Codes, values: Floats, scale: Floats | None, lengths: list[int]
+    sums: Statistics, contexts: Any, source: Codes, values: Floats, scale: Any, lengths: list[int], room: Floats
 ) -> None:
     """Write products of the rows ``source`` of a float64 array, gathered an action at a time: then in the cache."""
-    room = workspace("gathered", (max(lengths), sums.width))
     start = 0
-    for length, gram, moment, row in zip(lengths, sums.gram, sums.moment, sums.table, strict=True):
+    # The list ends first: at the end of an array NumPy words an error that nobody reads.
+    for length, gram, moment, row in zip(lengths, sums.gram, sums.moment, sums.table, strict=False):
         if not length:
             row[:] = 0.0
             continue
         stop = start + length
-        S, R = contexts.take(source[start:stop], 0, room[:length], "clip"), values[start:stop]
+        S = contexts.take(source[start:stop], 0, room[:length], "clip")
         if scale is not None:
             np.multiply(S, scale[start:stop, None], out=S)
-        S.T.dot(S, gram)  # (3) SᵀS, a symmetric rank-k product
-        R.dot(S, moment)  # (3) SᵀR
-        row[-1] = ddot(R, R)
+        _multiply(S, values[start:stop], gram, moment, row)
         start = stop
 
 
-def _by_piece(
-    sums: Statistics, contexts: Any, source: Codes, values: Floats, scale: Floats | None, lengths: list[int]
-) -> None:
+def _by_piece(sums: Statistics, contexts: Any, source: Codes, values: Floats, scale: Any, lengths: list[int]) -> None:
     """Do the same for many rows, and for tables whose rows are dear to choose: in pieces that hold several actions."""
-    sums.table[:] = 0.0
-    gram, moment, energy = sums.gram, sums.moment, sums.energy
-    ends, action = list(accumulate(lengths)), 0
+    sums.table[[not length for length in lengths]] = 0.0
+    gram, moment, table, more = sums.gram, sums.moment, sums.table, Statistics.zero(1, sums.width)
+    ends, action, first = list(accumulate(lengths)), 0, 0
     for piece in blocks(len(source), 8 * sums.width):
         gathered = dense_rows(contexts, source[piece])
         if scale is not None:
@@ -246,13 +249,22 @@ def _by_piece(
         start = piece.start
         while start < piece.stop:
             while ends[action] == start:
-                action += 1
+                action, first = action + 1, start
             stop = min(ends[action], piece.stop)
             S, R = gathered[start - piece.start : stop - piece.start], values[start:stop]
-            gram[action] += S.T.dot(S)
-            moment[action] += R.dot(S)
-            energy[action] += R.dot(R)
+            if start == first:
+                _multiply(S, R, gram[action], moment[action], table[action])
+            else:  # the action began in an earlier piece
+                _multiply(S, R, more.gram[0], more.moment[0], more.table[0])
+                table[action] += more.table[0]
             start = stop
+
+
+def _multiply(S: Floats, R: Floats, gram: Floats, moment: Floats, row: Floats) -> None:
+    """Write the products of an action's rows into its row of a table, of which ``gram`` and ``moment`` are views."""
+    S.T.dot(S, gram)  # (3) SᵀS, a symmetric rank-k product
+    R.dot(S, moment)  # (3) SᵀR
+    row[-1] = R.dot(R)
 
 
 def per_action(codes: Codes, values: Floats, n_actions: int) -> Floats:

@@ -54,7 +54,7 @@ class RidgeState(State):
     shared: Floats | None = None
 
 
-@dataclass(kw_only=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Readout:
     """What acting needs of a state: rates γ (M,), the factored matrices and coefficients, the shared bound."""
 
@@ -210,7 +210,7 @@ class Ridge(Policy, ABC):
 
     def readout(self, state: RidgeState) -> Readout:
         """Return rates, factors and coefficients of a state, computed once."""
-        return state.derived.get(self, lambda: self._solve(state))
+        return state.derived.get(self, self._solve, state)
 
     def _solve(self, state: RidgeState) -> Readout:
         rates = self.rates(state)
@@ -222,7 +222,7 @@ class Ridge(Policy, ABC):
             else:
                 add_scaled(total.table, float(rates[0]), state.imputed.table)
         solved = solve(total.gram, total.moment, self.ridge)  # (2), (6)
-        return Readout(rates=rates, solved=solved, ridge=self.ridge, shared=state.shared)
+        return Readout(rates, solved, self.ridge, state.shared)
 
     def prepare(self, state: RidgeState, batch: Batch) -> RidgeState:
         """Fix what the feature map chooses on the first batch."""
@@ -360,7 +360,7 @@ class Ridge(Policy, ABC):
             shared=shared,
         )
         readout = self.readout(after)
-        return after, Info(rows=sums.rows, counts=counts, rate=readout.rates, code=readout.solved.worst)
+        return after, Info(sums.rows, counts, readout.rates, readout.solved.worst)
 
 
 @lru_cache(maxsize=128)

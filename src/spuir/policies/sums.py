@@ -31,7 +31,7 @@ def hidden_mask(batch: Batch) -> Mask | Codes:
     return hidden
 
 
-@dataclass(kw_only=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class ExactSums:
     """Sums of a shard's rows.
 
@@ -48,7 +48,7 @@ class ExactSums:
         """Return the sums of the rows imputed for each action; only gram and weight mean something."""
         if self.hidden is not None:
             return self.hidden
-        return Statistics(width=self.observed.width, table=complement(self.observed.table))
+        return Statistics(self.observed.width, complement(self.observed.table))
 
     def __add__(self, other: "ExactSums") -> "ExactSums":
         """Return the sums of both shards."""
@@ -56,7 +56,7 @@ class ExactSums:
         if self.hidden is not None or other.hidden is not None:
             hidden = self.imputed() + other.imputed()
         gap = self.gap if other.gap is None else other.gap if self.gap is None else self.gap + other.gap
-        return ExactSums(rows=self.rows + other.rows, observed=self.observed + other.observed, hidden=hidden, gap=gap)
+        return ExactSums(self.rows + other.rows, self.observed + other.observed, hidden, gap)
 
 
 def exact_sums(batch: Batch, theta: Floats, link: str, cap: float | None, imputing: bool) -> ExactSums:
@@ -65,7 +65,7 @@ def exact_sums(batch: Batch, theta: Floats, link: str, cap: float | None, imputi
     rows, codes, rewards, weights = observed_entries(batch)
     observed = summarise(batch.contexts, codes, rewards, weights, m, rows)
     if not imputing:
-        return ExactSums(rows=len(batch), observed=observed)
+        return ExactSums(len(batch), observed)
     hidden, gap, mask = None, None, hidden_mask(batch)
     if mask.ndim == 2:
         at, action = np.nonzero(mask)
@@ -73,4 +73,4 @@ def exact_sums(batch: Batch, theta: Floats, link: str, cap: float | None, imputi
         hidden = summarise(batch.contexts, action, np.zeros(len(at)), weights, m, at)
     if not LINKS[link].linear:
         gap = gaps(batch.contexts, mask, theta, LINKS[link], cap, batch.weights)
-    return ExactSums(rows=len(batch), observed=observed, hidden=hidden, gap=gap)
+    return ExactSums(len(batch), observed, hidden, gap)
