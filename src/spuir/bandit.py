@@ -87,13 +87,11 @@ class Bandit:
 
     @property
     def _model(self) -> Model:
-        try:
-            return self._current
-        except AttributeError:  # at its first use
+        if getattr(self, "_current", None) is None:
             with self._lock:
                 if "_current" not in self.__dict__:
                     self._reset()
-            return self._current
+        return self._current
 
     def _reset(self) -> None:
         labels = Labels.parse(self.actions)
