@@ -220,9 +220,11 @@ PEERS: tuple[type[Peer], ...] = (
     VowpalWabbit,
 )
 AS_THEY_COME = (ContextualBanditsRank1.name, MABWiser.name)
-"""The LinUCB peers with the method that each has by default, in the precision in which spuir works."""
+"""The LinUCB peers with the method that each has by default, in double precision, in which spuir works."""
 RIVALS = (ContextualBandits.name, *AS_THEY_COME)
 """The same, and contextualbandits with the method that is faster for large batches of few actions."""
+SINGLE = (ContextualBanditsSingle.name,)
+"""What contextualbandits does in the single precision that it has by default, by its faster method for batches."""
 
 
 def installed() -> list[type[Peer]]:

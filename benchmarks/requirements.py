@@ -53,7 +53,7 @@ def noise_limit(seeds: int) -> float:
 def grid(seeds: int = 20) -> list[Requirement]:
     """Return every requirement in the order of the report."""
     everywhere: dict[str, float | None] = {"paper": None, "wide": None, "large": None, "deep": None}
-    rivals = "faster than the fastest peer"
+    rivals, single = "faster than the fastest peer", "faster than contextualbandits in single precision"
     return [
         *_rows(
             "speed/learn-overhead",
@@ -74,12 +74,14 @@ def grid(seeds: int = 20) -> list[Requirement]:
             "at least",
             everywhere,
         ),
+        *_rows("speed/learn-single-peer", f"learning with exact imputation, times {single}", "at least", everywhere),
         *_rows(
             "speed/dense-peer",
             f"deciding with all widths, times {rivals}",
             "at least",
             everywhere | {"paper": 1.2, "wide": 1.5},
         ),
+        *_rows("speed/dense-single-peer", f"deciding with all widths, times {single}", "at least", everywhere),
         *_rows(
             "speed/dense-gemm", "deciding with all widths, time over one product B×d by d×Md", "at most", everywhere
         ),
@@ -88,6 +90,12 @@ def grid(seeds: int = 20) -> list[Requirement]:
             f"deciding with the shared bound, times {rivals}",
             "at least",
             {"paper": 2.0, "wide": 4.0},
+        ),
+        *_rows(
+            "speed/bound-single-peer",
+            f"deciding with the shared bound, times {single}",
+            "at least",
+            {"paper": None, "wide": None},
         ),
         *_rows(
             "speed/bound-equal", "share of decisions equal to the dense path's", "at least", {"paper": 1.0, "wide": 1.0}

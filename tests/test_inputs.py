@@ -154,7 +154,12 @@ class TestLabels:
         with pytest.raises(UnknownNameError, match="did you mean 'coupon'"):
             labels.encode(["cupon"])
         with pytest.raises(UnknownNameError, match="add_action"):
+            labels.encode(["xyz"])
+        with pytest.raises(UnknownNameError, match="pass one of them"):
             labels.code("xyz")
+        for missing in (None, np.nan, pd.NA):
+            with pytest.raises(UnknownNameError, match=r"at row 1.*drop or fill that row"):
+                labels.encode(["coupon", missing])
 
     @pytest.mark.parametrize("actions", [2, "a", np.ones((2, 2), int)], ids=str)
     def test_actions_are_one_flat_column(self, actions: Any) -> None:

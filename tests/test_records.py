@@ -71,7 +71,7 @@ def test_an_empty_batch_is_one() -> None:
         ({"rewards": [0.0, 1.0, np.nan, 3.0]}, "rewards", "nan at row 2"),
         ({"rewards": [0.0, np.inf, 0.0, 3.0]}, "rewards", "inf at row 1"),
         ({"rewards": [1.0]}, "rewards", "shape (1,)"),
-        ({"rewards": ["a", "b", "c", "d"]}, "rewards", "['a'"),
+        ({"rewards": ["a", "b", "c", "d"]}, "rewards", "'a' at row 0"),
         ({"rewards": None}, "rewards", ""),
         ({"propensities": [0.5, 0.0, 0.5, 0.5]}, "propensities", "0.0 at row 1"),
         ({"propensities": [0.5, 0.5, 0.5, 1.5]}, "propensities", "1.5 at row 3"),
@@ -83,7 +83,11 @@ def test_an_empty_batch_is_one() -> None:
         ({"revealed": np.ones((B, M))}, "revealed", "one of the pair"),
         ({"revealed_rewards": np.ones((B, M))}, "revealed", "one of the pair"),
         ({"revealed": np.ones((B, M)), "revealed_rewards": np.ones((B, M + 1))}, "revealed", ""),
-        ({"revealed": np.ones((B, M)), "revealed_rewards": np.full((B, M), np.nan)}, "revealed_rewards", "non-finite"),
+        (
+            {"revealed": np.ones((B, M)), "revealed_rewards": np.full((B, M), np.nan)},
+            "revealed_rewards",
+            "nan at row 0, column 0",
+        ),
         ({"click": [0.0, 1.0, np.nan, 1.0]}, "click", "nan at row 2"),
         ({"row_ids": [0.5, 1.0, 2.0, 3.0]}, "row_ids", "float64"),
         ({"row_ids": [1, 2]}, "row_ids", "shape (2,)"),
@@ -132,7 +136,7 @@ def test_an_encoded_batch_is_the_checked_one() -> None:
         (B, 3, np.zeros(B), "actions: got shape (3,)"),
         (B, B, np.zeros(3), "rewards: got shape (3,)"),
         (B, B, np.array([0.0, np.nan, 0.0, 0.0]), "rewards: got nan at row 1"),
-        (B, B, ["a"] * B, "rewards: got ['a' 'a' 'a' 'a'], but every reward must be finite; pass numbers."),
+        (B, B, ["a"] * B, "rewards: got 'a' at row 0, but every reward must be finite; pass numbers."),
     ],
 )
 def test_an_encoded_batch_refuses_lengths_and_rewards_that_are_wrong(rows, actions, rewards, words) -> None:

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from spuir import saving, snapshot, streams
 from spuir.core import scoring
-from spuir.errors import NotFittedError, ParameterError, ShardError
+from spuir.errors import InputError, NotFittedError, ParameterError, ShardError
 from spuir.features.encoding import Encoder
 from spuir.inputs import Labels
 from spuir.model import Model
@@ -212,6 +212,8 @@ class Bandit:
         """
         model = self._model
         contexts, state, mask = self._prepared(model, X, eligible, own=True)
+        if hasattr(ids, "__len__") and len(ids) != len(contexts):
+            raise InputError("ids", f"{len(ids)} of them", f"there are {len(contexts)} rows", "give one id per row")
         decided = self.policy_.decide(state, contexts, self._draws, mask)
         if model.state is None:  # after deciding, so that refused contexts settle no columns
             with self._lock:
@@ -324,6 +326,9 @@ class Bandit:
         batch = model.batch(X, actions, rewards, **known, columns={**columns, "row_ids": ids})
         state = self._start(model, int(batch.contexts.shape[1]))
         number = state.episode if episode is None else episode
+        if type(number) is not int or number < state.episode:
+            rule = f"it is the number of a coming episode, {state.episode} or later"
+            raise ShardError("episode", repr(episode), rule, "leave it out for the next one")
         if number != state.episode and "foldable" not in policy.traits:
             rule = f"the sums of {policy.name!r} depend on the state that acts in their episode"
             raise ShardError("episode", number, rule, f"collect episode {state.episode}, then absorb it")
@@ -421,11 +426,23 @@ class Bandit:
             policy = as_policy(params.get("policy", self.policy))
             check_names(inner, parameters_of(policy), "policy", policy.name)
             params["policy"] = replace(policy, **inner)
+        elif "policy" in params:
+            as_policy(params["policy"])
         for name, value in params.items():
             setattr(self, name, value)
         if "encoder" in params and "_current" in self.__dict__ and self._current.state is None:
             self._current = self._current._replace(encoder=self.encoder)
         return self
+
+    def __sklearn_is_fitted__(self) -> bool:
+        """Tell scikit-learn whether an episode was learnt."""
+        return self.n_episodes_ > 0
+
+    def __sklearn_tags__(self) -> Any:
+        """Tell scikit-learn what kind of estimator this is, so that pipelines take it as their last step."""
+        from sklearn.utils import InputTags, Tags, TargetTags
+
+        return Tags(estimator_type=None, target_tags=TargetTags(required=True), input_tags=InputTags(sparse=True))
 
     def __repr__(self) -> str:
         """Show the constructor's arguments."""

@@ -45,9 +45,11 @@ def as_table(X: Any, names: Sequence[str] | None, dim: int | None) -> Any:
     else:
         table = as_array("X", X)
     if table.ndim != 2:
-        raise InputError(
-            "X", f"shape {table.shape}", "contexts are a table (rows, columns)", "use X.reshape(1, -1) for one row"
+        one = table.ndim == 1 and table.dtype.kind in "fiub"
+        remedy = (
+            "use X.reshape(1, -1) for one row" if one else "pass an array or a DataFrame, or raw rows to an encoder"
         )
+        raise InputError("X", f"shape {table.shape}", "contexts are a table (rows, columns)", remedy)
     if table.dtype.kind not in "fiub":
         table = _numeric(table)
     if dim is not None and table.shape[1] != dim:
@@ -71,19 +73,31 @@ def _ordered(X: Any, given: list[str], names: Sequence[str] | None) -> NDArray[A
             raise InputError("X", got, f"the columns are {_short(names)}", "select exactly these")
         X = X.iloc[:, [given.index(name) for name in names]] if hasattr(X, "iloc") else X.select(list(names))
     if not _is_arrow(X):
-        return X.to_numpy()
+        return _from_frame(X) if hasattr(X, "iloc") else X.to_numpy()
     table = [column.to_numpy(zero_copy_only=False) for column in X.columns]
     return np.column_stack(table) if table else np.empty((X.num_rows, 0))
 
 
-def _numeric(table: Any) -> NDArray[Any]:
+def _from_frame(X: Any) -> NDArray[Any]:
+    """Return a pandas DataFrame as numbers, what is missing as NaN; a column of anything else is named."""
+    if all(dtype.kind in "fiub" for dtype in X.dtypes):
+        same = len(set(X.dtypes)) == 1 and isinstance(X.dtypes.iloc[0], np.dtype)
+        return X.to_numpy() if same else X.to_numpy(dtype=np.float64, na_value=np.nan)
+    for at, dtype in enumerate(X.dtypes):
+        if dtype.kind not in "fiub":
+            _numeric(X.iloc[:, at].to_numpy(dtype=object), f"column {X.columns[at]!r} of dtype {dtype}")
+    return X.to_numpy(dtype=object)
+
+
+def _numeric(table: Any, named: str | None = None) -> NDArray[Any]:
     """Return a table of objects, as a mixed DataFrame gives, as numbers; refuse text, dates and complex numbers."""
     try:
         if table.dtype.kind != "O" or any(issubclass(kind, (str, bytes, complex)) for kind in types_in(table)):
             raise TypeError
         return table.astype(np.float64)
     except (TypeError, ValueError, OverflowError):
-        raise InputError("X", f"dtype {table.dtype}", "contexts must be numbers", "encode text columns first") from None
+        got, remedy = named or f"dtype {table.dtype}", "leave it out, or encode raw columns with spuir.Encoder"
+        raise InputError("X", got, "contexts must be numbers", remedy) from None
 
 
 def hashable(label: Any) -> bool:
@@ -93,6 +107,14 @@ def hashable(label: Any) -> bool:
     except TypeError:
         return False
     return True
+
+
+def _equals_itself(label: Any) -> bool:
+    """Tell whether a label is found again: NaN is not, and a missing value of pandas does not even say."""
+    try:
+        return bool(label == label)  # noqa: PLR0124 - false of NaN alone
+    except (TypeError, ValueError):
+        return False
 
 
 def _short(names: Sequence[Any]) -> str:
@@ -121,7 +143,7 @@ class Labels:
                 raise ParameterError("actions", repr(name), "a label is hashable", "use text or numbers")
             if name in codes:
                 raise ParameterError("actions", repr(name) + " twice", "labels are unique", "drop the second")
-            if name != name:  # noqa: PLR0124 - true of NaN alone
+            if name is not None and not _equals_itself(name):
                 raise ParameterError("actions", repr(name), "a label equals itself", "use text or numbers")
             codes[name] = code
         return cls(listed, tuple(active) if active is not None else (True,) * len(listed), codes, _array(listed))
@@ -189,6 +211,18 @@ class Labels:
                 out[row] = code
         return out
 
+    def table(self, name: str, given: Any) -> Any:
+        """Return a table with one column per action in code order: the columns of a data frame go by their labels."""
+        if isinstance(given, np.ndarray) or column_names(given) is None or _is_arrow(given):
+            return given
+        columns = list(given.columns)
+        if columns == list(range(len(self.names))) and not self.plain:
+            return given.to_numpy()  # numbered, not named
+        if len(columns) != len(self.names) or set(columns) != set(self.names):
+            rule = f"its columns are the actions {_short(self.names)}"
+            raise InputError(name, f"columns {_short(columns)}", rule, "name them as in actions_, or pass an array")
+        return given.loc[:, list(self.names)].to_numpy()
+
     def code(self, label: Hashable) -> int:
         """Return one label's code."""
         if not hashable(label) or label not in self.codes:
@@ -198,7 +232,9 @@ class Labels:
     def _unknown(self, label: Any, row: int | None) -> None:
         named = {str(name): name for name in self.names}
         near = get_close_matches(str(label), list(named), n=1, cutoff=0.6)
-        hint = f"did you mean {named[near[0]]!r}" if near else "add it with add_action"
+        missing = label is None or not _equals_itself(label)
+        remedy = "pass one of them" if row is None else "drop or fill that row" if missing else "add it with add_action"
+        hint = f"did you mean {named[near[0]]!r}" if near and not missing else remedy
         place = "" if row is None else f" at row {row}"
         rule = f"the actions are {_short(self.names)}"
         raise UnknownNameError("actions", f"{label!r}{place}", rule, hint)

@@ -48,7 +48,8 @@ class Model(NamedTuple):
         if given is None and self.labels.all_active:
             return None
         m = len(self.labels.names)
-        return eligible_mask(eligible_mask(given, n, m) & np.array(self.labels.active), n, m)
+        mask = eligible_mask(self.labels.table("eligible", given), n, m)
+        return eligible_mask(mask & np.array(self.labels.active), n, m)
 
     def batch(
         self,
@@ -70,18 +71,22 @@ class Model(NamedTuple):
         for name, column in columns.items():
             if name not in FURTHER:
                 raise ParameterError("argument", repr(name), f"the further columns are {', '.join(FURTHER)}", "drop it")
-            if name.startswith("revealed") and column is not None and np.shape(column) != (n, m):
-                raise InputError(name, f"shape {np.shape(column)}", f"it must be ({n}, {m})", "one column per action")
+            if name.startswith("revealed") and column is not None:
+                columns[name] = self.labels.table(name, column)
+                if np.shape(column) != (n, m):
+                    rule = f"it must be ({n}, {m})"
+                    raise InputError(name, f"shape {np.shape(column)}", rule, "one column per action")
         given: dict[str, Any] = {"rewards": rewards, "propensities": propensities, "weights": sample_weight}
         if eligible is not None or not self.labels.all_active:
             given["eligible"] = self._could_be_executed(eligible, codes)
         made = Batch(contexts=contexts, actions=codes, **given, **columns)
         # Rows of weight 0 are no rows, and an episode without rows is none.
-        return made if made.weights is None or made.weights.any() else made.head(0)
+        return made if made.weights is None or made.weights.all() else made.at(np.flatnonzero(made.weights))
 
     def _could_be_executed(self, eligible: ArrayLike | None, codes: Codes) -> Mask:
         """Return which actions could be chosen (B, M): the active ones, and in each row the one that was."""
-        mask, every = eligible_mask(eligible, len(codes), len(self.labels.names)), np.arange(len(codes))
+        given, every = self.labels.table("eligible", eligible), np.arange(len(codes))
+        mask = eligible_mask(given, len(codes), len(self.labels.names))
         allowed = mask[every, codes]
         if not allowed.all():
             row = int(np.argmin(allowed))

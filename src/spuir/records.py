@@ -6,9 +6,9 @@ actions are integer codes 0…M−1; :class:`spuir.Bandit` translates labels.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -92,18 +92,33 @@ def types_in(values: NDArray[Any]) -> set[type]:
     return set(map(type, values.ravel().tolist()))
 
 
+def _is_number(value: Any) -> bool:
+    """Tell whether a value can stand in a column of numbers; text that looks like one cannot."""
+    if isinstance(value, (str, bytes, complex)):
+        return False
+    try:
+        float(value)
+    except (TypeError, ValueError, OverflowError):
+        return False
+    return True
+
+
 def _numbers(name: str, values: NDArray[Any], rule: str) -> Floats:
     """Return an array as float64; text, dates and complex numbers are no numbers, objects are where they all are."""
     if values.dtype == FLOAT:
         return values
     if values.dtype.kind in "fiub":
-        return values.astype(np.float64)
+        with np.errstate(over="ignore"):  # a wider kind of number may become infinite, which is refused as such
+            return values.astype(np.float64)
     try:
         if values.dtype.kind != "O" or any(issubclass(kind, (str, bytes, complex)) for kind in types_in(values)):
             raise TypeError
         return values.astype(np.float64)
     except (TypeError, ValueError, OverflowError):
-        raise InputError(name, np.array2string(values, threshold=4)[:60], rule, "pass numbers") from None
+        # Dates and times become integers in a list; no value of such a column is a number.
+        wrong = 0 if values.dtype.kind in "Mm" else next(i for i, v in enumerate(values.flat) if not _is_number(v))
+        got = f"{str(values.flat[wrong])[:40]!r} at row {wrong // max(1, values[:1].size)}"
+        raise InputError(name, got, rule, "pass numbers") from None
 
 
 def _column(name: str, values: ArrayLike, length: int, rule: str, ok: Callable[[Floats], Any] | None = None) -> Floats:
@@ -139,9 +154,11 @@ def _check_revealed(mask: Mask | None, rewards: Floats | None) -> None:
     if mask.shape != rewards.shape:
         rule = f"it must have the shape of revealed_rewards, {rewards.shape}"
         raise InputError("revealed", f"shape {mask.shape}", rule, "give one column per action")
-    if not np.isfinite(rewards[mask]).all():
-        rule = "every revealed reward must be finite"
-        raise InputError("revealed_rewards", "a non-finite value", rule, "clear its mask entry")
+    bad = mask & ~np.isfinite(rewards)
+    if bad.any():
+        row, column = (int(i) for i in np.argwhere(bad)[0])
+        got, rule = f"{rewards[row, column]} at row {row}, column {column}", "every revealed reward must be finite"
+        raise InputError("revealed_rewards", got, rule, "clear its mask entry")
 
 
 def as_mask(name: str, values: NDArray[Any]) -> Mask:
@@ -256,10 +273,11 @@ class Batch:
         put(made, "rewards", _column("rewards", rewards, length, FINITE_REWARDS))
         return made
 
-    def head(self, n: int) -> "Batch":
-        """Return the first n rows."""
+    def at(self, rows: Codes) -> "Batch":
+        """Return the chosen rows, which keep the ids that they have here."""
         columns: dict[str, Any] = {item.name: getattr(self, item.name) for item in fields(self)}
-        return replace(self, **{name: column[:n] for name, column in columns.items() if column is not None})
+        columns["row_ids"] = np.arange(len(self)) if self.row_ids is None else self.row_ids
+        return Batch(**{name: column[rows] for name, column in columns.items() if column is not None})
 
     def __len__(self) -> int:
         """Return B, the number of rows."""
@@ -384,7 +402,8 @@ class State:
     derived: Derived = field(init=False, repr=False, default_factory=Derived, metadata={"saved": False})
 
 
-class Info(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Info:
     """Diagnostics of one learning step; nothing depends on them.
 
     ``rows`` learnt from, ``counts`` (M,) the weight of the observed rows, ``rate`` (M,) imputation rates in force,

@@ -31,7 +31,7 @@ class Registry:
         """Import and return the member called ``name``."""
         found = self._table.get(str(name))
         if found is None:
-            near = get_close_matches(str(name), self._table, n=1, cutoff=0.5)
+            near = get_close_matches(str(name).lower(), self._table, n=1, cutoff=0.5)
             hint = f"did you mean {near[0]!r}?" if near else f"the names are {', '.join(self._table)}"
             raise UnknownNameError(self.kind, repr(name), f"no {self.kind} has that name", hint)
         module, _, target = found.partition(":")

@@ -27,6 +27,8 @@ class Shard:
 
     def __add__(self, other: "Shard") -> "Shard":
         """Return the shard of both sets of rows."""
+        if not isinstance(other, Shard):
+            raise ShardError("shards", repr(other), "only shards add up", "pass what collect returned")
         if (self.episode, self.fingerprint) != (other.episode, other.fingerprint):
             got = f"episodes {self.episode} and {other.episode}" if self.episode != other.episode else "two policies"
             raise ShardError("shards", got, "shards of one episode of one policy add up", "collect them from one state")

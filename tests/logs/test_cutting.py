@@ -45,6 +45,11 @@ def test_size_counts_rows_across_batches(n: int, size: int, batches: list[int]) 
     assert counts[n // size] == n % size
 
 
+def test_more_rows_than_there_can_be_are_one_episode() -> None:
+    log = log_of(5)
+    assert in_batches(cut_episodes(log, batch_size=10**30), log.table(), [2]) == [0] * 5
+
+
 @given(
     times=st.lists(st.integers(-(10**6), 10**6), min_size=1, max_size=40),
     every=st.sampled_from([("hour", 3600), ("15m", 900), ("1d", 86_400), (7.5, 7.5), (timedelta(hours=6), 21_600)]),

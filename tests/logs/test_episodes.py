@@ -240,7 +240,7 @@ class TestRecording:
             ("a", np.nan, 0, "every reward must be finite"),
             (["a", "b"], [1.0, np.inf], 0, "inf at row 1"),
             (["a", "b"], [1.0], 0, "one value per"),
-            ("a", "much", 0, r"rewards: got \['much'\]"),
+            ("a", "much", 0, r"rewards: got 'much' at row 0"),
             ("a", 1.0, None, "a window needs the time"),
             (["a", "b"], [1.0, 2.0], [0, None], "none for 'b'"),
         ],

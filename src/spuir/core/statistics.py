@@ -114,12 +114,17 @@ def dense_rows(contexts: Any, rows: Any) -> Floats:
     if isinstance(rows, slice):
         return np.ascontiguousarray(contexts[rows], dtype=np.float64)
     table = cast("NDArray[Any]", contexts)
-    if not table.flags.c_contiguous:  # of any other layout ``take`` makes a copy, whole
+    if not _in_order(table):
         return np.ascontiguousarray(table[rows], dtype=np.float64)
     if table.dtype != FLOAT:
         return table.take(rows, axis=0).astype(np.float64)
     # Clipping is what allows the rows to be written straight into the workspace; the numbers are all in range.
     return table.take(rows, axis=0, out=workspace("gathered", (len(rows), table.shape[1])), mode="clip")
+
+
+def _in_order(table: NDArray[Any]) -> bool:
+    """Tell whether rows can be taken from a table as it lies; of any other ``take`` makes a copy, whole."""
+    return table.flags.c_contiguous and table.flags.aligned
 
 
 def blocks(n: int, row_bytes: int, budget: int | None = None) -> Iterator[slice]:
@@ -163,14 +168,19 @@ def refuse_non_finite(contexts: Any) -> None:
 
 
 @quietly
-def refuse_overflow(contexts: Any, rewards: Floats) -> None:
-    """Say why sums of rows are not finite: a context, a reward, or rows that are too many or too heavy."""
+def refuse_overflow(contexts: Any, rewards: Floats, rows: Codes | None = None) -> None:
+    """Say why sums of rows are not finite: a context, a reward, or rows that are too many or too heavy.
+
+    ``rewards`` (k,) and ``rows`` are as in :func:`summarise`; those after the first B entries were revealed.
+    """
     refuse_non_finite(contexts)
     bad = ~np.isfinite(rewards * rewards * len(rewards))
     if bad.any():
-        row = int(np.argmax(bad))
+        entry = int(np.argmax(bad))
+        name = "rewards" if entry < contexts.shape[0] else "revealed_rewards"
+        row = entry if rows is None else rows[entry]
         rule = "the square of a reward must be finite"
-        raise InputError("rewards", f"{rewards[row]} at row {row}", rule, "scale the rewards down")
+        raise InputError(name, f"{rewards[entry]} at row {row}", rule, "scale the rewards down")
     rule = "weights × squares of contexts and rewards must have finite sums"
     raise InputError("rows", "sums that are not finite", rule, "scale weights, contexts or rewards down")
 
@@ -208,14 +218,14 @@ def summarise(
     sums = Statistics(width, np.empty((n_actions, width * width + width + 2)))
     lengths: list[int] = counts.tolist()
     most = max(lengths)
-    plain = type(contexts) is np.ndarray and contexts.dtype == FLOAT and contexts.flags.c_contiguous
+    plain = type(contexts) is np.ndarray and contexts.dtype == FLOAT and _in_order(contexts)
     if plain and 8 * most * width <= GATHER_BYTES:
         _by_action(sums, contexts, source, values, scale, lengths, workspace("gathered", (most, width)))
     else:
         _by_piece(sums, contexts, source, values, scale, lengths)
     sums.table[:, -2] = counts if weights is None else np.bincount(codes, weights, n_actions)
     if not all_finite(sums.table):
-        refuse_overflow(contexts, rewards)
+        refuse_overflow(contexts, rewards, rows)
     return sums
 
 

@@ -111,7 +111,7 @@ def cut_episodes(log: Log, batch_size: int | None = None, every: Any = None) -> 
         notice = f"the log has a column 'episode', which wins over {given}."
         return Cut("column", notice=None if batch_size is None and every is None else notice)
     if batch_size is not None:
-        return Cut("size", int(batch_size))
+        return Cut("size", min(int(batch_size), 2**62))  # beyond, an episode has all rows there can be
     if every is None:
         rule = "it has no column 'episode', and nothing says where one ends"
         raise InputError("log", "no episodes", rule, "give batch_size or every (--batch-size, --every)")

@@ -4,6 +4,7 @@ A shard keeps its rows as long as the episode has no more of them than the sketc
 grows beyond; both forms add up.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -136,8 +137,8 @@ def hash_rows(batch: Batch, how: Hashing) -> Hashed:
     """Hash the rows of a batch by their ids, once for all actions: identity 3."""
     entries = observed_entries(batch)
     contexts, rewards, weight, energy = _hash(batch, how, *entries)
-    if not (all_finite(contexts) and all_finite(energy)):
-        refuse_overflow(batch.contexts, batch.rewards)
+    if not (_summable(contexts) and all_finite(energy)):
+        refuse_overflow(batch.contexts, entries[2], entries[0])
     if how.sketched_moments:
         residual = np.zeros_like(how.theta)
     else:
@@ -155,6 +156,12 @@ def hash_rows(batch: Batch, how: Hashing) -> Hashed:
     if how.sketched_moments:
         return replace(made, gap_sketch=_hashed_gaps(batch, mask, how))
     return replace(made, gap=gaps(batch.contexts, mask, how.theta, link, how.cap, batch.weights))
+
+
+def _summable(contexts: Floats) -> bool:
+    """Tell whether the Gram matrices of Γ_j (M, c, p) are finite, which their diagonals tell."""
+    # The sum of all squares tells at once, where it is finite.
+    return math.isfinite(np.vdot(contexts, contexts)) or all_finite(np.einsum("mcp,mcp->mp", contexts, contexts))
 
 
 def _hash(

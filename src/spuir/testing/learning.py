@@ -36,7 +36,7 @@ def inputs_are_never_written(policy: Policy) -> None:
     bandit = fresh(policy)
     X = contexts(40)
     for number, size in enumerate(SIZES):
-        rows = enriched(episode(policy, number, size))
+        rows = enriched(episode(policy, number, size), lightest=1)
         kept = {name: np.array(column) for name, column in rows.columns().items()}
         for column in (*rows.columns().values(), X):
             column.flags.writeable = False
@@ -52,7 +52,7 @@ def inputs_are_never_written(policy: Policy) -> None:
 def later_changes_of_the_inputs_do_not_matter(policy: Policy) -> None:
     """State and decision stay as they were when a batch or contexts are overwritten after the call."""
     bandit, X = fresh(policy), contexts(40)
-    rows = enriched(episode(policy, 0, 60))
+    rows = enriched(episode(policy, 0, 60), lightest=1)
     bandit.partial_fit(**rows.columns())
     decided, expected, before = bandit.decide(X), bandit.predict_proba(X), frozen(bandit)
     for column in (*rows.columns().values(), X):

@@ -93,7 +93,7 @@ def _wrong_batches(bandit: Bandit) -> Iterator[Wrong]:
         ("too few actions", {"actions": codes[:0]}, ("0",)),
         ("an executed action that was not eligible", {"eligible": eligible}, (f"row {ROW}",)),
         ("revealed rewards without their mask", {"revealed_rewards": table}, ("one of the pair",)),
-        ("revealed rewards of NaN", {"revealed": table == 0, "revealed_rewards": broken}, ("non-finite",)),
+        ("revealed rewards of NaN", {"revealed": table == 0, "revealed_rewards": broken}, ("nan at row",)),
         ("too few revealed columns", {"revealed": table[:, 1:] == 0, "revealed_rewards": table[:, 1:]}, ("(1000, 3)",)),
         ("a column of no meaning", {"colour": codes}, ("'colour'",)),
         ("row ids of fractions", {"row_ids": np.linspace(0, 1, ROWS)}, ("float64",)),

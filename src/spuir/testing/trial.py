@@ -93,12 +93,15 @@ def episode(policy: Policy, number: int, rows: int, *, actions: int = N_ACTIONS,
     return Rows(X=X, actions=codes, rewards=rewards, row_ids=ids, propensities=chances)
 
 
-def enriched(rows: Rows, actions: int = N_ACTIONS, seed: int = 0) -> Rows:
-    """Return the rows with weights (some 0), eligibility, some revealed rewards, and delayed conversions of clicks."""
+def enriched(rows: Rows, actions: int = N_ACTIONS, seed: int = 0, lightest: int = 0) -> Rows:
+    """Return the rows with weights, eligibility, some revealed rewards, and delayed conversions of clicks.
+
+    Some weights are 0, unless the ``lightest`` is 1.
+    """
     rng, n = streams.generator(seed, "trial", "enriched", len(rows)), len(rows)
     eligible = rng.random((n, actions)) < 0.7
     eligible[np.arange(n), rows.actions] = True
-    weights = rng.integers(0, 4, size=n) * 0.75
+    weights = rng.integers(lightest, 4, size=n) * 0.75
     revealed = rng.random((n, actions)) < 0.3
     others = rng.normal(0.5, 0.2, (n, actions))
     click = rng.random(n) < 0.8
