@@ -119,6 +119,22 @@ class TestRefusals:
         with pytest.raises(ShardError, match="a coming episode, 1 or later"):
             taught().collect(X, ACTIONS, REWARDS, episode=episode)
 
+    def test_an_episode_may_be_a_number_of_numpy(self) -> None:
+        episode: Any = np.int64(1)
+        assert taught().absorb(taught().collect(X, ACTIONS, REWARDS, episode=episode)).n_episodes_ == 2
+
+    @pytest.mark.parametrize("kind", ["complex64", "complex128", "datetime64[s]", "timedelta64[s]", "U9", "S9"])
+    def test_rewards_of_other_kinds_are_refused_with_the_first(self, kind: str) -> None:
+        with pytest.raises(InputError, match=r"^rewards: got .* at row 0, .*; pass numbers"):
+            taught().partial_fit(X, ACTIONS, np.arange(B).astype(kind))
+
+    @pytest.mark.parametrize("wrong", ["x", 1j, np.complex64(1)], ids=repr)
+    def test_one_wrong_reward_among_numbers_is_named(self, wrong: Any) -> None:
+        rewards = np.ones(B, dtype=object)
+        rewards[4] = wrong
+        with pytest.raises(InputError, match="at row 4, but every reward must be finite; pass numbers"):
+            taught().partial_fit(X, ACTIONS, rewards)
+
     def test_only_shards_are_added_to_shards(self) -> None:
         wrong: Any = 3
         with pytest.raises(ShardError, match="only shards add up"):

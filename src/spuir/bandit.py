@@ -17,7 +17,7 @@ from spuir.errors import InputError, NotFittedError, ParameterError, ShardError
 from spuir.features.encoding import Encoder
 from spuir.inputs import Labels
 from spuir.model import Model
-from spuir.parameters import check_names, parameters_of
+from spuir.parameters import SEED, check_names, parameters_of
 from spuir.policies import Policy, as_policy, make_policy
 from spuir.policies.ridge import Ridge
 from spuir.records import Decision, Floats, Info, Mask, State, Table, as_ids
@@ -326,7 +326,7 @@ class Bandit:
         batch = model.batch(X, actions, rewards, **known, columns={**columns, "row_ids": ids})
         state = self._start(model, int(batch.contexts.shape[1]))
         number = state.episode if episode is None else episode
-        if type(number) is not int or number < state.episode:
+        if not SEED.test(number) or number < state.episode:
             rule = f"it is the number of a coming episode, {state.episode} or later"
             raise ShardError("episode", repr(episode), rule, "leave it out for the next one")
         if number != state.episode and "foldable" not in policy.traits:
@@ -334,7 +334,7 @@ class Bandit:
             raise ShardError("episode", number, rule, f"collect episode {state.episode}, then absorb it")
         sums = policy.collect(state, batch, self._episode_rng(policy, number))
         mark = self._fingerprint(model, state)
-        return Shard(episode=number, fingerprint=mark, dim=state.dim, names=model.names_after(X), sums=sums)
+        return Shard(episode=int(number), fingerprint=mark, dim=state.dim, names=model.names_after(X), sums=sums)
 
     def absorb(self, shard: Shard) -> Self:
         """Learn one episode from the sum of its shards."""

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spuir.errors import InputError, ParameterError, UnknownNameError
-from spuir.records import Codes, as_array, types_in
+from spuir.records import Codes, as_array, only_numbers
 
 _CODE, _UNSIGNED = np.dtype(np.intp), np.dtype(np.uintp)
 
@@ -83,18 +83,19 @@ def _from_frame(X: Any) -> NDArray[Any]:
     if all(dtype.kind in "fiub" for dtype in X.dtypes):
         same = len(set(X.dtypes)) == 1 and isinstance(X.dtypes.iloc[0], np.dtype)
         return X.to_numpy() if same else X.to_numpy(dtype=np.float64, na_value=np.nan)
-    for at, dtype in enumerate(X.dtypes):
-        if dtype.kind not in "fiub":
-            _numeric(X.iloc[:, at].to_numpy(dtype=object), f"column {X.columns[at]!r} of dtype {dtype}")
-    return X.to_numpy(dtype=object)
+    return np.column_stack([_from_series(X.iloc[:, at], name) for at, name in enumerate(X.columns)])
+
+
+def _from_series(column: Any, name: Any) -> NDArray[Any]:
+    if column.dtype.kind in "fiub":
+        return column.to_numpy(dtype=np.float64, na_value=np.nan)
+    return _numeric(column.to_numpy(dtype=object), f"column {name!r} of dtype {column.dtype}")
 
 
 def _numeric(table: Any, named: str | None = None) -> NDArray[Any]:
     """Return a table of objects, as a mixed DataFrame gives, as numbers; refuse text, dates and complex numbers."""
     try:
-        if table.dtype.kind != "O" or any(issubclass(kind, (str, bytes, complex)) for kind in types_in(table)):
-            raise TypeError
-        return table.astype(np.float64)
+        return only_numbers(table)
     except (TypeError, ValueError, OverflowError):
         got, remedy = named or f"dtype {table.dtype}", "leave it out, or encode raw columns with spuir.Encoder"
         raise InputError("X", got, "contexts must be numbers", remedy) from None
@@ -143,7 +144,7 @@ class Labels:
                 raise ParameterError("actions", repr(name), "a label is hashable", "use text or numbers")
             if name in codes:
                 raise ParameterError("actions", repr(name) + " twice", "labels are unique", "drop the second")
-            if name is not None and not _equals_itself(name):
+            if not _equals_itself(name):
                 raise ParameterError("actions", repr(name), "a label equals itself", "use text or numbers")
             codes[name] = code
         return cls(listed, tuple(active) if active is not None else (True,) * len(listed), codes, _array(listed))

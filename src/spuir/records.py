@@ -92,9 +92,20 @@ def types_in(values: NDArray[Any]) -> set[type]:
     return set(map(type, values.ravel().tolist()))
 
 
+NO_NUMBERS = (str, bytes, complex, np.complexfloating)
+"""What Python and NumPy might make real numbers of, but what is none."""
+
+
+def only_numbers(values: NDArray[Any]) -> Floats:
+    """Return an array of objects as float64, a TypeError or ValueError where not all are real numbers."""
+    if values.dtype.kind != "O" or any(issubclass(kind, NO_NUMBERS) for kind in types_in(values)):
+        raise TypeError
+    return values.astype(np.float64)
+
+
 def _is_number(value: Any) -> bool:
     """Tell whether a value can stand in a column of numbers; text that looks like one cannot."""
-    if isinstance(value, (str, bytes, complex)):
+    if isinstance(value, NO_NUMBERS):
         return False
     try:
         float(value)
@@ -111,12 +122,10 @@ def _numbers(name: str, values: NDArray[Any], rule: str) -> Floats:
         with np.errstate(over="ignore"):  # a wider kind of number may become infinite, which is refused as such
             return values.astype(np.float64)
     try:
-        if values.dtype.kind != "O" or any(issubclass(kind, (str, bytes, complex)) for kind in types_in(values)):
-            raise TypeError
-        return values.astype(np.float64)
+        return only_numbers(values)
     except (TypeError, ValueError, OverflowError):
-        # Dates and times become integers in a list; no value of such a column is a number.
-        wrong = 0 if values.dtype.kind in "Mm" else next(i for i, v in enumerate(values.flat) if not _is_number(v))
+        # Of dates, each of which Python may take for a number, the first is as wrong as any.
+        wrong = next((at for at, value in enumerate(values.flat) if not _is_number(value)), 0)
         got = f"{str(values.flat[wrong])[:40]!r} at row {wrong // max(1, values[:1].size)}"
         raise InputError(name, got, rule, "pass numbers") from None
 
