@@ -20,15 +20,16 @@ GROUP = 8
 """Up to this many actions the complement is one small product; more are first summed in groups of this size."""
 
 
-def complement(stack: Floats) -> Floats:
-    """Return Σ_{k≠j} of a stack (M, …), for every j: identity 1.
+def complement(stack: Floats, room: Floats | None = None) -> Floats:
+    """Return Σ_{k≠j} of a stack (M, …), for every j, in ``room`` if given: identity 1.
 
     Never "total minus own", which cancels and loses positive semi-definiteness.
     """
     if len(stack) <= GROUP and stack.ndim == 2:
-        return _all_but_own(len(stack)).dot(stack)
+        return _all_but_own(len(stack)).dot(stack, room)
     flat = stack.reshape(len(stack), -1)
-    out = _complement(flat)
+    out = np.empty_like(flat) if room is None else room.reshape(flat.shape)
+    _complement(flat, out)
     if len(stack) > GROUP:
         # Entries of zero share one sum, bit for bit, so that actions never executed tie however large the sums are.
         idle = [j for j in np.flatnonzero(flat[:, 0] == 0.0) if not flat[j].any()]
@@ -36,21 +37,22 @@ def complement(stack: Floats) -> Floats:
     return out.reshape(stack.shape)
 
 
-def _complement(flat: Floats) -> Floats:
+def _complement(flat: Floats, out: Floats) -> None:
     """Add the rest of each row's group to the complement of its group among the groups."""
     m, width = flat.shape
     if m <= GROUP:
-        return _all_but_own(m).dot(flat)
-    out = np.empty_like(flat)
+        _all_but_own(m).dot(flat, out)
+        return
     whole = m - m % GROUP
     groups = out[:whole].reshape(-1, GROUP, width)
     np.matmul(_all_but_own(GROUP), flat[:whole].reshape(groups.shape), out=groups)
     if whole < m:
         np.matmul(_all_but_own(m - whole), flat[whole:], out=out[whole:])
-    others = _complement(out[::GROUP] + flat[::GROUP])
+    sums = out[::GROUP] + flat[::GROUP]
+    others = np.empty_like(sums)
+    _complement(sums, others)
     groups += others[: len(groups), None]
     out[whole:] += others[-1]
-    return out
 
 
 @cache

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 CACHE_BYTES = 2**19
 """Size of pieces that are used again at once and should still be in the cache then."""
-KEPT_BYTES = 4 * 2**20
+KEPT_BYTES = 32 * 2**20
 """Larger workspaces are not kept."""
 
 _local = threading.local()

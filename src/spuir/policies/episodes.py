@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from spuir.core.imputing import linear_moments
+from spuir.core.scratch import workspace
 from spuir.core.solving import solve
 from spuir.core.statistics import Statistics
 from spuir.policies.sketched import Hashed, SketchedSums
@@ -49,7 +50,7 @@ def sketched_episode(sums: SketchedSums, theta: Floats, imputing: bool, moments:
     seen = Statistics.of(gram=gram, moment=moment, weight=parts.weight, energy=parts.energy)
     if not imputing:
         return Episode(seen)
-    others, weight = parts.imputed()
+    others, weight = parts.imputed(workspace("imputed", parts.contexts.shape))
     imputed_gram = np.matmul(others.transpose(0, 2, 1), others)  # Γ̂_jᵀΓ̂_j of (8)
     imputed_moment = linear_moments(imputed_gram, theta)  # Γ̂_jᵀΛ̂_j of (8), as Λ̂_j = Γ̂_jθ_j
     if parts.gap is not None:

@@ -19,11 +19,11 @@ from spuir.errors import ShardError
 from spuir.policies.sums import ExactSums, exact_sums, hidden_mask, observed_entries
 from spuir.records import Batch, Codes, Floats, Mask, all_finite
 from spuir.sketches import Sketch
-from spuir.sketches.base import sum_rows
+from spuir.sketches.base import row_sums
 
 HASH_BYTES = 128 * 2**20
 """Rows are hashed in pieces of about this size: every piece costs one more sum of whole sketches."""
-TWICE_BYTES = 2**21
+TWICE_BYTES = 2**22
 """Rows that are read twice come in pieces of about this size (measured)."""
 
 
@@ -64,11 +64,14 @@ class Hashed:
     gap: Floats | None = None
     gap_sketch: Floats | None = None
 
-    def imputed(self) -> tuple[Floats, Floats]:
-        """Return Γ̂_j = Σ_{k≠j} Γ_k (M, c, p), or the sketch of the hidden rows, and the imputed weight (M,)."""
+    def imputed(self, room: Floats | None = None) -> tuple[Floats, Floats]:
+        """Return Γ̂_j = Σ_{k≠j} Γ_k (M, c, p), or the sketch of the hidden rows, and the imputed weight (M,).
+
+        The first is written into ``room`` (M, c, p) where it is computed and room is given.
+        """
         if self.hidden is not None and self.hidden_weight is not None:
             return self.hidden, self.hidden_weight
-        return complement(self.contexts), complement(self.weight)
+        return complement(self.contexts, room), complement(self.weight)
 
     def __add__(self, other: "Hashed") -> "Hashed":
         """Return the sketch of both sets of rows."""
@@ -178,9 +181,10 @@ def _hash(
         own, table, values = codes[piece], dense_rows(batch.contexts, at), rewards[piece]
         if root is not None:
             table, values = table * root[piece, None], values * root[piece]
-        part = sketch.sums(table, own, m, ids[at], how.key)
+        spread = sketch.spread(own, m, ids[at], how.key)
+        part = spread(table)
         contexts = part if number == 0 else np.add(contexts, part, out=contexts)
-        responses += sketch.sums(values[:, None], own, m, ids[at], how.key)[:, :, 0]
+        responses += spread(values[:, None])[:, :, 0]
     heavy = np.ones(len(codes)) if weights is None else weights
     return contexts, responses, per_action(codes, heavy, m), per_action(codes, heavy * rewards * rewards, m)
 
@@ -210,10 +214,10 @@ def residual_moments(
         table = dense_rows(batch.contexts, piece if rows is None else rows[piece])
         own = codes[piece]
         references = reference.take(own, axis=0, out=workspace("references", table.shape), mode="clip")
-        left = rewards[piece] - np.einsum("np,np->n", table, references)
+        left = rewards[piece] - np.vecdot(table, references)
         if weights is not None:
             left = left * weights[piece]
-        total += sum_rows(table, left, own, m)
+        total += row_sums(left, own, m) @ table
     return total
 
 

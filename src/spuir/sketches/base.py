@@ -5,7 +5,9 @@ thus hash the same row alike, and the sketch of any set of rows is the sum of it
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +17,7 @@ from spuir.errors import ParameterError
 from spuir.records import Codes, Floats
 
 Words = NDArray[np.uint64]
+Spread = Callable[[Floats], Floats]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,18 +43,21 @@ class Sketch(ABC):
         return rows <= self.size
 
     @abstractmethod
+    def spread(self, groups: Codes, n_groups: int, ids: NDArray[np.int64], key: int) -> Spread:
+        """Return the map of rows (B, k) to Σ over the rows of each group of column(id) ⊗ row, (n_groups, c, k)."""
+
     def sums(self, values: Floats, groups: Codes, n_groups: int, ids: NDArray[np.int64], key: int) -> Floats:
-        """Return Σ over the rows of each group of column(id) ⊗ values, (n_groups, c, k) for values (B, k)."""
+        """Return the sums (n_groups, c, k) of one table of values (B, k)."""
+        return self.spread(groups, n_groups, ids, key)(values)
 
 
-def sum_rows(values: Floats, factors: Floats, targets: Codes, n_targets: int) -> Floats:
-    """Return Σ factor·row by target, (n_targets, k), for values (B, k) and factors and targets (B,) or (B, D)."""
-    n = len(values)
+def row_sums(factors: Floats, targets: Codes, n_targets: int) -> Any:
+    """Return the matrix that takes rows (B, k) to Σ factor·row by target; factors and targets are (B,) or (B, D)."""
+    n = len(factors)
     times = factors.size // n if n else 1
     # Compressed by columns, one a row of the values: nothing needs sorting, and the values are read once in order.
     pointers = np.arange(0, n * times + 1, times, dtype=np.int32)
-    spread = csc_array((factors.ravel(), targets.ravel().astype(np.int32), pointers), shape=(n_targets, n))
-    return np.asarray(spread @ values)
+    return csc_array((factors.ravel(), targets.ravel().astype(np.int32), pointers), shape=(n_targets, n))
 
 
 _GOLDEN, _FIRST, _SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
@@ -60,12 +66,19 @@ _GOLDEN, _FIRST, _SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1C
 def random_words(ids: NDArray[np.int64], key: int, salt: int) -> Words:
     """Return one pseudo-random 64-bit word per id: a finaliser with full avalanche over id, key and salt."""
     start = np.uint64((key * 0x9E3779B97F4A7C15 + salt * 0xD1B54A32D192ED03 + 0x632BE59BD9B4E019) % 2**64)
-    words = _mix(ids.astype(np.uint64) * _GOLDEN + start)
+    words = ids.astype(np.uint64)
+    words *= _GOLDEN
+    words += start
+    _mix(words)
     # A second round, keyed again, keeps ids that differ by a constant apart under related keys.
-    return _mix(words ^ np.uint64((key ^ (salt << 32)) % 2**64))
+    words ^= np.uint64((key ^ (salt << 32)) % 2**64)
+    _mix(words)
+    return words
 
 
-def _mix(words: Words) -> Words:
-    words = (words ^ (words >> np.uint64(30))) * _FIRST
-    words = (words ^ (words >> np.uint64(27))) * _SECOND
-    return words ^ (words >> np.uint64(31))
+def _mix(words: Words) -> None:
+    """Mix the bits of words in place."""
+    for shift, factor in ((np.uint64(30), _FIRST), (np.uint64(27), _SECOND)):
+        words ^= words >> shift
+        words *= factor
+    words ^= words >> np.uint64(31)

@@ -8,22 +8,26 @@ from scipy.special import ndtri
 
 from spuir.core.statistics import blocks
 from spuir.records import Codes, Floats
-from spuir.sketches.base import Sketch, random_words
+from spuir.sketches.base import Sketch, Spread, random_words
 
 
 @final
 class Gaussian(Sketch):
     """Multiply every row by its own Gaussian column of c entries."""
 
-    def sums(self, values: Floats, groups: Codes, n_groups: int, ids: NDArray[np.int64], key: int) -> Floats:
-        """Return the projected sums (n_groups, c, k) of values (B, k)."""
-        out = np.zeros((n_groups, self.size, values.shape[1]))
-        for group in np.unique(groups):
-            members = np.flatnonzero(groups == group)
-            for piece in blocks(len(members), 8 * self.size):
-                chosen = members[piece]
-                out[group] += self.columns(ids[chosen], key) @ values[chosen]
-        return out
+    def spread(self, groups: Codes, n_groups: int, ids: NDArray[np.int64], key: int) -> Spread:
+        """Return the map of rows (B, k) to projected sums (n_groups, c, k)."""
+
+        def projected(values: Floats) -> Floats:
+            out = np.zeros((n_groups, self.size, values.shape[1]))
+            for group in np.unique(groups):
+                members = np.flatnonzero(groups == group)
+                for piece in blocks(len(members), 8 * self.size):
+                    chosen = members[piece]
+                    out[group] += self.columns(ids[chosen], key) @ values[chosen]
+            return out
+
+        return projected
 
     def columns(self, ids: NDArray[np.int64], key: int) -> Floats:
         """Return the columns (c, B) that belong to the ids."""

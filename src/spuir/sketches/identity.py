@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spuir.errors import ShardError
-from spuir.records import Codes, Floats
-from spuir.sketches.base import Sketch
+from spuir.records import Codes
+from spuir.sketches.base import Sketch, Spread
 
 
 @final
@@ -18,6 +18,6 @@ class Identity(Sketch):
         """Return True for any number of rows."""
         return True
 
-    def sums(self, values: Floats, groups: Codes, n_groups: int, ids: NDArray[np.int64], key: int) -> Floats:
+    def spread(self, groups: Codes, n_groups: int, ids: NDArray[np.int64], key: int) -> Spread:
         """Refuse: rows that are kept are summed directly."""
         raise ShardError("identity sketch", "rows to compress", "it keeps every row", "sum the rows themselves")

@@ -10,19 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spuir.records import Codes, Floats
-from spuir.sketches.base import Sketch, random_words, sum_rows
+from spuir.sketches.base import Sketch, Spread, random_words, row_sums
 
 
 @final
 class SJLT(Sketch):
     """Hash every row into one bucket per block, with a sign."""
 
-    def sums(self, values: Floats, groups: Codes, n_groups: int, ids: NDArray[np.int64], key: int) -> Floats:
-        """Return the hashed sums (n_groups, c, k) of values (B, k)."""
+    def spread(self, groups: Codes, n_groups: int, ids: NDArray[np.int64], key: int) -> Spread:
+        """Return the map of rows (B, k) to hashed sums (n_groups, c, k)."""
         buckets, signs = self.columns(ids, key)
-        rows = groups[:, None] * self.size + buckets
-        hashed = sum_rows(values, signs, rows, n_groups * self.size)
-        return hashed.reshape(n_groups, self.size, values.shape[1])
+        hashed = row_sums(signs, groups[:, None] * self.size + buckets, n_groups * self.size)
+        return lambda values: (hashed @ values).reshape(n_groups, self.size, -1)
 
     def columns(self, ids: NDArray[np.int64], key: int) -> tuple[Codes, Floats]:
         """Return the bucket and the signed scale of each id in each block, both (B, D)."""
@@ -32,7 +31,13 @@ class SJLT(Sketch):
         for block in range(self.blocks):
             words = random_words(ids, key, block)
             # The high half picks the bucket by multiplication, the lowest bit the sign.
-            high = words >> np.uint64(32)
-            buckets[:, block] = ((high * np.uint64(per_block)) >> np.uint64(32)).astype(np.intp) + block * per_block
-            signs[:, block] = 1.0 - 2.0 * (words & np.uint64(1)).astype(np.float64)
-        return buckets, signs / np.sqrt(self.blocks)
+            signs[:, block] = words & np.uint64(1)
+            words >>= np.uint64(32)
+            words *= np.uint64(per_block)
+            words >>= np.uint64(32)
+            buckets[:, block] = words
+            buckets[:, block] += block * per_block
+        scale = 1.0 / np.sqrt(self.blocks)
+        signs *= -2.0 * scale
+        signs += scale
+        return buckets, signs
