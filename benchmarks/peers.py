@@ -1,8 +1,8 @@
 """Adapters of the peers: learn one batch, decide one batch, on the arrays that spuir receives.
 
 Every adapter is built for one shape with ridge 1 and bonus factor ``ALPHA``, is warm-started with one
-episode, and then learns by its batch verb or decides by its batch verb. Conversions which a peer needs
-and which a user could make once (labels, text, precision) are made outside the clock, in its favour.
+episode, and then learns by its batch verb or decides by its batch verb. Labels and text that a peer needs
+are made outside the clock, in its favour.
 """
 
 from abc import ABC, abstractmethod
@@ -64,11 +64,13 @@ class Peer(ABC):
 
 
 class ContextualBandits(Peer):
-    """LinUCB of contextualbandits: Cholesky in double precision, its fastest setting for batches."""
+    """LinUCB of contextualbandits by Cholesky, in double precision."""
 
     name, package = "contextualbandits", "contextualbandits"
     note = "LinUCB, method='chol', float64, njobs=1"
     single, method = False, "chol"
+    given: ClassVar[type[np.floating]] = np.float64
+    """The precision in which it is handed the rows; the batches are in double precision."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__(shape)
@@ -83,36 +85,47 @@ class ContextualBandits(Peer):
             njobs=1,
         )
 
-    def _cast(self, array: Floats) -> Any:
-        return array.astype(np.float32) if self.single else array
-
     def learner(self, rows: Rows) -> Task:
         """Return the task of its batch update."""
-        contexts, actions, rewards = self._cast(rows.contexts), rows.actions, self._cast(rows.rewards)
-        return lambda: self.model.partial_fit(contexts, actions, rewards)
+        contexts, rewards = (array.astype(self.given, copy=False) for array in (rows.contexts, rows.rewards))
+        return lambda: self.model.partial_fit(contexts, rows.actions, rewards)
 
     def decider(self, contexts: Floats) -> Task:
         """Return the task of its batch choice."""
-        given = self._cast(contexts)
+        given = contexts.astype(self.given, copy=False)
         return lambda: self.model.predict(given)
 
     def scores(self, contexts: Floats) -> Floats:
         """Return its upper bounds (n, M)."""
-        return self.model.decision_function(self._cast(contexts))
+        return self.model.decision_function(contexts)
 
 
 class ContextualBanditsSingle(ContextualBandits):
-    """The same in single precision, on contexts given in single precision."""
+    """The same in single precision, to which it casts the rows itself."""
 
-    name, note = "contextualbandits float32", "LinUCB, method='chol', float32 contexts and sums"
+    name, note = "contextualbandits float32", "LinUCB, method='chol', float32 (its default precision)"
     single = True
 
 
 class ContextualBanditsRank1(ContextualBandits):
-    """The same with its default Sherman-Morrison updates, one row at a time in compiled code."""
+    """Sherman-Morrison updates, one row at a time in compiled code, in double precision."""
 
     name, note = "contextualbandits sm", "LinUCB, method='sm' (its default method), float64"
     method = "sm"
+
+
+class ContextualBanditsDefault(ContextualBanditsSingle):
+    """The method and the precision that it has unless told otherwise."""
+
+    name, note = "contextualbandits sm float32", "LinUCB, method='sm', float32: its defaults"
+    method = "sm"
+
+
+class ContextualBanditsCast(ContextualBanditsSingle):
+    """Single precision on rows that were cast to it before the clock starts."""
+
+    name, note = "contextualbandits float32, cast", "the same as float32, on rows cast before the clock starts"
+    given = np.float32
 
 
 class MABWiser(Peer):
@@ -215,16 +228,18 @@ PEERS: tuple[type[Peer], ...] = (
     ContextualBandits,
     ContextualBanditsSingle,
     ContextualBanditsRank1,
+    ContextualBanditsDefault,
+    ContextualBanditsCast,
     MABWiser,
     BayesianBandits,
     VowpalWabbit,
 )
-AS_THEY_COME = (ContextualBanditsRank1.name, MABWiser.name)
-"""The LinUCB peers with the method that each has by default, in double precision, in which spuir works."""
-RIVALS = (ContextualBandits.name, *AS_THEY_COME)
-"""The same, and contextualbandits with the method that is faster for large batches of few actions."""
-SINGLE = (ContextualBanditsSingle.name,)
-"""What contextualbandits does in the single precision that it has by default, by its faster method for batches."""
+AS_THEY_COME = (ContextualBanditsDefault.name, MABWiser.name)
+"""The LinUCB peers with the method and the precision that each has by default."""
+RIVALS = (ContextualBandits.name, ContextualBanditsSingle.name, ContextualBanditsRank1.name, *AS_THEY_COME)
+"""The LinUCB peers by every method and in every precision, on the batches that spuir receives."""
+CAST = (ContextualBanditsCast.name,)
+"""What a user of contextualbandits gets whose tables are in single precision to begin with."""
 
 
 def installed() -> list[type[Peer]]:

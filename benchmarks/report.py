@@ -18,13 +18,11 @@ taking turns in one process on the same rows. Times are processor time, which on
 wall of an idle machine. The floors are ratios; milliseconds stand beside them for orientation and belong to this
 machine. A ratio is the median over rounds of the times of two contestants that ran next to each other. Learning
 includes the solve; deciding includes exact propensities, which the LinUCB peers do not return. The fastest peer
-is the best of the LinUCB of contextualbandits (either method) and of MABWiser in double precision; that each of
-them computes mean + α·width for every action, and that the paper's own form arrives at our coefficients, is
-asserted before the race. contextualbandits updates row by row unless it is given `method="chol"`, which learns
-faster where batches are large and actions few; how learning compares with both libraries by their default methods
-is reported too. It also keeps its sums in single precision unless it is told otherwise: the floors compare what is
-computed in double precision, as everything here is, and single precision, with contexts that are cast before the
-clock starts, is reported beside them."""
+is the best of the LinUCB of MABWiser and of contextualbandits, the latter by either of its methods and in either
+precision, on the same batches; that each of them computes mean + α·width for every action, and that the paper's own
+form arrives at our coefficients, is asserted before the race. How learning compares with both libraries with their
+defaults is reported too. spuir receives and computes everything in double precision; what contextualbandits gains
+where its rows were cast to single precision before the clock starts is reported beside the floors."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import numpy as np
 
 from benchmarks import peers
 from benchmarks.naive import NaivePuir, NaiveSpuir
-from benchmarks.peers import ALPHA, AS_THEY_COME, RIVALS, SINGLE, Entry, Peer
+from benchmarks.peers import ALPHA, AS_THEY_COME, CAST, RIVALS, Entry, Peer
 from benchmarks.shapes import DEEP, LARGE, PAPER, SHAPES, WIDE, Floats, Rows, Shape, draw_rows
 from benchmarks.timing import Clock, Task, race, ratio
 from spuir import Bandit, make_environment, make_policy
@@ -143,7 +143,7 @@ def learning(out: Speed, shape: Shape, effort: Effort) -> None:
     out.found[f"speed/learn-naive/{shape.name}"] = ratio(clocks["the paper's own form"], clocks["puir"])
     out.against_peers("learn-peer", shape, clocks, "puir")
     out.against_peers("learn-default-peer", shape, clocks, "puir", AS_THEY_COME)
-    out.against_peers("learn-single-peer", shape, clocks, "puir", SINGLE)
+    out.against_peers("learn-cast-peer", shape, clocks, "puir", CAST)
 
 
 def one_product(shape: Shape, contexts: Floats) -> Task:
@@ -169,7 +169,7 @@ def deciding(out: Speed, shape: Shape, effort: Effort) -> None:
     clocks = out.keep("decide, all widths", shape, effort.race(ours, others))
     out.found[f"speed/dense-gemm/{shape.name}"] = ratio(clocks["sbucb"], clocks["one product"])
     out.against_peers("dense-peer", shape, clocks, "sbucb")
-    out.against_peers("dense-single-peer", shape, clocks, "sbucb", SINGLE)
+    out.against_peers("dense-cast-peer", shape, clocks, "sbucb", CAST)
 
 
 def simulate(name: str, world: str, shape: Shape, seed: int) -> tuple[Bandit, list[Rows], Floats]:
@@ -207,7 +207,7 @@ def bounding(out: Speed, shape: Shape, effort: Effort) -> None:
     }
     clocks = out.keep("decide, shared bound", shape, effort.race(ours, others))
     out.against_peers("bound-peer", shape, clocks, "puir")
-    out.against_peers("bound-single-peer", shape, clocks, "puir", SINGLE)
+    out.against_peers("bound-cast-peer", shape, clocks, "puir", CAST)
     cases = product(("puir", "spuir"), WORLDS, range(effort.cases))
     out.found[f"speed/bound-equal/{shape.name}"] = min(
         agreement(name, world, shape, seed) for name, world, seed in cases

@@ -41,9 +41,9 @@ FLOORS = {
 REPORTED = {
     *(f"speed/learn-naive/{shape}" for shape in ("paper", "wide", "large", "deep")),
     *(f"speed/learn-default-peer/{shape}" for shape in ("paper", "wide", "large", "deep")),
-    *(f"speed/learn-single-peer/{shape}" for shape in ("paper", "wide", "large", "deep")),
-    *(f"speed/dense-single-peer/{shape}" for shape in ("paper", "wide", "large", "deep")),
-    *(f"speed/bound-single-peer/{shape}" for shape in ("paper", "wide")),
+    *(f"speed/learn-cast-peer/{shape}" for shape in ("paper", "wide", "large", "deep")),
+    *(f"speed/dense-cast-peer/{shape}" for shape in ("paper", "wide", "large", "deep")),
+    *(f"speed/bound-cast-peer/{shape}" for shape in ("paper", "wide")),
     *(f"speed/dense-gemm/{shape}" for shape in ("paper", "wide", "large", "deep")),
     *(f"speed/sketch-large/{moments}" for moments in ("sketched", "exact", "corrected")),
 }

@@ -395,7 +395,7 @@ class TestBound:
         # One context alone: infinite parts of both signs may meet in its product.
         for given_ in (1e170 * contexts, 1e295 * np.abs(contexts), 1e295 * np.abs(contexts[:1])):
             with np.errstate(over="ignore", invalid="ignore"):
-                assert np.all(bound.reach(given_) == np.inf)
+                assert np.all(bound.reach(given_, 1.0) == np.inf)
             found = choose(solved, given_, 1e150, bound=bound)
             check_winners(found, solved.theta @ given_.T, solved, 1e150, given_)
 
@@ -477,7 +477,7 @@ def results(solved: Solved, contexts: np.ndarray) -> list[np.ndarray]:
     bound = Bound.of(0.9 * np.eye(contexts.shape[1]), 0.0, solved, np.empty(0, np.intp))
     assert bound is not None
     found = choose(solved, contexts, 0.5, bound=bound)
-    return [short, scoring.squared_widths(solved, contexts), bound.reach(contexts), found.winner, found.tied]
+    return [short, scoring.squared_widths(solved, contexts), bound.reach(contexts, 0.5), found.winner, found.tied]
 
 
 class TestWorkspaces:

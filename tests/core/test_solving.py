@@ -125,6 +125,7 @@ def test_widths_in_single_precision_are_off_by_no_more_than_stated(kind: str, p:
             off = np.abs(found[0] - scale * exact)
             assert np.all(off <= error * scale * exact + TINY), (condition, scale)
             assert error > 0.5 or np.all(off <= 2.0 * error * found[0] + TINY), (condition, scale)
+            assert np.all(off <= np.abs(scale * contexts) @ solved.single.rounding + TINY), (condition, scale)
     assert overflows <= 2 * len(CONDITIONS)
 
 
@@ -153,8 +154,32 @@ def test_the_error_of_many_is_that_of_the_worst_and_does_not_depend_on_units() -
 
     assert error(tame, wild) == error(wild) > 1000 * error(tame)
     assert error(2.0**60 * tame, 2.0**-60 * tame) == pytest.approx(error(tame), rel=1e-12)
-    # ‖U‖·‖U⁻¹‖ of the identity is p.
-    assert solve(np.eye(5)[None], np.zeros((1, 5))).single.error == pytest.approx(9 * 2.0**-23 * 5)
+    # Columns in other units: each context value has its own.
+    units = 2.0 ** np.arange(-20, 30, 10)
+    assert error(units[:, None] * wild * units) == error(wild)
+    # ‖|U|r‖ of the identity is √p.
+    assert solve(np.eye(5)[None], np.zeros((1, 5))).single.error == pytest.approx(9 * 2.0**-23 * np.sqrt(5))
+
+
+def test_rounding_of_many_is_that_of_the_worst_column_by_column() -> None:
+    stretched = np.stack([np.diag([1.0, 4.0, 16.0]), np.diag([4.0, 1.0, 64.0])])
+    rounding = solve(stretched, np.zeros((2, 3))).single.rounding
+    np.testing.assert_allclose(rounding, 7 * 2.0**-23 * np.array([1.0, 1.0, 0.25]), rtol=1e-12)
+
+
+def test_the_stated_rounding_is_needed_up_to_a_small_factor() -> None:
+    shares, relative = [], []
+    for kind in ("spread", "one short axis", "one long axis", "collinear"):
+        for p in (2, 3, 7):
+            for seed in range(10):
+                solved, contexts, exact = single_case(kind, p, 1e8, seed)
+                found = single_widths(solved.single, contexts)
+                assert found is not None
+                stated = np.abs(contexts) @ solved.single.rounding
+                shares.append(float((np.abs(found[0] - exact) / stated).max()))
+                relative.append(float((stated / (solved.single.error * exact)).min()))
+    assert 1 / 20 < max(shares) <= 1.0
+    assert min(relative) < 1e-3  # for contexts along short axes it says far more than the relative one
 
 
 @pytest.mark.parametrize(("matrix", "context"), [(-240, -140), (280, 120)])

@@ -21,6 +21,9 @@ def test_identity_1_imputed_grams_are_the_other_actions_grams(n_actions: int, we
         S_hat, _, ids = naive.imputed(rows, j, np.zeros(4))
         np.testing.assert_allclose(gram, S_hat.T @ S_hat, rtol=1e-12, atol=1e-12)
         assert weight == pytest.approx(sum(rows[b].weight for b in ids))
+    room = np.full_like(observed.gram, np.nan)
+    assert np.shares_memory(complement(observed.gram, room), room)
+    np.testing.assert_array_equal(room, complement(observed.gram))
 
 
 def test_identity_1_holds_whoever_was_eligible() -> None:

@@ -161,9 +161,10 @@ def test_the_reach_is_never_below_the_norm_it_stands_for(p: int, condition: floa
     contexts = rng.normal(size=(200, p))
     contexts[:100] = contexts[:100] @ P / condition  # along the long axes, where digits are lost
     norms = np.sqrt(np.einsum("np,pq,nq->n", contexts, np.linalg.inv(P), contexts)) * scale
-    reach = bound.reach(scale * contexts)
-    assert np.all(reach >= norms * (1 - 1e-9))
-    np.testing.assert_allclose(replace(bound, stretch=3.0).reach(scale * contexts), 3.0 * reach / bound.stretch)
+    reach = bound.reach(scale * contexts, 1.0)
+    assert np.all(reach >= norms)
+    again = replace(bound, stretch=3.0).reach(scale * contexts, 0.5)
+    np.testing.assert_allclose(again, 1.5 * reach / bound.stretch, rtol=1e-6)
     # Nor far above it, but for what single precision cannot tell from nought.
     assert np.all(reach <= norms * 1.05 + 2 * scoring.TINY)
 

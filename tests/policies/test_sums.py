@@ -8,6 +8,7 @@ import pytest
 
 from spuir.core import statistics
 from spuir.errors import ShardError
+from spuir.policies import sketched
 from spuir.policies.sketched import Hashing, SketchedSums, hash_rows, residual_moments, row_ids, sketched_sums
 from spuir.policies.sums import ExactSums, exact_sums, hidden_mask, observed_entries
 from spuir.records import Batch
@@ -196,15 +197,14 @@ def test_rows_without_ids_are_numbered() -> None:
 @pytest.mark.parametrize("m", [2, 9])
 @pytest.mark.parametrize("feedback", FEEDBACK, ids=str)
 @pytest.mark.parametrize("piece", [1, 4, 1000])
-def test_residual_moments_by_either_product(
+def test_residual_moments_in_pieces(
     monkeypatch: pytest.MonkeyPatch, m: int, feedback: dict[str, Any], piece: int
 ) -> None:
     rng = generator(6, "rows", m)
     batch, reference = make_batch(rng, B, D, m, **feedback), rng.normal(size=(m, D))
-    monkeypatch.setattr(statistics, "GATHER_BYTES", piece * 8 * (D + 2 * m))
+    monkeypatch.setattr(sketched, "TWICE_BYTES", piece * 16 * D)
     rows, codes, rewards, weights = observed_entries(batch)
-    got = residual_moments(batch, reference, rows, codes, rewards, weights)
-    moment = got[0] if isinstance(got, tuple) else got
+    moment = residual_moments(batch, reference, rows, codes, rewards, weights)
     expected = np.zeros((m, D))
     for entry, (code, reward) in enumerate(zip(codes, rewards, strict=True)):
         s = batch.contexts[entry if rows is None else rows[entry]]
@@ -219,6 +219,7 @@ def test_hashing_in_pieces_is_hashing_at_once(monkeypatch: pytest.MonkeyPatch) -
         how=hashing(link="exp", sketched_moments=True),
         parts=hash_rows(batch, hashing(link="exp", sketched_moments=True)),
     )
+    monkeypatch.setattr(sketched, "HASH_BYTES", 3 * 8 * D)
     monkeypatch.setattr(statistics, "GATHER_BYTES", 3 * 8 * D)
     cut = SketchedSums(rows=B, how=whole.how, parts=hash_rows(batch, whole.how))
     same_hashed(whole, cut)

@@ -7,9 +7,10 @@ then whole-row operations. What leaves it for users is (n, M).
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from spuir.core.quiet import quietly
 from spuir.core.scratch import CACHE_BYTES, workspace
@@ -94,10 +95,14 @@ def count(mask: Mask) -> Codes:
 
 def first(mask: Mask) -> Codes:
     """Return the code of the first True in each column of (M, n); every column has one."""
-    m = len(mask)
-    ranks = np.arange(m, 0, -1, dtype=np.min_scalar_type(m))
     # The largest rank, in short integers: several times faster than argmax down the columns (measured).
-    return m - np.maximum.reduce(mask * ranks[:, None], axis=0).astype(np.intp)
+    return len(mask) - np.maximum.reduce(mask * _ranks(len(mask)), axis=0).astype(np.intp)
+
+
+@lru_cache(maxsize=64)
+def _ranks(m: int) -> Codes:
+    """Return m…1 (m, 1), in the shortest integers that hold m."""
+    return np.arange(m, 0, -1, dtype=np.min_scalar_type(m))[:, None]
 
 
 def draw(probabilities: Floats, uniforms: Floats) -> tuple[Codes, Floats]:
@@ -145,7 +150,7 @@ def single_widths(single: Single, contexts: Floats) -> Floats | None:
     """Return the widths ‖sᵀU_j⁻¹‖ of all roots, as (M, n), in single precision; None where that overflows."""
     n, p = contexts.shape
     m = single.roots.shape[1] // p
-    out, ones = np.empty((m, n)), np.ones(p, np.float32)
+    out, ones = np.empty((m, n)), _ones(p)
     for rows in _pieces(n, 4 * single.roots.shape[1]):
         k = rows.stop - rows.start
         short = workspace("short", (k, p), np.float32)
@@ -156,6 +161,11 @@ def single_widths(single: Single, contexts: Floats) -> Floats | None:
         out[:, rows] = (flat.reshape(k * m, -1) @ ones).reshape(k, m).T
     np.sqrt(out, out=out)
     return out if all_finite(out) else None
+
+
+@lru_cache(maxsize=64)
+def _ones(p: int) -> NDArray[np.float32]:
+    return np.ones(p, np.float32)
 
 
 def _pieces(n: int, row_bytes: int) -> Iterator[slice]:
@@ -275,16 +285,16 @@ def _settled(score: Floats, rule: Acting, contexts: Floats) -> tuple[Winners, fl
     if rule.bound is None:
         return _by_width(score, np.isfinite(score), rule, contexts), 0.0
     best = score.max(axis=0)
-    reach = rule.alpha * rule.bound.reach(contexts)
+    reach = rule.bound.reach(contexts, rule.alpha)
     # Widths are ≥ 0 and at most the reach: below the best mean less the reach nothing wins or ties.
-    play = score >= best - reach - MARGIN * (np.abs(best) + reach)
+    play = score >= best - reach - MARGIN * np.abs(best)
     free = rule.bound.free
     if len(free):
         play[free] = np.isfinite(score[free])
     columns = _open(play)
     if not len(columns):
         return Winners.sure(first(play), len(score)), 0.0
-    found = _by_width(score[:, columns], play[:, columns], rule, contexts.take(columns, axis=0))
+    found = _by_width(score.take(columns, axis=1), play.take(columns, axis=1), rule, contexts.take(columns, axis=0))
     return _corrected(first(play), columns, found), len(columns) / score.shape[1]
 
 
@@ -297,18 +307,19 @@ def _by_width(score: Floats, play: Mask, rule: Acting, contexts: Floats) -> Winn
     if widths is None:
         return _exact(score, play, rule, contexts)
     widths *= rule.alpha
-    widest = widths.max(axis=0)
     widths += score
     best = widths.max(axis=0)
     if not math.isfinite(np.add.reduce(best)):
         return _exact(score, play, rule, contexts)
-    # Two widths, each off by at most its relative error; the rest of 2.1 covers computed for true widths.
-    error = 2.1 * single.error * widest + MARGIN * (np.abs(best) + widest) + 2.0 * rule.alpha * TINY
+    # Two widths, each off by at most its error; the rest of 2.1 covers computed for true widths, and their sums.
+    error = (2.1 * rule.alpha) * (np.abs(contexts) @ single.rounding)
+    error += MARGIN * np.abs(best) + 2.0 * rule.alpha * TINY
     close = widths >= best - error
     columns = _open(close)
     if not len(columns):
         return Winners.sure(first(close), len(score))
-    exact = _exact(score[:, columns], close[:, columns] & play[:, columns], rule, contexts[columns])
+    play = close.take(columns, axis=1) & play.take(columns, axis=1)
+    exact = _exact(score.take(columns, axis=1), play, rule, contexts.take(columns, axis=0))
     return _corrected(first(close), columns, exact)
 
 
@@ -322,7 +333,7 @@ def _sparse(play: Mask) -> bool:
 
 def _open(play: Mask) -> Codes:
     """Return the columns in which more than one action is in play."""
-    return np.flatnonzero(count(play) > 1)
+    return (count(play) > 1).nonzero()[0]
 
 
 def _joined(parts: list[Winners], starts: list[int], m: int) -> Winners:
@@ -369,14 +380,18 @@ class Bound:
     stretch: float
     free: Codes
 
-    def reach(self, contexts: Floats) -> Floats:
-        """Return at least ‖s‖ in the inverse of P (n,), in single precision where its error is small."""
-        single = self.shared.single
+    def reach(self, contexts: Floats, alpha: float) -> Floats:
+        """Return at least α·‖s‖ in the inverse of P (n,), in single precision where its error is small."""
+        single, stretch = self.shared.single, self.stretch + MARGIN
         short = single_widths(single, contexts) if single.error < TRUSTED else None
         if short is not None:
-            return (self.stretch * (1.0 + 2.0 * single.error)) * short[0] + self.stretch * TINY
+            reach = short[0]
+            reach *= stretch * (1.0 + 2.0 * single.error)
+            reach += stretch * TINY
+            reach *= alpha
+            return reach
         projected = contexts @ self.shared.roots[0]
-        reach = self.stretch * np.sqrt(np.einsum("np,np->n", projected, projected))
+        reach = alpha * (stretch * np.sqrt(np.einsum("np,np->n", projected, projected)))
         # Where even this overflows the bound says nothing; the widths themselves may still be finite.
         return np.where(np.isnan(reach), np.inf, reach)
 

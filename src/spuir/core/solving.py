@@ -76,30 +76,32 @@ class Solved:
         return _squares(self._triangles)
 
     @cached_property
+    @quietly
     def single(self) -> "Single":
         """The roots in single precision, with the error they carry into widths."""
-        return Single.of(self.stacked_roots, np.sqrt(self.traces), np.sqrt(_squares(self.roots)))
+        unit = (self.upper.shape[1] + 4) * 2.0**-23
+        rows = np.sqrt(np.vecdot(self.roots, self.roots))
+        spans = np.matvec(np.abs(self._triangles), rows)
+        error = unit * math.sqrt(np.vecdot(spans, spans).max())
+        tame = max(self.traces.max(), np.vecdot(rows, rows).max()) <= RANGE**2
+        roots = self.stacked_roots.astype(np.float32)
+        return Single(roots=roots, rounding=unit * rows.max(axis=0), error=error if tame else math.inf)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Single:
-    """Roots (p, k) in single precision, and a bound on the relative error of the widths computed with them.
+    """Roots (p, k) in single precision, and two bounds on the error of the widths computed with them.
 
-    With u = 2⁻²⁴, sᵀU⁻¹ is off by at most (p+2)·u·‖s‖·‖U⁻¹‖ (Frobenius norms), and ‖s‖ ≤ ‖U‖·‖sᵀU⁻¹‖: relative to the
-    width, by (p+2)·u·‖U‖·‖U⁻¹‖. Summing the squares adds (p+2)·u/2; twice the first covers both. Rounding to nought
-    takes at most 2⁻¹²⁶ from each context value, product and square: next to nothing where no norm exceeds RANGE.
+    With u = 2⁻²⁴ and r_i the norm of row i of U⁻¹, sᵀU⁻¹ is off by at most (p+2)·u·Σ|s_i|r_i, and summing the squares
+    adds half as much: a width is off by at most Σ|s_i|·``rounding``_i, rounding (p,) being 2(p+4)·u·r, the largest of
+    all actions. Since sᵀ = (sᵀU⁻¹)U, Σ|s_i|r_i ≤ ‖sᵀU⁻¹‖·‖|U|r‖: relative to the width it is off by at most ``error``,
+    2(p+4)·u·‖|U|r‖, infinite out of range. Neither depends on the units of the columns. Rounding to nought takes at
+    most 2⁻¹²⁶ from each context value, product and square: next to nothing where no norm exceeds RANGE.
     """
 
     roots: NDArray[np.float32]
+    rounding: Floats
     error: float
-
-    @classmethod
-    @quietly
-    def of(cls, roots: Floats, norms: Floats, inverse_norms: Floats) -> "Single":
-        """Round roots (p, k), given ‖U‖ and ‖U⁻¹‖ of each matrix (M,); out of range the error is infinite."""
-        error = (len(roots) + 4) * 2.0**-23 * float((norms * inverse_norms).max())
-        tame = max(norms.max(), inverse_norms.max()) <= RANGE
-        return cls(roots=roots.astype(np.float32), error=error if tame else math.inf)
 
 
 @lru_cache(maxsize=64)
