@@ -359,6 +359,22 @@ def test_a_header_that_does_not_fit_is_refused(field: str, value: Any, tmp_path:
         spuir.load(tmp_path / "n.spuir")
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_sums_that_are_not_finite_are_refused_when_loaded(value: float, tmp_path: Path) -> None:
+    taught().save(tmp_path / "m.spuir")
+    header, arrays = snapshot.read(tmp_path / "m.spuir")
+    arrays["observed.table"][0, 3] = value
+    snapshot.write(tmp_path / "n.spuir", header, arrays)
+    with pytest.raises(SnapshotError, match=r"observed\.table.*finite"):
+        spuir.load(tmp_path / "n.spuir")
+
+
+def test_a_missing_file_is_one_error_not_two(tmp_path: Path) -> None:
+    with pytest.raises(SnapshotError, match="no such file") as caught:
+        spuir.load(tmp_path / "none.spuir")
+    assert caught.value.__cause__ is None and caught.value.__suppress_context__
+
+
 def run_alone(code: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
 

@@ -133,8 +133,9 @@ def test_older_formats_load(saved: Path, monkeypatch) -> None:
 
 def test_newer_formats_are_refused_with_both_versions(tmp_path: Path) -> None:
     error = refused(tmp_path / "x", sealed(claim(), version=7), "format version 7")
-    assert f"formats 1 to {snapshot.FORMAT_VERSION}" in error.rule
-    refused(tmp_path / "x", sealed(claim(), version=0), "format version 0")
+    assert f"formats 1 to {snapshot.FORMAT_VERSION}" in error.rule and "upgrade" in error.remedy
+    error = refused(tmp_path / "x", sealed(claim(), version=0), "format version 0")
+    assert "upgrade" not in error.remedy
 
 
 # ---------------------------------------------------------------- damage

@@ -3,6 +3,7 @@
 from collections.abc import Hashable, Mapping
 from typing import Any
 
+import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
@@ -61,16 +62,13 @@ def restore(
         labels = Labels.of(header["actions"], active)
         encoder = Encoder.from_dict(header["encoder"]) if header["kind"] == ENCODING_KIND else None
         if header["state"] is not None:
-            state = snapshot.unpack(policy.state_type, header["state"], arrays)
+            state = _state(source, policy, header["state"], arrays)
             if state.n_actions != len(labels.names):
                 rule = f"its {len(labels.names)} labels must have one state each"
                 raise SnapshotError(source, f"{state.n_actions} actions", rule, "save it again")
             if encoder is not None and state.dim != encoder.width:
                 rule = f"its state is one of {state.dim} columns"
                 raise SnapshotError(source, f"an encoder of {encoder.width} features", rule, "save it again")
-            if state.episode < 0:
-                raise SnapshotError(source, f"episode {state.episode}", "episodes count from 0", "save it again")
-            policy.check_state(state)
         names = None if columns is None else tuple(columns)
         width = None if state is None else state.dim if encoder is None else len(encoder.columns)
         if names is not None and (
@@ -85,3 +83,16 @@ def restore(
     except (KeyError, TypeError, ValueError, AttributeError) as broken:
         rule = "the header of a saved bandit is complete"
         raise SnapshotError(source, repr(broken), rule, "save it again") from broken
+
+
+def _state(source: str, policy: Policy, tree: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
+    """Return the state of a policy, if it can be one."""
+    wild = next((name for name, array in arrays.items() if not np.isfinite(array).all()), None)
+    if wild is not None:
+        rule = "what a bandit has learnt is finite"
+        raise SnapshotError(source, f"a value of {wild!r} that is not", rule, "restore the file from a copy")
+    state = snapshot.unpack(policy.state_type, tree, arrays)
+    if state.episode < 0:
+        raise SnapshotError(source, f"episode {state.episode}", "episodes count from 0", "save it again")
+    policy.check_state(state)
+    return state

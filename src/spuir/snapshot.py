@@ -47,7 +47,11 @@ _DTYPES = {"bool": "|u1", **{name: np.dtype(name).newbyteorder("<").str for name
 
 
 class _BrokenError(Exception):
-    """A rule that does not hold; the public functions add what they were looking at and the remedy."""
+    """A rule that does not hold; the public functions add what they were looking at, and a remedy if it has none."""
+
+    def __init__(self, got: str, rule: str, remedy: str | None = None) -> None:
+        super().__init__(got, rule)
+        self.got, self.rule, self.remedy = got, rule, remedy
 
 
 class _Entry(NamedTuple):
@@ -57,9 +61,9 @@ class _Entry(NamedTuple):
     nbytes: int
 
 
-def _require(holds: bool, got: object, rule: str) -> None:
+def _require(holds: bool, got: object, rule: str, remedy: str | None = None) -> None:
     if not holds:
-        raise _BrokenError(str(got)[:120], rule)
+        raise _BrokenError(str(got)[:120], rule, remedy)
 
 
 def _is(value: object, *kinds: type) -> bool:
@@ -72,14 +76,14 @@ def _refusals(subject: str, remedy: str) -> Generator[None]:
     try:
         yield
     except _BrokenError as broken:
-        raise SnapshotError(subject, broken.args[0], broken.args[1], remedy) from broken.__cause__
+        raise SnapshotError(subject, broken.got, broken.rule, broken.remedy or remedy) from broken.__cause__
     except RecursionError:
         raise SnapshotError(subject, "very deep nesting", "data nest a few levels deep", remedy) from None
     except MemoryError:
         raise SnapshotError(subject, "arrays beyond memory", "a snapshot must fit in memory", "free memory") from None
-    except FileNotFoundError as error:
+    except FileNotFoundError:
         rule = "the file and its folder must exist"
-        raise MissingSnapshotError(subject, "no such file or folder", rule, "check the path") from error
+        raise MissingSnapshotError(subject, "no such file or folder", rule, "check the path") from None
     except OSError as error:
         rule, remedy = "the file system must allow it", "check the path, its permissions and the free space"
         raise SnapshotFileError(subject, error.strerror or error, rule, remedy) from error
@@ -197,7 +201,8 @@ def _preamble(raw: bytes, size: int) -> int:
     magic, version, length = _PREAMBLE.unpack(raw)
     _require(magic == _MAGIC, f"a file that begins with {magic}", f"a snapshot begins with {_MAGIC}")
     readable = f"this version of spuir reads formats 1 to {FORMAT_VERSION}"
-    _require(1 <= version <= FORMAT_VERSION, f"format version {version}", readable)
+    newer = "upgrade spuir, or save it with this version" if version > FORMAT_VERSION else None
+    _require(1 <= version <= FORMAT_VERSION, f"format version {version}", readable, newer)
     most = min(_MAX_HEADER, size - least)
     _require(length <= most, f"a header of {length} bytes", f"it has at most {most} bytes in a file of this size")
     return length

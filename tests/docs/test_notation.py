@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
+import spuir
+
 PAGE = Path(__file__).parents[2] / "docs" / "notation.md"
 COLUMNS = ["symbol", "code name", "shape", "equation", "meaning"]
 NAME = re.compile(r"([\w.]+)(?:\((\w+)\))?")
@@ -103,3 +105,12 @@ def test_every_code_name_exists(page: list[Line]) -> None:
 def test_every_equation_of_the_paper_has_a_place(page: list[Line]) -> None:
     told = {int(number) for line in page for number in re.findall(r"\((\d+)\)", line.equation)}
     assert told >= set(range(1, 11))
+
+
+def test_every_equation_of_the_paper_stands_in_the_code() -> None:
+    house = Path(spuir.__file__).parent
+    places = [*house.glob("core/*.py"), *house.glob("policies/*.py"), house / "planning.py"]
+    lines = [line for path in places for line in path.read_text(encoding="utf-8").splitlines()]
+    # In a comment or a docstring, not among the arguments of a call.
+    told = {int(number) for line in lines for number in re.findall(r"(?<!\w)\((\d+)\)(?!\))", line)}
+    assert told >= set(range(1, 11)), f"missing: {sorted(set(range(1, 11)) - told)}"

@@ -134,7 +134,7 @@ def check_finite(means: Floats, contexts: Floats, first: int = 0) -> None:
 
 @quietly
 def squared_widths(solved: Solved, contexts: Floats) -> Floats:
-    """Return sᵀΨ_j⁻¹s = ‖sᵀU_j⁻¹‖² for all actions and contexts (n, p), as (M, n), by one product per block."""
+    """Return sᵀΨ_j⁻¹s = ‖sᵀU_j⁻¹‖² of (9) for all actions and contexts (n, p), as (M, n), by one product per block."""
     m, p = solved.theta.shape
     out = np.empty((m, len(contexts)))
     for rows in _pieces(len(contexts), 8 * m * p):

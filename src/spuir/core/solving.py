@@ -124,7 +124,9 @@ def diagonals(stack: Floats) -> Floats:
 
 
 def solve(psi: Floats, rhs: Floats, ridge: float = 0.0) -> Solved:
-    """Factor Ψ_j = ``psi``_j + λI and solve Ψ_j θ_j = rhs_j for every action: (2) and (6).
+    """Factor Ψ_j = ``psi``_j + λI and solve Ψ_j θ_j = rhs_j for every action.
+
+    θ_j is (2), the minimiser of (1), or (6), that of the sketched (5).
 
     ``psi`` (M, p, p) is overwritten by the factors, ``rhs`` (M, p) is left alone; ``ridge`` is λ.
     """
