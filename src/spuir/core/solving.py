@@ -7,13 +7,16 @@ matrices are stacked per action, C-ordered; ``upper[j]`` holds U with Ψ_j = U�
 import math
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack
+from scipy.linalg.blas import dtrsm
 from scipy.linalg.lapack import dposv
 
 from spuir.core.quiet import quietly
+from spuir.core.scratch import workspace
 from spuir.errors import NumericalError
 from spuir.records import Floats, all_finite
 
@@ -53,22 +56,28 @@ class Solved:
 
     @property
     def _triangles(self) -> Floats:
-        """The U_j alone (M, p, p), without what stands below their diagonals."""
-        return self.upper * _triangle(self.upper.shape[1])
+        """The U_j alone (M, p, p), without what stands below their diagonals, until this is asked for again."""
+        room = workspace("triangles", self.upper.shape)
+        return np.multiply(self.upper, _triangle(self.upper.shape[1]), out=room)
 
     @cached_property
     def roots(self) -> Floats:
         """U_j⁻¹ (M, p, p), upper triangular, so that sᵀΨ_j⁻¹s = ‖sᵀU_j⁻¹‖²."""
-        roots = self._triangles
-        for root in roots:
-            lapack.dtrtri(root.T, lower=1, overwrite_c=1)
+        roots = np.zeros_like(self.upper)
+        diagonals(roots)[:] = 1.0
+        # Substitution into the identity is faster than LAPACK's own inversion of a triangle, the larger the more.
+        for _, upper, root in zip(range(len(roots)), self.upper.mT, roots.mT, strict=False):
+            dtrsm(1.0, upper, root, 0, 1, 0, 0, 1)
         return roots
 
     @cached_property
     def stacked_roots(self) -> Floats:
         """The roots side by side (p, M·p): all widths from one product with the contexts."""
+        return self._stacked(np.float64)
+
+    def _stacked(self, dtype: Any) -> NDArray[Any]:
         m, p, _ = self.roots.shape
-        return np.ascontiguousarray(self.roots.transpose(1, 0, 2)).reshape(p, m * p)
+        return self.roots.transpose(1, 0, 2).astype(dtype, order="C").reshape(p, m * p)
 
     @cached_property
     def traces(self) -> Floats:
@@ -81,11 +90,13 @@ class Solved:
         """The roots in single precision, with the error they carry into widths."""
         unit = (self.upper.shape[1] + 4) * 2.0**-23
         rows = np.sqrt(np.vecdot(self.roots, self.roots))
-        spans = np.matvec(np.abs(self._triangles), rows)
+        sizes = self._triangles
+        spans = np.matvec(np.abs(sizes, out=sizes), rows)
         error = unit * math.sqrt(np.vecdot(spans, spans).max())
         tame = max(self.traces.max(), np.vecdot(rows, rows).max()) <= RANGE**2
-        roots = self.stacked_roots.astype(np.float32)
-        return Single(roots=roots, rounding=unit * rows.max(axis=0), error=error if tame else math.inf)
+        return Single(
+            roots=self._stacked(np.float32), rounding=unit * rows.max(axis=0), error=error if tame else math.inf
+        )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
