@@ -161,6 +161,10 @@ def test_plan_refuses_nonsense():
 
 def test_version_and_help():
     assert spuir_command("--version").stdout.strip() == f"spuir {spuir.__version__}"
+    command = [sys.executable, "-m", "spuir", "--help"]
+    assert (
+        subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout[:13] == "Usage: spuir "
+    )
     for command in ("run", "list", "plan", "reproduce"):
         assert spuir_command(command, "--help").exit_code == 0
         assert command in spuir_command("--help").stdout

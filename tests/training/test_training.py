@@ -17,6 +17,8 @@ from pyarrow import csv
 
 import spuir
 from spuir.errors import InputError, ParameterError, UnknownNameError
+from spuir.logs import open_log
+from spuir.logs.doctor import examine
 from spuir.policies import list_policies
 from spuir.training import Training, train
 from spuir.training import training as module
@@ -170,6 +172,13 @@ def test_only_given_actions_are_taken(folder: Path) -> None:
     assert trained.bandit.actions_.tolist() == [2, 0, 1, 9]
     with pytest.raises(UnknownNameError, match=r"part-00\.parquet"):
         train(str(folder), "puir", batch_size=BATCH, actions=[0, 1])
+
+
+def test_an_unknown_option_of_the_encoder_is_refused_at_once(folder: Path) -> None:
+    with pytest.raises(ParameterError, match=r"'hash'.*did you mean 'hashing'"):
+        train(folder, "puir", batch_size=100, encoding={"hash": 8})
+    with pytest.raises(ParameterError, match="'table'"):
+        examine(open_log(folder), encoding={"table": 1})
 
 
 def test_a_bad_row_is_named_with_its_file(tmp_path: Path) -> None:

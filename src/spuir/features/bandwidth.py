@@ -95,8 +95,9 @@ def _action_error(columns: Floats, rewards: Floats, weights: Floats, ridge: floa
         gram = left.T @ left if width <= n else left @ left.T
         trace = float(np.trace(gram))
     if not math.isfinite(trace):
-        largest = f"columns up to {np.abs(columns).max():.3g}"
-        raise NumericalError("contexts", largest, "the squares of columns must be finite", "rescale the contexts")
+        largest = float(np.abs(columns).max())
+        got = f"columns up to {largest:.3g}" if math.isfinite(largest) else "values beyond the kernel's features"
+        raise NumericalError("contexts", got, "the squares of columns must be finite", "rescale the contexts")
     # A ridge below rounding of the Gram matrix would leave it singular.
     ridge = max(ridge, _LEAST_RIDGE * trace)
     gram.flat[:: len(gram) + 1] += ridge

@@ -21,6 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
+from inspect import signature
 from typing import Any, Self, cast
 
 import numpy as np
@@ -339,3 +340,10 @@ def _natural(column: Column, hashing: int | None) -> str:
                 return "vector"
         return "list" if hashing is None else "hash"
     return "hash" if column.kind == "category" and hashing is not None else column.kind
+
+
+def check_options(options: Mapping[str, Any]) -> None:
+    """Refuse options that :meth:`Encoder.learn` does not have."""
+    check_names(
+        options, [name for name in signature(Encoder.learn).parameters if name != "table"], "encoder", "encoding"
+    )

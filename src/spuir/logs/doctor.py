@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from spuir.errors import InputError
-from spuir.features.encoding import LEARNING_ROWS, Encoder
+from spuir.features.encoding import LEARNING_ROWS, Encoder, check_options
 from spuir.logs.checks import Actions, Check, Episodes, Ids, Rewards, Times, View, Weights
 from spuir.logs.columns import COLUMNS
 from spuir.logs.context_checks import Contexts
@@ -100,6 +100,7 @@ def examine(
     Memory does not grow with the rows: of decision ids at most four million are held, beyond that those with certain
     hashes, all rows of each; up to 256 levels of a column are followed; an encoder learns from the first 100,000 rows.
     """
+    check_options(encoding or {})
     encoder, found = _encoder(log, encoding or {})
     cut = None
     if "episode" in log.schema.names or batch_size is not None or every is not None:

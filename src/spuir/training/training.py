@@ -19,7 +19,7 @@ from spuir import __version__
 from spuir.bandit import Bandit
 from spuir.core.scoring import TIE
 from spuir.errors import InputError, ParameterError, SpuirError
-from spuir.features.encoding import Encoder
+from spuir.features.encoding import Encoder, check_options
 from spuir.features.parts import Category
 from spuir.logs import Cut, Log, cut_episodes, open_log
 from spuir.logs.arrow import arrow, compute
@@ -130,6 +130,7 @@ def train(
     read and encode, this process learns, in parallel shards within an episode where sums add up.
     """
     begin = time.perf_counter()
+    check_options(encoding or {})
     log = source if isinstance(source, Log) else open_log(source, **opening)
     if not log.context:
         raise InputError("log", "no context columns", "a context has at least one", "name them with --context")
