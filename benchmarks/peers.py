@@ -117,7 +117,7 @@ class ContextualBanditsRank1(ContextualBandits):
 class ContextualBanditsDefault(ContextualBanditsSingle):
     """The method and the precision that it has unless told otherwise."""
 
-    name, note = "contextualbandits sm float32", "LinUCB, method='sm', float32: its defaults"
+    name, note = "contextualbandits sm float32", "LinUCB, method='sm', float32: its defaults, but for the intercept"
     method = "sm"
 
 

@@ -21,8 +21,10 @@ includes the solve; deciding includes exact propensities, which the LinUCB peers
 is the best of the LinUCB of MABWiser and of contextualbandits, the latter by either of its methods and in either
 precision, on the same batches; that each of them computes mean + α·width for every action, and that the paper's own
 form arrives at our coefficients, is asserted before the race. How learning compares with both libraries with their
-defaults is reported too. spuir receives and computes everything in double precision; what contextualbandits gains
-where its rows were cast to single precision before the clock starts is reported beside the floors."""
+defaults is reported too. All receive the batches in double precision. spuir keeps and solves its sums in it, and
+its decisions are those of double precision, though single precision settles most of them; contextualbandits in
+single precision casts the rows itself, and what it gains where they were cast before the clock starts is reported
+beside the floors."""
 
 
 @dataclass(frozen=True)
@@ -153,7 +155,7 @@ def summary(results: Results) -> str:
     """Return the short table: how many times faster than the fastest peer."""
     lines = [
         "Times faster than the fastest LinUCB of contextualbandits (by the faster of its methods, in the faster of its",
-        "precisions) and of MABWiser, which impute nothing, on one thread:",
+        "precisions) and of MABWiser, which impute nothing, on the same rows in double precision, on one thread:",
         "",
         "| | paper (1,400 × 40, 5 actions) | wide (1,400 × 40, 50 actions) |",
         "|---|---|---|",

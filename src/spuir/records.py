@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg.blas import ddot
 
-from spuir.errors import InputError
+from spuir.errors import InputError, NumericalError
 
 Floats = NDArray[np.float64]
 Codes = NDArray[np.intp]
@@ -35,6 +35,14 @@ def all_finite(values: Floats) -> bool:
         return all(all_finite(flat[at : at + ONE_THREAD]) for at in range(0, flat.size, ONE_THREAD))
     # The sum of squares visits every value at once; one by one they are looked at only where it is not finite.
     return not flat.size or math.isfinite(ddot(flat, flat)) or bool(np.isfinite(flat).all())
+
+
+def require_finite(**parts: Floats | None) -> None:
+    """Refuse named parts of a state that are not finite, as no episode leaves them."""
+    for name, part in parts.items():
+        if part is not None and not all_finite(part):
+            rule = "what a policy has learnt is finite"
+            raise NumericalError(f"{name} of the state", "a non-finite value", rule, "load a copy, or learn it anew")
 
 
 def as_array(name: str, values: Any) -> NDArray[Any]:

@@ -3,7 +3,6 @@
 from collections.abc import Hashable, Mapping
 from typing import Any
 
-import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
@@ -87,10 +86,6 @@ def restore(
 
 def _state(source: str, policy: Policy, tree: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
     """Return the state of a policy, if it can be one."""
-    wild = next((name for name, array in arrays.items() if np.isnan(array).any()), None)
-    if wild is not None:
-        rule = "what a bandit has learnt are numbers"
-        raise SnapshotError(source, f"nan in {wild!r}", rule, "restore the file from a copy")
     state = snapshot.unpack(policy.state_type, tree, arrays)
     if state.episode < 0:
         raise SnapshotError(source, f"episode {state.episode}", "episodes count from 0", "save it again")

@@ -462,6 +462,44 @@ def test_blocks_of_contexts_join_to_the_same_winners(monkeypatch: pytest.MonkeyP
         np.testing.assert_array_equal(cut.tied, whole.tied)
 
 
+# ---- what the constants are for --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("alpha", [1e-300, 1e300, 1e308, 1.79e308])
+def test_a_weight_of_any_size_decides_on_contexts_of_nought(alpha: float) -> None:
+    rng = np.random.default_rng(12)
+    solved, contexts = solved_of(rng, 4, 3, 10.0), np.zeros((5, 3))
+    bound = Bound.of(0.01 * np.eye(3), 0.0, solved, np.empty(0, np.intp))
+    for given_ in (None, bound):
+        assert tie_table(choose(solved, contexts, alpha, bound=given_)).all()
+
+
+def test_ties_of_means_survive_a_bound_far_below_them() -> None:
+    solved = solve(np.stack([1e12 * np.eye(2)] * 2), np.zeros((2, 2)))
+    bound = Bound.of(0.5e12 * np.eye(2), 0.0, solved, np.empty(0, np.intp))
+    contexts, means = np.array([[1e-6, 0.0]]), np.array([[1.0], [1.0 - 5e-13]])
+    found, _ = scoring._settled(means, Acting(solved=solved, alpha=1e-3, bound=bound), contexts)
+    assert found.columns.tolist() == [0] and found.tied.all()
+
+
+@pytest.mark.parametrize("sign", [-1.0, 1.0])
+def test_widths_as_wrong_as_they_may_be_change_no_winner(monkeypatch: pytest.MonkeyPatch, sign: float) -> None:
+    rng = np.random.default_rng(13)
+    solved, contexts = solved_of(rng, 2, 6, 100.0), rng.normal(size=(400, 6))
+    exact = np.sqrt(scoring.squared_widths(solved, contexts))
+    # The first is computed too narrow by all that is allowed and the second too wide, or the other way round.
+    stated = np.abs(contexts) @ solved.single.rounding
+    wrong = exact + 0.999 * sign * np.stack([-stated, stated])
+    monkeypatch.setattr(scoring, "single_widths", lambda *_: wrong.copy())
+    # Means that level the scores but for a lead of 1.9 times the error: computed widths would have it the other way.
+    leader = 0 if sign > 0 else 1
+    means = exact.max(axis=0) - exact
+    means[leader] += 1.9 * stated
+    found, _ = scoring._settled(means, Acting(solved=solved, alpha=1.0), contexts)
+    assert np.all(found.winner == leader) and not len(found.columns)
+    assert np.all((means + wrong).argmax(axis=0) != leader)
+
+
 # ---- workspaces -----------------------------------------------------------------------------------------------
 
 

@@ -2,6 +2,8 @@
 
 import inspect
 import re
+import tokenize
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -107,10 +109,16 @@ def test_every_equation_of_the_paper_has_a_place(page: list[Line]) -> None:
     assert told >= set(range(1, 11))
 
 
+def prose(path: Path) -> Iterator[str]:
+    """Yield the comments and the texts of a module."""
+    with tokenize.open(path) as file:
+        for token in tokenize.generate_tokens(file.readline):
+            if token.type in (tokenize.COMMENT, tokenize.STRING):
+                yield token.string
+
+
 def test_every_equation_of_the_paper_stands_in_the_code() -> None:
     house = Path(spuir.__file__).parent
     places = [*house.glob("core/*.py"), *house.glob("policies/*.py"), house / "planning.py"]
-    lines = [line for path in places for line in path.read_text(encoding="utf-8").splitlines()]
-    # In a comment or a docstring, not among the arguments of a call.
-    told = {int(number) for line in lines for number in re.findall(r"(?<!\w)\((\d+)\)(?!\))", line)}
+    told = {int(number) for path in places for text in prose(path) for number in re.findall(r"(?<!\w)\((\d+)\)", text)}
     assert told >= set(range(1, 11)), f"missing: {sorted(set(range(1, 11)) - told)}"

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from spuir.core.quiet import quietly
+from spuir.core.scratch import frozen
 from spuir.core.statistics import blocks, dense_rows
 from spuir.errors import NumericalError
 from spuir.records import Codes, Floats, Mask
@@ -57,7 +58,7 @@ def _complement(flat: Floats, out: Floats) -> None:
 
 @cache
 def _all_but_own(m: int) -> Floats:
-    return np.ones((m, m)) - np.eye(m)
+    return frozen(np.ones((m, m)) - np.eye(m))
 
 
 def linear_moments(gram: Floats, theta: Floats, out: Floats | None = None) -> Floats:

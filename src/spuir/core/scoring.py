@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from spuir.core.quiet import quietly
-from spuir.core.scratch import CACHE_BYTES, workspace
+from spuir.core.scratch import CACHE_BYTES, frozen, workspace
 from spuir.core.solving import FINE, Single, Solved, solve
 from spuir.core.statistics import blocks
 from spuir.errors import InputError
@@ -22,7 +22,7 @@ from spuir.records import Codes, Floats, Mask, all_finite, as_array, as_mask
 TIE = 1e-12
 """Scores within this relative distance of the best are tied."""
 MARGIN = 1e-9
-"""Relative slack of the shared bound against rounding of the scores."""
+"""Slack against rounding and ties, relative to the best score."""
 ROUNDING, TRUSTED = 16 * 2.0**-52, 0.01
 """Error of a Gram matrix and its factor per unit of trace, and the share of it that the shared bound may carry."""
 BLOCK_BYTES = 4 * 2**20
@@ -102,7 +102,7 @@ def first(mask: Mask) -> Codes:
 @lru_cache(maxsize=64)
 def _ranks(m: int) -> Codes:
     """Return m…1 (m, 1), in the shortest integers that hold m."""
-    return np.arange(m, 0, -1, dtype=np.min_scalar_type(m))[:, None]
+    return frozen(np.arange(m, 0, -1, dtype=np.min_scalar_type(m))[:, None])
 
 
 def draw(probabilities: Floats, uniforms: Floats) -> tuple[Codes, Floats]:
@@ -165,7 +165,7 @@ def single_widths(single: Single, contexts: Floats) -> Floats | None:
 
 @lru_cache(maxsize=64)
 def _ones(p: int) -> NDArray[np.float32]:
-    return np.ones(p, np.float32)
+    return frozen(np.ones(p, np.float32))
 
 
 def _pieces(n: int, row_bytes: int) -> Iterator[slice]:
@@ -312,7 +312,7 @@ def _by_width(score: Floats, play: Mask, rule: Acting, contexts: Floats) -> Winn
     if not math.isfinite(np.add.reduce(best)):
         return _exact(score, play, rule, contexts)
     # Two widths, each off by at most its error; the rest of 2.1 covers computed for true widths, and their sums.
-    error = (2.1 * rule.alpha) * (np.abs(contexts) @ single.rounding)
+    error = 2.1 * (rule.alpha * (np.abs(contexts) @ single.rounding))
     error += MARGIN * np.abs(best) + 2.0 * rule.alpha * TINY
     close = widths >= best - error
     columns = _open(close)
@@ -382,7 +382,7 @@ class Bound:
 
     def reach(self, contexts: Floats, alpha: float) -> Floats:
         """Return at least α·‖s‖ in the inverse of P (n,), in single precision where its error is small."""
-        single, stretch = self.shared.single, self.stretch + MARGIN
+        single, stretch = self.shared.single, self.stretch
         short = single_widths(single, contexts) if single.error < TRUSTED else None
         if short is not None:
             reach = short[0]

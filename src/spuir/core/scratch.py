@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 CACHE_BYTES = 2**19
 """Size of pieces that are used again at once and should still be in the cache then."""
-KEPT_BYTES = 32 * 2**20
-"""Larger workspaces are not kept."""
+KEPT_BYTES = 16 * 2**20
+"""Larger workspaces are not kept; only sketches and stacks of factors are ever this large."""
 
 _local = threading.local()
 
@@ -31,3 +31,9 @@ def workspace(use: str, shape: tuple[int, ...], dtype: Any = np.float64) -> NDAr
         if kept.nbytes <= KEPT_BYTES:
             setattr(_local, use, kept)
     return kept[:size].reshape(shape)
+
+
+def frozen(array: NDArray[Any]) -> NDArray[Any]:
+    """Return the array, which many will share, so that nobody can write to it."""
+    array.flags.writeable = False
+    return array

@@ -16,7 +16,7 @@ from scipy.linalg.blas import dtrsm
 from scipy.linalg.lapack import dposv
 
 from spuir.core.quiet import quietly
-from spuir.core.scratch import workspace
+from spuir.core.scratch import frozen, workspace
 from spuir.errors import NumericalError
 from spuir.records import Floats, all_finite
 
@@ -115,10 +115,10 @@ class Single:
     error: float
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=8)
 def _triangle(p: int) -> Floats:
     """Return ones on and above the diagonal (p, p), noughts below; a product with it is faster than ``triu``."""
-    return np.triu(np.ones((p, p)))
+    return frozen(np.triu(np.ones((p, p))))
 
 
 @quietly

@@ -13,7 +13,7 @@ from spuir.features.bandwidth import choose
 from spuir.features.base import FeatureMap, MapState
 from spuir.features.canonical import canonical_rows
 from spuir.parameters import COUNT, FLAG, NON_NEGATIVE, POSITIVE, check_value, either, one_of, parameter
-from spuir.records import Codes, Floats
+from spuir.records import Codes, Floats, require_finite
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -71,6 +71,7 @@ class Fourier(FeatureMap):
         if state.frequencies.shape != shape or state.phases.shape != shape[1:]:
             got, rule = f"frequencies of shape {state.frequencies.shape}", f"this map needs {shape}"
             raise ParameterError("feature map", got, rule, "call fit to start anew with another map")
+        require_finite(frequencies=state.frequencies, phases=state.phases)
 
     def fixed(self, state: FourierState) -> bool:
         """Tell whether the bandwidth is known."""

@@ -19,7 +19,7 @@ from spuir.errors import NumericalError, ParameterError
 from spuir.parameters import COUNT, NON_NEGATIVE, POSITIVE, UNIT, Rule, one_of, optional, parameter
 from spuir.policies.base import Policy, Recipe
 from spuir.policies.uniform import executed_weight
-from spuir.records import Batch, Floats, Info, Mask, State, Table
+from spuir.records import Batch, Floats, Info, Mask, State, Table, require_finite
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -103,6 +103,8 @@ class Exponential(Policy, ABC):
         if shapes != expected:
             rule = f"accumulate={self.accumulate!r} needs {expected}"
             raise ParameterError("policy", f"sums of shapes {shapes}", rule, "call fit to start anew")
+        history = None if state.history is None else state.history.table
+        require_finite(totals=state.totals, counts=state.counts, history=history)
 
     def rate_at(self, state: ExponentialState) -> float:
         """Return the learning rate ρ in force."""

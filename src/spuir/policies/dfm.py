@@ -19,7 +19,7 @@ from spuir.errors import InputError, ParameterError, ShardError
 from spuir.parameters import COUNT, POSITIVE, one_of, optional, parameter
 from spuir.policies.base import Policy, Recipe
 from spuir.policies.uniform import executed_weight
-from spuir.records import Batch, Codes, Floats, Info, Mask, State, Table
+from spuir.records import Batch, Codes, Floats, Info, Mask, State, Table, require_finite
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -170,6 +170,8 @@ class DelayedFeedback(Policy):
         if shapes != expected:
             rule = f"memory={self.memory!r} needs {expected}"
             raise ParameterError("policy", f"arrays of shapes {shapes}", rule, "call fit to start anew")
+        contexts = None if state.kept is None else state.kept.contexts
+        require_finite(weights=state.weights, counts=state.counts, information=state.information, contexts=contexts)
 
     def table(self, state: DelayedState, contexts: Floats, eligible: Mask) -> Table:
         """Return, each (n, M), σ(⟨w_c,s⟩) as means, zero widths, ⟨w_c,s⟩ as scores, and probabilities.

@@ -41,7 +41,7 @@ class Optimistic(Ridge):
         )
 
     def decide(self, state: RidgeState, contexts: Floats, rng: Generator, eligible: Mask | None = None) -> Decision:
-        """Draw actions; exact widths are computed only for actions that the shared bound leaves in play."""
+        """Draw actions by ever closer widths; exact ones are computed only where scores are too close for others."""
         n, m = len(contexts), state.n_actions
         mask = None if eligible is None else scoring.eligible_mask(eligible, n, m)
         if self.floor:

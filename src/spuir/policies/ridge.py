@@ -16,9 +16,10 @@ from numpy.random import Generator
 from spuir.core.imputing import LINKS, balanced_rates, scheduled_rate
 from spuir.core.quiet import quietly
 from spuir.core.scoring import Bound, check_finite, row_blocks, squared_widths
+from spuir.core.scratch import frozen
 from spuir.core.solving import Solved, solve
 from spuir.core.statistics import Statistics, add_scaled, dense_rows
-from spuir.errors import InputError, NumericalError, ParameterError, ShardError
+from spuir.errors import InputError, ParameterError, ShardError
 from spuir.features import FeatureMap, FeatureRows, MapState, make_features
 from spuir.parameters import (
     COUNT,
@@ -34,7 +35,7 @@ from spuir.policies.base import Policy
 from spuir.policies.episodes import batch_solution, exact_episode, sketched_episode
 from spuir.policies.sketched import Hashing, SketchedSums, residual_moments, sketched_sums
 from spuir.policies.sums import ExactSums, exact_sums, observed_entries
-from spuir.records import Batch, Floats, Info, State, all_finite
+from spuir.records import Batch, Floats, Info, State, require_finite
 from spuir.sketches import Sketch, list_sketches, make_sketch
 
 MOMENTS = ("sketched", "exact", "corrected", "anchored")
@@ -175,14 +176,13 @@ class Ridge(Policy, ABC):
         super().check_state(state)
         m, p = state.n_actions, self.feature_map.width(state.dim)
         size = (m, p * p + p + 2)
-        parts = [part for part in (state.observed, state.imputed) if part is not None]
-        tables = [(part.width, part.table.shape) for part in parts]
+        tables = [(part.width, part.table.shape) for part in (state.observed, state.imputed) if part is not None]
         shared = None if state.shared is None else state.shared.shape
         if any(table != (p, size) for table in tables) or shared not in (None, (p, p)):
             got, rule = f"sums of shape {tables[0][1]}", f"this policy needs {size} for {p} features"
             raise ParameterError("policy", got, rule, "call fit to start anew with changed features")
-        if not all(all_finite(part.table) for part in parts):
-            raise NumericalError("sums", "a non-finite value", "sums of rows are finite", "learn them anew")
+        imputed = None if state.imputed is None else state.imputed.table
+        require_finite(observed=state.observed.table, imputed=imputed, shared=state.shared)
         self.feature_map.check_state(state.features, state.dim)
 
     def standard_errors(self, state: RidgeState) -> Floats:
@@ -369,9 +369,7 @@ class Ridge(Policy, ABC):
 @lru_cache(maxsize=128)
 def _filled(n_actions: int, rate: float) -> Floats:
     """Return one rate for all actions (M,), read-only and shared."""
-    rates = np.full(n_actions, rate)
-    rates.flags.writeable = False
-    return rates
+    return frozen(np.full(n_actions, rate))
 
 
 def wrong_width(got: int, expected: int) -> InputError:

@@ -8,9 +8,10 @@ from numpy.random import Generator
 
 from spuir.core import scoring
 from spuir.core.statistics import count_codes, grow, refuse_non_finite
+from spuir.errors import ParameterError
 from spuir.policies.base import Policy, Recipe
 from spuir.policies.ridge import wrong_width
-from spuir.records import Batch, Floats, Info, Mask, State, Table
+from spuir.records import Batch, Floats, Info, Mask, State, Table, require_finite
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -54,6 +55,14 @@ class Uniform(Policy):
     def traits(self) -> frozenset[str]:
         """Return what counting allows: shards add up, and a history folds."""
         return frozenset({"additive", "foldable"})
+
+    def check_state(self, state: UniformState) -> None:
+        """Refuse a state of another kind, or counts of other actions."""
+        super().check_state(state)
+        if state.counts.shape != (state.n_actions,):
+            rule = f"{state.n_actions} actions have as many"
+            raise ParameterError("policy", f"counts of shape {state.counts.shape}", rule, "call fit to start anew")
+        require_finite(counts=state.counts)
 
     def init(self, n_actions: int, dim: int, rng: Generator) -> UniformState:
         """Return zero counts."""
