@@ -2,6 +2,7 @@
 
 import copy
 import os
+import pickle
 import subprocess
 import sys
 import warnings
@@ -422,3 +423,35 @@ def test_how_numpy_warns_at_the_first_use_does_not_stay() -> None:
 def test_shards_need_ids_that_are_unique() -> None:
     with pytest.raises(ShardError, match="a repeated id"):
         taught().collect(X[:2], [0, 1], [1, 2], row_ids=[1, 1])
+
+
+class TestLiveActions:
+    def test_fit_keeps_those_added_and_removed_also_after_loading(self, tmp_path: Path) -> None:
+        bandit = spuir.Bandit("puir", ["a", "b"], random_state=0).add_action("c").remove_action("a")
+        bandit.save(tmp_path / "m.spuir")
+        for one in (bandit, spuir.load(tmp_path / "m.spuir")):
+            one.fit(X[:4], ["b", "c", "b", "c"], [1.0, 2.0, 3.0, 4.0])
+            assert one.actions_.tolist() == ["a", "b", "c"] and one.active_.tolist() == [False, True, True]
+
+    def test_other_actions_start_anew(self) -> None:
+        bandit = spuir.Bandit("puir", ["a", "b"], random_state=0).add_action("c")
+        bandit.set_params(actions=["x", "y"]).fit(X[:2], ["x", "y"], [1.0, 2.0])
+        assert bandit.actions_.tolist() == ["x", "y"]
+
+
+def test_deciding_on_no_rows_settles_no_columns() -> None:
+    bandit = spuir.Bandit("puir", 2, random_state=0)
+    assert len(bandit.decide(np.empty((0, 9)))) == 0
+    bandit.partial_fit(np.ones((2, 4)), [0, 1], [1.0, 2.0])
+
+
+def test_decisions_can_be_kept_for_later() -> None:
+    decision = taught().decide(X, ids=list(range(len(X))))
+    again = pickle.loads(pickle.dumps(decision))
+    for name in ("actions", "propensities", "ids", "exact", "probabilities", "scores", "means", "widths"):
+        np.testing.assert_array_equal(getattr(again, name), getattr(decision, name))
+
+
+def test_a_number_of_actions_is_no_array() -> None:
+    with pytest.raises(ParameterError, match="a number M or a list of labels"):
+        spuir.Bandit("puir", np.array(5)).decide(X)

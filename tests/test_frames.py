@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import Pipeline
@@ -31,6 +32,23 @@ class TestColumnsOfActions:
     def test_a_mask_with_numbers_goes_by_place(self) -> None:
         np.testing.assert_array_equal(taught().predict_proba(X[:1], eligible=pd.DataFrame([[False, True]])), [[0, 1]])
 
+    def test_a_series_and_an_arrow_table_go_by_names_too(self) -> None:
+        row = pd.Series({"b": True, "a": False})
+        np.testing.assert_array_equal(taught().predict_proba(X[:1], eligible=row), [[0.0, 1.0]])
+        np.testing.assert_array_equal(taught().predict_proba(X[:1], eligible=pd.Series([True, False])), [[1.0, 0.0]])
+        nullable: Any = pd.array([True, False])
+        np.testing.assert_array_equal(taught().predict_proba(X[:1], eligible=nullable), [[1.0, 0.0]])
+        table = pa.table({"b": [True, True], "a": [False, False]})
+        np.testing.assert_array_equal(taught().predict_proba(X[:2], eligible=table), [[0.0, 1.0]] * 2)
+        with pytest.raises(InputError, match="columns 'b', 'q'"):
+            taught().predict(X[:1], eligible=pd.Series({"b": True, "q": True}))
+
+    @pytest.mark.parametrize("form", [pd.DataFrame, lambda t: pa.table({str(k): v for k, v in t.items()})])
+    def test_labels_that_are_numbers_in_another_order_are_names(self, form: Any) -> None:
+        bandit = spuir.Bandit("uniform", [1, 2, 0], random_state=0)
+        mask = form({0: [True], 1: [False], 2: [False]})
+        assert bandit.decide(X[:1], eligible=mask).actions.tolist() == [0]
+
     @pytest.mark.parametrize("columns", [["b", "q"], ["a"], ["a", "b", "b"]], ids=str)
     def test_other_names_are_refused(self, columns: list[str]) -> None:
         mask = pd.DataFrame(np.ones((1, len(columns)), bool), columns=columns)
@@ -44,6 +62,8 @@ class TestColumnsOfActions:
         named = {"revealed": seen, "revealed_rewards": values}
         turned = {name: pd.DataFrame(table, columns=["a", "b"])[["b", "a"]] for name, table in named.items()}
         np.testing.assert_array_equal(taught(**turned).coefficients_, expected.coefficients_)
+        arrow = {name: pa.Table.from_pandas(table) for name, table in turned.items()}
+        np.testing.assert_array_equal(taught(**arrow).coefficients_, expected.coefficients_)
 
     def test_executed_actions_must_be_eligible_by_name(self) -> None:
         mask = pd.DataFrame({"b": [True] * B, "a": [False] * B})

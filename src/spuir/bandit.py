@@ -215,7 +215,7 @@ class Bandit:
         if hasattr(ids, "__len__") and len(ids) != len(contexts):
             raise InputError("ids", f"{len(ids)} of them", f"there are {len(contexts)} rows", "give one id per row")
         decided = self.policy_.decide(state, contexts, self._draws, mask)
-        if model.state is None:  # after deciding, so that refused contexts settle no columns
+        if model.state is None and len(contexts):  # after deciding, so that refused contexts settle no columns
             with self._lock:
                 if self._current is model:  # no other thread has settled them, or added an action
                     self._current = model._replace(state=state, names=model.names_after(X))
@@ -291,8 +291,14 @@ class Bandit:
         return self
 
     def fit(self, X: Any, actions: Any, rewards: ArrayLike, *args: Any, **kwargs: Any) -> Self:
-        """Forget everything, then learn one episode; arguments as in :meth:`partial_fit`."""
+        """Forget what was learnt, then learn one episode; arguments as in :meth:`partial_fit`.
+
+        Actions that were added or removed stay so, unless :attr:`actions` itself was changed since.
+        """
         fresh = Bandit(self.policy, self.actions, self.random_state, self.encoder)
+        given, now = fresh._model, self._model.labels
+        if now.names[: len(given.labels.names)] == given.labels.names:
+            fresh._current = given._replace(labels=now)
         fresh.partial_fit(X, actions, rewards, *args, **kwargs)
         with self._lock:
             self._seed, self._draws, self._checked = fresh._seed, fresh._draws, fresh._checked

@@ -156,7 +156,8 @@ class Labels:
             if actions < 1:
                 raise ParameterError("actions", actions, "at least one action is needed", "pass M ≥ 1 or labels")
             return cls.of(range(int(actions)))
-        if isinstance(actions, (str, set, frozenset, Iterator)) or not isinstance(actions, Iterable):
+        single = isinstance(actions, np.ndarray) and not actions.ndim
+        if single or isinstance(actions, (str, set, frozenset, Iterator)) or not isinstance(actions, Iterable):
             # A set has no order of its own, so that codes would differ from run to run; an iterator is read once.
             raise ParameterError("actions", repr(actions), "actions are a number M or a list of labels", "pass a list")
         labels = cls.of(actions)
@@ -213,16 +214,24 @@ class Labels:
         return out
 
     def table(self, name: str, given: Any) -> Any:
-        """Return a table with one column per action in code order: the columns of a data frame go by their labels."""
-        if isinstance(given, np.ndarray) or column_names(given) is None or _is_arrow(given):
+        """Return a table with one column per action in code order.
+
+        The columns of a data frame or an Arrow table, and the entries of a series, go by their labels.
+        """
+        arrow = _is_arrow(given)
+        named: Any = given.schema.names if arrow else getattr(given, "columns", getattr(given, "index", None))
+        if named is None or not (arrow or hasattr(given, "to_numpy")):
             return given
-        columns = list(given.columns)
-        if columns == list(range(len(self.names))) and not self.plain:
-            return given.to_numpy()  # numbered, not named
-        if len(columns) != len(self.names) or set(columns) != set(self.names):
+        labels = {str(label): label for label in self.names} if arrow else {}  # Arrow's names are texts
+        columns: list[Any] = [labels.get(one, one) for one in named]
+        order = list(range(len(self.names)))
+        if len(columns) == len(order) and set(columns) == set(self.names):
+            order = [columns.index(label) for label in self.names]
+        elif columns != order:  # neither named nor numbered
             rule = f"its columns are the actions {_short(self.names)}"
             raise InputError(name, f"columns {_short(columns)}", rule, "name them as in actions_, or pass an array")
-        return given.loc[:, list(self.names)].to_numpy()
+        values = np.column_stack([np.asarray(one) for one in given.columns]) if arrow else given.to_numpy()
+        return values[..., order]
 
     def code(self, label: Hashable) -> int:
         """Return one label's code."""

@@ -335,6 +335,11 @@ class Decision:
     def _table(self) -> Table:
         return self._make()
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what is pickled: the tables themselves, as what computes them is a policy with its state."""
+        kept = ("actions", "propensities", "exact", "ids")
+        return {name: getattr(self, name) for name in kept} | {"_table": self._table}
+
     def relabelled(self, labels: NDArray[Any], ids: Any) -> "Decision":
         """Return the same decision with labels (M,) in place of codes, and the caller's ids."""
         return Decision(labels[self.actions], self.propensities, self._make, exact=self.exact, ids=ids)
