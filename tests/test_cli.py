@@ -159,6 +159,14 @@ def test_plan_refuses_nonsense():
     assert "steps: got 0" in done.stderr
 
 
+def test_a_place_that_cannot_be_written_is_refused_before_any_work(tmp_path, monkeypatch):
+    (tmp_path / "taken").write_text("a file")
+    monkeypatch.setattr("spuir.runner.run_all", lambda *_: pytest.fail("it ran"))
+    for out in (tmp_path / "taken", tmp_path / "taken" / "below"):
+        done = spuir_command(*SHORT, "-o", out)
+        assert done.exit_code == 2 and "cannot be written" in done.stderr and "--out" in done.stderr
+
+
 def test_version_and_help():
     assert spuir_command("--version").stdout.strip() == f"spuir {spuir.__version__}"
     command = [sys.executable, "-m", "spuir", "--help"]

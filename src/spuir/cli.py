@@ -137,7 +137,7 @@ def run_command(
     from spuir.policies import POLICIES, make_policy
     from spuir.runner import Run, run_all
     from spuir.terminal import print_summary, progress_bar
-    from spuir.writing import write_csv, write_json
+    from spuir.writing import check_folder, write_csv, write_json
 
     names = options.names_in(policies or PAPER_POLICIES, "--policy")
     given = assign(
@@ -153,6 +153,7 @@ def run_command(
         for one in numbers
         for policy in acting
     ]
+    check_folder(out)
     with progress_bar(len(tasks) * episodes, hidden=quiet) as watch:
         histories = run_all(tasks, workers, watch)
     results = describe(tasks, histories, preset)

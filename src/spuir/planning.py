@@ -9,7 +9,10 @@ from dataclasses import asdict, dataclass
 from math import ceil, log, sqrt
 from typing import Any
 
+from spuir.core.imputing import GROUP
+from spuir.core.statistics import GATHER_BYTES
 from spuir.parameters import COUNT, NUMBER, check_value
+from spuir.policies.sketched import HASH_BYTES
 
 BATCH_CONSTANT = 25.0
 """C_B in B = C_B·√(T/d), the value that the paper verifies."""
@@ -17,7 +20,7 @@ BATCH_CONSTANT = 25.0
 SKETCH_SHARE = 0.1
 """The share of the batch from which on the paper sees no more gain in a larger sketch."""
 
-ROW_PRICE, HASH_PRICE, MOMENT_PRICE, SKETCH_PRICE = 30.0, 30.0, 80.0, 1.6
+ROW_PRICE, HASH_PRICE, MOMENT_PRICE, SKETCH_PRICE = 30.0, 28.0, 45.0, 1.6
 """Measured times in units of one flop of a large symmetric product: to group one number of a row by its action,
 to hash it into one block, to pass over it for the moments that the sketch keeps exact, and one flop of the small
 products of sketched rows. They serve for advice, within a factor of about 1.5."""
@@ -84,7 +87,8 @@ def plan(steps: int, dim: int, actions: int, *, sketch_blocks: int = 1) -> Plan:
     for name, value in (("steps", steps), ("dim", dim), ("actions", actions), ("sketch_blocks", sketch_blocks)):
         check_value(name, value, COUNT, "give a whole number of at least 1")
         check_value(name, value, NUMBER, "give a smaller number")
-    batch = min(steps, max(1, round(BATCH_CONSTANT * sqrt(steps / dim))))
+    balanced = max(1, round(BATCH_CONSTANT * sqrt(steps / dim)))
+    batch = min(steps, balanced)
     episodes = ceil(steps / batch)
     bounds = {"d·ln d": ceil(dim * log(dim)), "a tenth of B": ceil(SKETCH_SHARE * batch), "d + 1": dim + 1}
     binding = max(bounds, key=lambda name: bounds[name])
@@ -95,8 +99,10 @@ def plan(steps: int, dim: int, actions: int, *, sketch_blocks: int = 1) -> Plan:
     advised = next((c for c, gain in gains.items() if gain >= WORTHWHILE), None)
     named = ", ".join(f"{name} = {value:,}" for name, value in bounds.items())
     rounded = f", rounded up to a multiple of D = {sketch_blocks}" if sketch_blocks > 1 else ""
+    capped = f", more than T: B = {batch:,}" if batch < balanced else ""
     reasons = (
-        f"B = {BATCH_CONSTANT:g}·√(T/d) = {batch:,} balances the terms of the regret bound; N = T/B = {episodes:,}.",
+        f"B = {BATCH_CONSTANT:g}·√(T/d) = {balanced:,} balances the terms of the regret bound{capped}; "
+        f"N = T/B = {episodes:,}.",
         f"c = {size:,}, set by {binding}: the largest of {named}{rounded}.",
         _advice(batch, actions, size, advised, gains),
     )
@@ -144,21 +150,24 @@ def costs(batch: int, dim: int, actions: int, sketches: Iterable[int], blocks: i
     imputed_rows = (m - 1) * b * (d * d + 4 * d) + 2 * m * d * d
     exact = observed + _complement_flops(d, m) + 4 * m * d * d
     rows, sums = FLOAT * b * (d + 1), FLOAT * m * (d * d + d)
+    # Rows are gathered in pieces by action, or hashed in pieces with a word, a bucket, a place and a sign each.
+    gathered = min(FLOAT * b * d, GATHER_BYTES) + 2 * FLOAT * b
+    hashing = FLOAT * b + (3 * FLOAT + 4) * min(b, HASH_BYTES // (FLOAT * d) + 1)
     both = 2 * sums + FLOAT * d * d
     dense, bounded = b * m * (d * d + 4 * d), b * (d * d + 2 * m * d)
     paper = "every imputed row summed, as the paper writes it"
     table: list[tuple[str, str, float, int, int, int]] = [
-        ("sbucb", "no imputation", observed, dense, sums, rows),
+        ("sbucb", "no imputation", observed, dense, sums, gathered),
         ("puir, row by row", paper, observed + imputed_rows, dense, 2 * sums, 2 * rows),
-        ("puir", "exact imputation by the complement", exact, bounded, both, rows + sums),
+        ("puir", "exact imputation by the complement", exact, bounded, both, gathered + sums),
     ]
     for c in sketches:
         hashed = 2 * blocks * b * (d + 1) + 4 * b * d + 2 * m * c * d * d + 4 * m * c * d + 4 * m * d * d
-        work = rows + FLOAT * (m + 1) * c * (d + 1)
+        work = hashing + 2 * FLOAT * m * c * (d + 1)
         if c < b:
             table.append((f"spuir, c = {c}", "a sketched batch", hashed, bounded, both, work))
         else:
-            table.append((f"spuir, c = {c}", "c ≥ B: the batch is taken whole", exact, bounded, both, rows + sums))
+            table.append((f"spuir, c = {c}", "c ≥ B: the batch is taken whole", exact, bounded, both, gathered + sums))
     return tuple(
         Cost(
             choice=choice,
@@ -174,8 +183,12 @@ def costs(batch: int, dim: int, actions: int, sketches: Iterable[int], blocks: i
 
 
 def _complement_flops(dim: int, actions: int) -> float:
-    """Return the flops of all M complement sums: a product with 11ᵀ − I, or prefix and suffix sums where M is large."""
-    return (2 * (actions - 1) if actions <= 100 else 3) * actions * (dim * dim + dim)
+    """Return the flops of all M complement sums: a product with 11ᵀ − I, of groups and then among the groups."""
+    width = dim * dim + dim
+    if actions <= GROUP:
+        return 2 * (actions - 1) * actions * width
+    groups = ceil(actions / GROUP)
+    return (2 * (GROUP - 1) * actions + actions + groups) * width + _complement_flops(dim, groups)
 
 
 def sketch_gain(batch: int, dim: int, actions: int, size: int, blocks: int = 1) -> float:

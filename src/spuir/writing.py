@@ -29,10 +29,22 @@ def write_bytes(path: Path, data: bytes) -> Path:
                 partial.unlink(missing_ok=True)
             raise
     except OSError as failure:
-        raise SpuirError(
-            "results", path, f"it cannot be written ({failure.strerror})", "choose another folder with --out"
-        ) from None
+        raise _unwritable(path, failure.strerror) from None
     return path
+
+
+def check_folder(folder: Path) -> None:
+    """Make the folder of results, or refuse it before any work is done for it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as failure:
+        raise _unwritable(folder, failure.strerror) from None
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise _unwritable(folder, "no permission")
+
+
+def _unwritable(path: Path, why: str | None) -> SpuirError:
+    return SpuirError("results", path, f"it cannot be written ({why})", "choose another folder with --out")
 
 
 def write_text(path: Path, text: str) -> Path:

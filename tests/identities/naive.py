@@ -122,38 +122,47 @@ class NaivePolicy:
             S, R, ids = self.observed(rows, j)
             S_hat, R_hat, ids_hat = self.imputed(rows, j, acting[j])
             if self.sketch is None or len(rows) <= self.sketch.size:
-                gram, moment = S.T @ S, S.T @ R  # (3)
+                gram, moment, energy = S.T @ S, S.T @ R, float(R @ R)  # (3)
                 gram_hat, moment_hat = S_hat.T @ S_hat, S_hat.T @ R_hat  # (4)
             else:
                 C, C_hat = sketch_matrix(self.sketch, ids, key), sketch_matrix(self.sketch, ids_hat, key)
-                gram, moment = self.sketched(C, S, R, acting[j])  # (7)
+                gram, moment, energy = self.sketched(C, S, R, acting[j], weight_of(rows, ids))  # (7)
                 gram_hat, moment_hat = self.sketched_imputed(C_hat, S_hat, R_hat, acting[j])  # (8)
             self.Phi[j] = self.forgetting * self.Phi[j] + gram
             self.b[j] = self.forgetting * self.b[j] + moment
             self.n[j] = self.forgetting * self.n[j] + weight_of(rows, ids)
-            self.energy[j] = self.forgetting * self.energy[j] + float(R @ R)
+            self.energy[j] = self.forgetting * self.energy[j] + energy
             self.Phi_hat[j] = self.discount * self.Phi_hat[j] + gram_hat
             self.b_hat[j] = self.discount * self.b_hat[j] + moment_hat
             self.n_hat[j] = self.discount * self.n_hat[j] + weight_of(rows, ids_hat)
         self.episode += 1
 
-    def sketched(self, C: np.ndarray, S: np.ndarray, R: np.ndarray, acting: np.ndarray) -> tuple[Any, Any]:
-        """Return Γ_jᵀΓ_j, and the moment in the form that ``moments`` names."""
+    def sketched(
+        self, C: np.ndarray, S: np.ndarray, R: np.ndarray, acting: np.ndarray, weight: float
+    ) -> tuple[Any, Any, float]:
+        """Return Γ_jᵀΓ_j, the moment in the form that ``moments`` names, and the energy that belongs to both."""
         Gamma, Lambda = C @ S, C @ R
         G, H = Gamma.T @ Gamma, Gamma.T @ Gamma + self.ridge * np.eye(self.dim)
-        if self.moments == "sketched":
-            return G, Gamma.T @ Lambda  # (7)
-        if self.moments == "exact":
-            return G, S.T @ R
+        reference = np.zeros(self.dim)
+        if self.moments == "anchored":
+            reference = acting
         if self.moments == "corrected":
-            first = np.linalg.solve(H, Gamma.T @ Lambda)
-            return G, G @ first + S.T @ (R - S @ first)
-        left = R - S @ acting
+            reference = np.linalg.solve(H, Gamma.T @ Lambda)
+        left = R - S @ reference
         sketched, exact = Gamma.T @ (C @ left), S.T @ left
         shift = exact @ np.linalg.solve(H, exact)
         rest = C @ left - Gamma @ np.linalg.solve(H, sketched)
-        share = shift / (shift + rest @ rest) if shift + rest @ rest > 0 else 0.0
-        return G, G @ acting + share * sketched + (1 - share) * exact
+        noise = rest @ rest
+        share = 1.0 if self.moments == "sketched" else 0.0
+        if self.moments == "anchored" and shift + noise > 0:
+            share = shift / (shift + noise)
+        moment = G @ reference + share * sketched + (1 - share) * exact  # ΓᵀΛ of (7) where the share is 1
+        # What the sums leave unexplained is n(σ² + τ²/c): noise, and the error of the moment that the sketch adds.
+        size = len(C)
+        k = min(weight, size)
+        noise *= k / max(k - self.dim, 1.0)
+        extra = (share**2 * noise + (1 - share) ** 2 * shift) / size
+        return G, moment, float(noise + weight * extra + moment @ np.linalg.solve(H, moment))
 
     def sketched_imputed(self, C: np.ndarray, S: np.ndarray, R: np.ndarray, acting: np.ndarray) -> tuple[Any, Any]:
         """Return Γ̂_jᵀΓ̂_j and Γ̂_jᵀΛ̂_j; apart from the paper's moments, a link's bend is summed exactly."""

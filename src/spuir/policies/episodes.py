@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from spuir.core.imputing import linear_moments
+from spuir.core.quiet import quietly
 from spuir.core.scratch import workspace
 from spuir.core.solving import solve
 from spuir.core.statistics import Statistics
@@ -46,8 +47,8 @@ def sketched_episode(sums: SketchedSums, theta: Floats, imputing: bool, moments:
         return exact_episode(whole, theta, imputing)
     parts = sums.hashed()
     gram = np.matmul(parts.contexts.transpose(0, 2, 1), parts.contexts)  # Γ_jᵀΓ_j of (7)
-    moment = sketched_moment(parts, gram, sums.how.reference, moments, ridge)
-    seen = Statistics.of(gram=gram, moment=moment, weight=parts.weight, energy=parts.energy)
+    moment, energy = sketched_moment(parts, gram, sums.how.reference, moments, ridge)
+    seen = Statistics.of(gram=gram, moment=moment, weight=parts.weight, energy=energy)
     if not imputing:
         return Episode(seen)
     others, weight = parts.imputed(workspace("imputed", parts.contexts.shape))
@@ -63,26 +64,37 @@ def sketched_episode(sums: SketchedSums, theta: Floats, imputing: bool, moments:
     return Episode(seen, hidden, 0.5 * (everything.T @ everything))
 
 
-def sketched_moment(parts: Hashed, gram: Floats, reference: Floats, moments: str, ridge: float) -> Floats:
-    """Return the moment that belongs to the sketched Gram (M, p).
+@quietly
+def sketched_moment(
+    parts: Hashed, gram: Floats, reference: Floats, moments: str, ridge: float
+) -> tuple[Floats, Floats]:
+    """Return the moment that belongs to the sketched Gram (M, p), and an energy that belongs to both (M,).
 
     Sketched, its error grows with the noise ‖e‖ of the rewards; taken exactly about a reference, with the
     distance ‖S(θ − ref)‖ of the reference from the least squares solution θ. The anchored moment weighs
     the two by the inverse of their variances, both estimated on the sketch: with g = Sᵀ(R − S ref), ‖S(θ − ref)‖²
     by gᵀ(λI + ΓᵀΓ)⁻¹g, and ‖e‖² by the squared residual of the sketched fit.
+
+    Either error has the covariance τ²/c · ΓᵀΓ, beside σ²ΓᵀΓ of the noise σ² = ‖e‖²/n itself. The energy is such that
+    the fit of these sums leaves n(σ² + τ²/c), from which standard errors are made.
     """
-    if moments == "sketched":
-        return hashed_moment(parts)  # Γ_jᵀΛ_j of (7)
+    hashed = hashed_moment(parts)  # Γ_jᵀΛ_j of (7)
     centre = linear_moments(gram, reference)
-    if moments != "anchored":
-        return centre + parts.residual
     exact = solve(gram.copy(), parts.residual, ridge)
-    hashed = hashed_moment(parts) - centre
-    left = parts.rewards - linear_moments(parts.contexts, reference + exact.again(hashed))
+    left = parts.rewards - linear_moments(parts.contexts, reference + exact.again(hashed - centre))
     shift, noise = np.einsum("mp,mp->m", parts.residual, exact.theta), np.einsum("mc,mc->m", left, left)
-    share = np.zeros_like(shift)
-    np.divide(shift, shift + noise, out=share, where=shift + noise > 0)
-    return centre + share[:, None] * hashed + (1.0 - share[:, None]) * parts.residual
+    share = np.full_like(shift, moments == "sketched")
+    if moments == "anchored":
+        np.divide(shift, shift + noise, out=share, where=shift + noise > 0)
+    anchored = centre + share[:, None] * (hashed - centre) + (1.0 - share[:, None]) * parts.residual
+    moment = hashed if moments == "sketched" else anchored
+    # The fit has taken p of the sketch's degrees of freedom, or of the rows' where these are fewer.
+    size, p = parts.contexts.shape[1:]
+    rows = np.minimum(parts.weight, size)
+    noise *= rows / np.maximum(rows - p, 1.0)
+    spread = share**2 * noise + (1.0 - share) ** 2 * shift
+    energy = noise + parts.weight * spread / size + np.einsum("mp,mp->m", moment, exact.again(moment))
+    return moment, np.where(np.isfinite(energy), energy, parts.energy)
 
 
 def hashed_moment(parts: Hashed) -> Floats:

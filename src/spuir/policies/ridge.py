@@ -186,7 +186,10 @@ class Ridge(Policy, ABC):
         self.feature_map.check_state(state.features, state.dim)
 
     def standard_errors(self, state: RidgeState) -> Floats:
-        """Return the standard error (M, p) of each coefficient of the ridge fit on the observed rows alone."""
+        """Return the standard error (M, p) of each coefficient of the ridge fit on the observed rows alone.
+
+        What a sketch adds to the error of the fit is in the energy of its sums.
+        """
         observed = state.observed
         solved = solve(observed.gram.copy(), observed.moment, self.ridge)
         # Φ_j = VEVᵀ: in its eigenvectors the variances (λI+Φ_j)⁻¹Φ_j(λI+Φ_j)⁻¹ are sums of squares, never below 0.
