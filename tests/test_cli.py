@@ -167,6 +167,30 @@ def test_a_place_that_cannot_be_written_is_refused_before_any_work(tmp_path, mon
         assert done.exit_code == 2 and "cannot be written" in done.stderr and "--out" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["run", "-n", "x"], "'x' is not a valid integer"),
+        (["run", "--seed", "-1"], "-1 is not in the range"),
+        (["run", "--preset", "papr"], "'papr' is not one of 'paper'"),
+        (["plan", "--dim", "4"], "Missing option"),
+        (["run", "--polciy", "puir"], "No such option"),
+        (["rnu"], "No such command 'rnu'"),
+        (["--what"], "No such option"),
+    ],
+    ids=" ".join,
+)
+def test_a_misuse_is_told_in_one_sentence(arguments, words):
+    done = spuir_command(*arguments)
+    assert done.exit_code == 2 and not done.stdout
+    told = done.stderr.strip()
+    assert "\n" not in told and told.startswith("Error: ") and words in told and told.endswith("--help.")
+
+
+def test_no_command_is_help():
+    assert "Commands:" in spuir_command().output
+
+
 def test_version_and_help():
     assert spuir_command("--version").stdout.strip() == f"spuir {spuir.__version__}"
     command = [sys.executable, "-m", "spuir", "--help"]

@@ -53,10 +53,19 @@ class Commands(click.Group):
         """Return a command, imported if it has a file of its own."""
         return LATER.get(cmd_name) if cmd_name in LATER else super().get_command(ctx, cmd_name)
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read what stands before the command."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as wrong:
+            raise _in_one_sentence(wrong, ctx) from None
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
         try:
             return super().invoke(ctx)
+        except click.UsageError as wrong:
+            raise _in_one_sentence(wrong, ctx) from None
         except SpuirError as refusal:
             raise Refusal(str(refusal)) from None
         except MemoryError as beyond:
@@ -65,6 +74,15 @@ class Commands(click.Group):
         except KeyboardInterrupt:
             click.echo("stopped", err=True)
             ctx.exit(options.INTERRUPTED)
+
+
+def _in_one_sentence(wrong: click.UsageError, ctx: click.Context) -> click.ClickException:
+    """Return a misuse of the command line as a refusal; the help that stands for no arguments stays as it is."""
+    if isinstance(wrong, click.exceptions.NoArgsIsHelpError):
+        return wrong
+    command = (wrong.ctx or ctx).command_path
+    said = " ".join(wrong.format_message().split()).rstrip(".")
+    return Refusal(f"{said}; see {command} --help.")
 
 
 def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:

@@ -7,7 +7,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from spuir import __version__, snapshot, streams
-from spuir.errors import SnapshotError, SpuirError
+from spuir.errors import SnapshotError, SpuirError, UnknownNameError
 from spuir.features.encoding import Encoder
 from spuir.inputs import Labels
 from spuir.model import Model
@@ -77,8 +77,11 @@ def restore(
             raise SnapshotError(source, f"columns {columns!r}", rule, "save it again")
         model = Model(labels=labels, names=names, state=state, encoder=encoder)
         return policy, model, int(header["seed"]), streams.set_state(header["stream"])
-    except SpuirError:
+    except (SnapshotError, UnknownNameError):
         raise
+    except SpuirError as wrong:
+        got, remedy = f"{wrong.subject} {wrong.got}", "restore the file from a copy, or save it again"
+        raise SnapshotError(source, got, wrong.rule, remedy) from wrong
     except (KeyError, TypeError, ValueError, AttributeError) as broken:
         rule = "the header of a saved bandit is complete"
         raise SnapshotError(source, repr(broken), rule, "save it again") from broken

@@ -27,8 +27,8 @@ class Statistics:
     """Sums of M actions over feature vectors of p = ``width`` columns, in one table.
 
     Row j of ``table`` (M, p² + p + 2) holds action j's ``gram`` (M, p, p), Φ of (3), its ``moment`` (M, p), b, its
-    ``weight`` (M,), the number of rows, and its ``energy`` (M,), the sum of squared rewards: views of the table, so
-    that every linear operation on sums is one operation on it.
+    ``weight`` (M,), the number of rows, and its ``energy`` (M,), the sum of squared rewards, or what stands for it
+    beside a sketch: views of the table, so that every linear operation on sums is one operation on it.
     """
 
     width: int
