@@ -289,26 +289,6 @@ class TestStandardErrors:
         # A standard deviation from 300 draws is within 25 % of its expectation but once in 10⁹ times.
         np.testing.assert_allclose(np.mean(errors, axis=0), np.std(thetas, axis=0), rtol=0.25)
 
-    @pytest.mark.parametrize("moments", ["anchored", "sketched", "exact", "corrected"])
-    @pytest.mark.parametrize("noise", [0.3, 3.0])
-    def test_they_tell_what_a_sketch_adds(self, moments: str, noise: float) -> None:
-        policy = ridge("spuir", sketch_size=60, moments=moments)
-        off, errors = [], []
-        for seed in range(30):
-            rng = generator(8, "sketch", seed)
-            truth, state = rng.normal(size=(M, D)), start(policy)
-            for _ in range(3):
-                contexts, actions = rng.normal(size=(600, D)), rng.integers(M, size=600)
-                rewards = np.einsum("np,np->n", contexts, truth[actions]) + noise * rng.normal(size=600)
-                state, _ = policy.learn(state, batch_of(contexts=contexts, actions=actions, rewards=rewards), rng)
-            fitted = solve(state.observed.gram.copy(), state.observed.moment, policy.ridge).theta
-            off.append(fitted - truth)
-            errors.append(policy.standard_errors(state))
-        # 360 errors of 30 independent runs: a share of 0.95 is estimated to ±0.02, the bounds are three times that.
-        covered = np.mean(np.abs(off) <= 2.0 * np.array(errors))
-        assert 0.88 < covered < 0.99 and np.min(errors) > 0
-        assert np.sqrt(np.mean(np.square(errors))) == pytest.approx(np.sqrt(np.mean(np.square(off))), rel=0.3)
-
     def test_without_degrees_of_freedom_there_are_none(self) -> None:
         policy = ridge("sbucb", ridge=1e-9)
         state, _ = policy.learn(
@@ -316,3 +296,24 @@ class TestStandardErrors:
         )
         errors = policy.standard_errors(state)
         assert np.isnan(errors[1:]).all()
+
+
+@pytest.mark.parametrize("moments", ["anchored", "sketched", "exact", "corrected"])
+@pytest.mark.parametrize("noise", [0.3, 3.0])
+def test_standard_errors_tell_what_a_sketch_adds(moments: str, noise: float) -> None:
+    policy = ridge("spuir", sketch_size=60, moments=moments)
+    off, errors = [], []
+    for seed in range(30):
+        rng = generator(8, "sketch", seed)
+        truth, state = rng.normal(size=(M, D)), start(policy)
+        for _ in range(3):
+            contexts, actions = rng.normal(size=(600, D)), rng.integers(M, size=600)
+            rewards = np.einsum("np,np->n", contexts, truth[actions]) + noise * rng.normal(size=600)
+            state, _ = policy.learn(state, batch_of(contexts=contexts, actions=actions, rewards=rewards), rng)
+        fitted = solve(state.observed.gram.copy(), state.observed.moment, policy.ridge).theta
+        off.append(fitted - truth)
+        errors.append(policy.standard_errors(state))
+    # 360 errors of 30 independent runs: a share of 0.95 is estimated to ±0.02, the bounds are three times that.
+    covered = np.mean(np.abs(off) <= 2.0 * np.array(errors))
+    assert 0.88 < covered < 0.99 and np.min(errors) > 0
+    assert np.sqrt(np.mean(np.square(errors))) == pytest.approx(np.sqrt(np.mean(np.square(off))), rel=0.3)
