@@ -455,3 +455,14 @@ def test_decisions_can_be_kept_for_later() -> None:
 def test_a_number_of_actions_is_no_array() -> None:
     with pytest.raises(ParameterError, match="a number M or a list of labels"):
         spuir.Bandit("puir", np.array(5)).decide(X)
+
+
+def test_a_label_that_no_file_can_hold_is_named(tmp_path: Path) -> None:
+    bandit = spuir.Bandit("puir", [1.0, np.inf], random_state=0)
+    with pytest.raises(SnapshotError, match="action label: got inf"):
+        bandit.save(tmp_path / "m.spuir")
+
+
+def test_no_rows_at_all_are_not_taken_for_one() -> None:
+    with pytest.raises(InputError, match="pass an array or a DataFrame"):
+        taught().decide([])

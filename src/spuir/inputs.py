@@ -45,7 +45,7 @@ def as_table(X: Any, names: Sequence[str] | None, dim: int | None) -> Any:
     else:
         table = as_array("X", X)
     if table.ndim != 2:
-        one = table.ndim == 1 and table.dtype.kind in "fiub"
+        one = table.ndim == 1 and table.size and table.dtype.kind in "fiub"
         remedy = (
             "use X.reshape(1, -1) for one row" if one else "pass an array or a DataFrame, or raw rows to an encoder"
         )

@@ -1,5 +1,6 @@
 """A bandit to and from the header and arrays of a snapshot."""
 
+import math
 from collections.abc import Hashable, Mapping
 from typing import Any
 
@@ -41,9 +42,10 @@ def describe(
 
 
 def _json_label(label: Hashable) -> Any:
-    if label is None or isinstance(label, (str, int, float, bool)):
+    if label is None or isinstance(label, (str, int)) or (isinstance(label, float) and math.isfinite(label)):
         return label
-    raise SnapshotError("action label", repr(label), "a saved label is text, a number or None", "rename the action")
+    rule = "a saved label is text, a finite number or None"
+    raise SnapshotError("action label", repr(label), rule, "rename the action")
 
 
 def restore(
