@@ -159,7 +159,10 @@ class BayesianBandits(Peer):
     """One NormalRegressor an arm with the library's upper-confidence policy (1,000 posterior draws a cell)."""
 
     name, package = "bayesianbandits", "bayesianbandits"
-    note = "NormalRegressor arms, rows grouped by arm; decides by quantiles of 1,000 draws, on 500 rows scaled up"
+    note = (
+        "NormalRegressor arms, rows grouped by arm; decides by quantiles of 1,000 draws, on 500 rows scaled up; left "
+        "out of learning and deciding together"
+    )
     exact, decide_rows = False, 500
 
     def __init__(self, shape: Shape) -> None:
@@ -193,7 +196,10 @@ class VowpalWabbit(Peer):
     """One linear cost regressor an action by online gradient steps; no widths."""
 
     name, package = "vowpalwabbit", "vowpalwabbit"
-    note = "cb_explore, cb_type dm, SGD without widths; parsing outside the clock, on 700 rows scaled up"
+    note = (
+        "cb_explore, cb_type dm, SGD without widths; parsing outside the clock, on 700 rows scaled up; at the two "
+        "small shapes, and left out of learning and deciding together"
+    )
     exact, learn_rows, decide_rows = False, 700, 700
     shapes = frozenset({"paper", "wide"})
 
