@@ -425,18 +425,12 @@ def test_shards_need_ids_that_are_unique() -> None:
         taught().collect(X[:2], [0, 1], [1, 2], row_ids=[1, 1])
 
 
-class TestLiveActions:
-    def test_fit_keeps_those_added_and_removed_also_after_loading(self, tmp_path: Path) -> None:
-        bandit = spuir.Bandit("puir", ["a", "b"], random_state=0).add_action("c").remove_action("a")
-        bandit.save(tmp_path / "m.spuir")
-        for one in (bandit, spuir.load(tmp_path / "m.spuir")):
-            one.fit(X[:4], ["b", "c", "b", "c"], [1.0, 2.0, 3.0, 4.0])
-            assert one.actions_.tolist() == ["a", "b", "c"] and one.active_.tolist() == [False, True, True]
-
-    def test_other_actions_start_anew(self) -> None:
-        bandit = spuir.Bandit("puir", ["a", "b"], random_state=0).add_action("c")
-        bandit.set_params(actions=["x", "y"]).fit(X[:2], ["x", "y"], [1.0, 2.0])
-        assert bandit.actions_.tolist() == ["x", "y"]
+def test_fit_resets_the_actions_too() -> None:
+    bandit = spuir.Bandit("puir", ["a", "b"], random_state=0).add_action("c").remove_action("a")
+    bandit.fit(X[:2], ["a", "b"], [1.0, 2.0])
+    fresh = spuir.Bandit("puir", ["a", "b"], random_state=0).fit(X[:2], ["a", "b"], [1.0, 2.0])
+    assert bandit.actions_.tolist() == ["a", "b"] and bandit.active_.all()
+    np.testing.assert_array_equal(bandit.coefficients_, fresh.coefficients_)
 
 
 def test_deciding_on_no_rows_settles_no_columns() -> None:

@@ -291,14 +291,12 @@ class Bandit:
         return self
 
     def fit(self, X: Any, actions: Any, rewards: ArrayLike, *args: Any, **kwargs: Any) -> Self:
-        """Forget what was learnt, then learn one episode; arguments as in :meth:`partial_fit`.
+        """Reset, then learn one episode; arguments as in :meth:`partial_fit`.
 
-        Actions that were added or removed stay so, unless :attr:`actions` itself was changed since.
+        What was learnt is forgotten, and the actions are those of the constructor again: ones added or removed since
+        are not kept.
         """
         fresh = Bandit(self.policy, self.actions, self.random_state, self.encoder)
-        given, now = fresh._model, self._model.labels
-        if now.names[: len(given.labels.names)] == given.labels.names:
-            fresh._current = given._replace(labels=now)
         fresh.partial_fit(X, actions, rewards, *args, **kwargs)
         with self._lock:
             self._seed, self._draws, self._checked = fresh._seed, fresh._draws, fresh._checked

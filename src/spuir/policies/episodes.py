@@ -5,7 +5,6 @@ from typing import NamedTuple
 import numpy as np
 
 from spuir.core.imputing import linear_moments
-from spuir.core.quiet import quietly
 from spuir.core.scratch import workspace
 from spuir.core.solving import solve
 from spuir.core.statistics import Statistics
@@ -64,7 +63,6 @@ def sketched_episode(sums: SketchedSums, theta: Floats, imputing: bool, moments:
     return Episode(seen, hidden, 0.5 * (everything.T @ everything))
 
 
-@quietly
 def sketched_moment(
     parts: Hashed, gram: Floats, reference: Floats, moments: str, ridge: float
 ) -> tuple[Floats, Floats]:
