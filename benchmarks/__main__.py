@@ -13,8 +13,8 @@ from rich.console import Console
 
 from benchmarks import memory, peers, quality, report, scaling, speed
 from benchmarks.timing import Clock
-from spuir.manifest import blas, processor
-from spuir.writing import finite
+from spuir.reproduction.manifest import blas, processor
+from spuir.storage.atomic import finite
 
 DIGITS = 5
 PARTS = ("speed", "scaling", "memory", "quality")

@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
-from spuir import streams
+from spuir.base import streams
+from spuir.base.records import Floats
 from spuir.environments import make_environment
 from spuir.features.bandwidth import MULTIPLES, median_distance
 from spuir.features.canonical import Rows, canonical_rows
 from spuir.features.fourier import Fourier
-from spuir.records import Floats
 
 GRID = sorted(MULTIPLES)
 FIXED = (0.5, 1.0, 2.8)

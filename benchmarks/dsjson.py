@@ -17,9 +17,9 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.timing import race, ratio
+from spuir.base.streams import generator
 from spuir.logs.formats.base import Faults, Request
 from spuir.logs.formats.dsjson import FORMAT
-from spuir.streams import generator
 
 ARTICLES = 6
 ROUNDS, SECONDS = 3, 10.0

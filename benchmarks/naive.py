@@ -12,7 +12,7 @@ from scipy.linalg import cho_factor, cho_solve
 from scipy.sparse import csc_array
 
 from benchmarks.shapes import Floats, Rows, Shape
-from spuir.streams import generator
+from spuir.base.streams import generator
 
 
 class NaivePuir:

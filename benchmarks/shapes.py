@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from spuir.streams import generator
+from spuir.base.streams import generator
 
 Floats = NDArray[np.float64]
 SEED = 20

@@ -13,8 +13,8 @@ from benchmarks.peers import ALPHA, AS_THEY_COME, CAST, RIVALS, Entry, Peer
 from benchmarks.shapes import DEEP, LARGE, PAPER, SHAPES, WIDE, Floats, Rows, Shape, draw_rows
 from benchmarks.timing import Clock, Task, race, ratio
 from spuir import Bandit, make_environment, make_policy
+from spuir.base.streams import generator
 from spuir.core.scoring import TIE
-from spuir.streams import generator
 
 SETTING = {"alpha": ALPHA, "imputation_rate": 0.1, "discount": 0.9}
 SKETCH = 1_000

@@ -21,8 +21,8 @@ import click
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from spuir.manifest import processor
-from spuir.streams import generator
+from spuir.base.streams import generator
+from spuir.reproduction.manifest import processor
 
 COLUMNS, ACTIONS, WORKERS = 50, 10, 2
 FILE_ROWS, GROUP_ROWS = 1_000_000, 250_000

@@ -12,13 +12,13 @@ from typing import Any
 
 import click
 
-from spuir import parameters
-from spuir.cli import main as command_line
+from spuir.base import parameters
+from spuir.base.registry import Registry
+from spuir.cli.app import main as command_line
 from spuir.environments import ENVIRONMENTS
 from spuir.features import FEATURES
 from spuir.policies import POLICIES, make_policy
 from spuir.policies.base import Recipe
-from spuir.registry import Registry
 from spuir.sketches import SKETCHES
 
 REFERENCE = Path(__file__).parent / "reference"

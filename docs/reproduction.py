@@ -1,7 +1,7 @@
 """The page of reproduced results: ``python docs/reproduction.py [FOLDER]`` after a full ``spuir reproduce``.
 
 FOLDER is what ``spuir reproduce`` wrote; its results and main figures are stored beside the page. Without it, the page
-is written anew from what is stored. tests/experiments/test_report.py fails while page and stored results differ.
+is written anew from what is stored. tests/reproduction/test_report.py fails while page and stored results differ.
 """
 
 import json
@@ -9,8 +9,8 @@ import re
 import sys
 from pathlib import Path
 
-from spuir.experiments.page import page
-from spuir.writing import finite, write_json, write_text
+from spuir.reproduction.page import page
+from spuir.storage.atomic import finite, write_json, write_text
 
 HERE = Path(__file__).parent
 STORED, PAGE = HERE / "reproduction" / "results.json", HERE / "reproduction.md"

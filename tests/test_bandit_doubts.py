@@ -16,9 +16,9 @@ import pytest
 from scipy import sparse
 
 import spuir
-from spuir import snapshot
+from spuir.base.streams import generator
 from spuir.errors import InputError, ParameterError, ShardError, SnapshotError, SpuirError, UnknownNameError
-from spuir.streams import generator
+from spuir.storage import snapshot
 
 B, D, M = 60, 3, 3
 rng = np.random.default_rng(0)

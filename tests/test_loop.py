@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info
 
+from spuir.base.parameters import COUNT, optional, parameter
+from spuir.base.records import Info, State, Table
 from spuir.environments import ENVIRONMENTS, list_environments, make_environment
 from spuir.errors import InputError, MissingExtraError, ParameterError, UnknownNameError
 from spuir.loop import run, with_horizon
-from spuir.parameters import COUNT, optional, parameter
 from spuir.policies.base import Policy
-from spuir.records import Info, State, Table
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -4,12 +4,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from spuir.base.parameters import POSITIVE, parameter
+from spuir.base.records import Floats, Mask, Table
 from spuir.core import scoring
-from spuir.parameters import POSITIVE, parameter
 from spuir.policies import POLICIES, make_policy
 from spuir.policies.base import Recipe
 from spuir.policies.ridge import Ridge, RidgeState
-from spuir.records import Floats, Mask, Table
 from spuir.testing import check_policy
 
 

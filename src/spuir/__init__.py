@@ -7,17 +7,17 @@ __version__ = "0.1.0"
 _PUBLIC = {
     "Bandit": "spuir.bandit",
     "load": "spuir.bandit",
-    "Batch": "spuir.records",
-    "Decision": "spuir.records",
-    "Encoder": "spuir.features.encoding",
-    "Episode": "spuir.logs.episodes",
+    "Batch": "spuir.base.records",
+    "Decision": "spuir.base.records",
+    "Encoder": "spuir.tables.encoder",
+    "Episode": "spuir.logs.episode",
     "run": "spuir.loop",
-    "History": "spuir.history",
+    "History": "spuir.results.history",
     "make_policy": "spuir.policies",
     "list_policies": "spuir.policies",
     "make_environment": "spuir.environments",
     "list_environments": "spuir.environments",
-    "list_experiments": "spuir.experiments",
+    "list_experiments": "spuir.reproduction",
     "errors": "spuir",
 }
 
@@ -27,14 +27,14 @@ __all__ += ["list_environments", "list_experiments", "list_policies", "load", "m
 if TYPE_CHECKING:
     from spuir import errors
     from spuir.bandit import Bandit, load
+    from spuir.base.records import Batch, Decision
     from spuir.environments import list_environments, make_environment
-    from spuir.experiments import list_experiments
-    from spuir.features.encoding import Encoder
-    from spuir.history import History
-    from spuir.logs.episodes import Episode
+    from spuir.logs.episode import Episode
     from spuir.loop import run
     from spuir.policies import list_policies, make_policy
-    from spuir.records import Batch, Decision
+    from spuir.reproduction import list_experiments
+    from spuir.results.history import History
+    from spuir.tables.encoder import Encoder
 
 
 def __getattr__(name: str) -> Any:

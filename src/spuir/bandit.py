@@ -11,17 +11,18 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import ArrayLike, NDArray
 
-from spuir import saving, snapshot, streams
+from spuir.base import streams
+from spuir.base.parameters import SEED, check_names, parameters_of
+from spuir.base.records import Decision, Floats, Info, Mask, State, Table, as_ids
 from spuir.core import scoring
 from spuir.errors import InputError, NotFittedError, ParameterError, ShardError
-from spuir.features.encoding import Encoder
-from spuir.inputs import Labels
-from spuir.model import Model
-from spuir.parameters import SEED, check_names, parameters_of
 from spuir.policies import Policy, as_policy, make_policy
 from spuir.policies.ridge import Ridge
-from spuir.records import Decision, Floats, Info, Mask, State, Table, as_ids
-from spuir.shards import Shard, fingerprint
+from spuir.storage import model_file, snapshot
+from spuir.storage.shards import Shard, fingerprint
+from spuir.tables.encoder import Encoder
+from spuir.tables.inputs import Labels
+from spuir.tables.model import Model
 
 _UNTOUCHED = np.random.default_rng(0)
 """Stands in for a generator where none is drawn from, since making one costs as much as a tenth of an update."""
@@ -401,7 +402,7 @@ class Bandit:
     def save(self, path: str | PathLike[str]) -> None:
         """Write everything needed to go on, to exactly that path, atomically."""
         with self._lock:
-            header, arrays = saving.describe(self.policy_, self._model, self._seed, self._draws)
+            header, arrays = model_file.describe(self.policy_, self._model, self._seed, self._draws)
         snapshot.write(path, header, arrays)
 
     # ---- scikit-learn's verbs -------------------------------------------------------------------------------
@@ -474,7 +475,7 @@ def load(path: str | PathLike[str], random_state: streams.Seed = None) -> Bandit
         None resumes the streams where they were; a seed or Generator starts new ones, so that replicas of one
         file explore apart.
     """
-    policy, model, seed, draws = saving.restore(str(path), *snapshot.read(path))
+    policy, model, seed, draws = model_file.restore(str(path), *snapshot.read(path))
     seed = seed if random_state is None else random_state
     bandit = Bandit(policy, list(model.labels.names), seed, model.encoder)
     bandit._resume(model, draws if random_state is None else None)

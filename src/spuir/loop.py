@@ -10,15 +10,15 @@ from dataclasses import fields, replace
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from spuir.base.parameters import COUNT, SEED, UNIT, check_value
+from spuir.base.records import Batch, Codes, Floats, Rounds
+from spuir.base.streams import generator
 from spuir.environments import make_environment
 from spuir.environments.base import Environment
 from spuir.errors import InputError, ParameterError
-from spuir.history import History, Recorder
-from spuir.parameters import COUNT, SEED, UNIT, check_value
 from spuir.policies import as_policy
 from spuir.policies.base import Policy
-from spuir.records import Batch, Codes, Floats, Rounds
-from spuir.streams import generator
+from spuir.results.history import History, Recorder
 
 
 def run(

@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass
 from math import ceil, log, sqrt
 from typing import Any
 
+from spuir.base.parameters import COUNT, NUMBER, check_value
 from spuir.core.imputing import GROUP
 from spuir.core.statistics import GATHER_BYTES
-from spuir.parameters import COUNT, NUMBER, check_value
 from spuir.policies.sketched import HASH_BYTES
 
 BATCH_CONSTANT = 25.0

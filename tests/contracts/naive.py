@@ -5,8 +5,8 @@ Slow and plain on purpose. What the library computes by identities and in blocks
 
 import numpy as np
 
+from spuir.base.records import Batch
 from spuir.policies.ridge import Ridge
-from spuir.records import Batch
 
 LINKS = {"linear": lambda z: z, "exp": lambda z: z * np.exp(z), "poly": lambda z: 2 * z**2}
 

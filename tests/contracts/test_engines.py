@@ -14,7 +14,7 @@ import pytest
 
 from spuir.errors import InputError
 from spuir.training import ENGINES, make_engine, train
-from spuir.training.collecting import Collect
+from spuir.training.collect import Collect
 from spuir.training.engines.base import Engine
 from tests.training.logs import make_table, write_files
 
@@ -110,7 +110,7 @@ def test_a_killed_dask_worker_changes_nothing(folder: Path, tmp_path: Path, monk
     with make_engine("dask", workers=2) as engine:
         client: Any = getattr(engine, "client")  # noqa: B009 - an engine need not have one
         before = set(client.run(os.getpid).values())
-        monkeypatch.setattr("spuir.training.training.Collect", Slow)
+        monkeypatch.setattr("spuir.training.pipeline.Collect", Slow)
         killer = threading.Timer(0.6, os.kill, (min(before), signal.SIGKILL))
         killer.start()
         try:

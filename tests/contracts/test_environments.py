@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from spuir import list_environments, make_environment
+from spuir.base.records import Rounds
+from spuir.base.streams import generator, get_state
 from spuir.environments import ENVIRONMENTS, parameters_of
 from spuir.errors import InputError, ParameterError
-from spuir.records import Rounds
-from spuir.streams import generator, get_state
 from tests.environments.files import COUPONS, COVERTYPE, find, write_survey
 
 CASES: dict[str, tuple[str, dict[str, Any]]] = {

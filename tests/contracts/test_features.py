@@ -5,10 +5,10 @@ from dataclasses import fields
 import numpy as np
 import pytest
 
-from spuir import streams
+from spuir.base import streams
+from spuir.base.packing import pack, unpack
 from spuir.errors import InputError, ParameterError, SpuirError
 from spuir.features import list_features, make_features
-from spuir.packing import pack, unpack
 
 CASES = {
     "identity": ("identity", {}),

@@ -6,10 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from spuir import Bandit, make_policy, streams
+from spuir import Bandit, make_policy
+from spuir.base import streams
+from spuir.base.records import Batch
 from spuir.policies.ridge import Ridge
 from spuir.policies.thompson import Thompson
-from spuir.records import Batch
 from spuir.testing.trial import contexts, enriched, episode, frozen, require_close
 from tests.contracts.cases import CASES
 from tests.contracts.naive import NaiveRidge

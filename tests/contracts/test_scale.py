@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from spuir import Bandit, list_policies, make_policy, streams
+from spuir import Bandit, list_policies, make_policy
+from spuir.base import streams
 from spuir.errors import InputError
 from spuir.testing.trial import episode
 from tests.contracts.cases import CASES

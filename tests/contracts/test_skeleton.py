@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 from docs.howto.skeleton_policy import SOFTMAX, Softmax
-from spuir import make_policy, streams
+from spuir import make_policy
+from spuir.base import streams
+from spuir.base.records import Decision
 from spuir.errors import ParameterError
 from spuir.policies import POLICIES
 from spuir.policies.base import Recipe
-from spuir.records import Decision
 from spuir.testing import LAWS, check_policy, laws_for
 
 ROOT = Path(__file__).parents[2]

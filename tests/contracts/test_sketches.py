@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chi2
 
-from spuir import streams
+from spuir.base import streams
 from spuir.errors import ParameterError, ShardError, UnknownNameError
 from spuir.sketches import SKETCHES, list_sketches, make_sketch
 

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from spuir.base.records import Floats, Mask
 from spuir.core import scoring
 from spuir.core.scoring import TIE, Winners
 from spuir.core.solving import Solved, solve
-from spuir.records import Floats, Mask
 
 WAYS: dict[str, dict[str, Any]] = {
     "as it comes": {},

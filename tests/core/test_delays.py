@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import expit
 
+from spuir.base.streams import generator
 from spuir.core import delays
 from spuir.core.delays import Clicks, curvature, fit, informed, loss_and_slope
 from spuir.errors import NumericalError
-from spuir.streams import generator
 
 
 def naive(weights, clicks):

@@ -65,11 +65,11 @@ def resolve(text: str) -> Any:
 @pytest.mark.parametrize(
     "name",
     [
-        "spuir.records.Batch.contexts",
-        "records.State.episode",
-        "records.Decision.widths",
-        "streams.generator(seed)",
-        "snapshot.FORMAT_VERSION",
+        "spuir.base.records.Batch.contexts",
+        "base.records.State.episode",
+        "base.records.Decision.widths",
+        "base.streams.generator(seed)",
+        "storage.snapshot.FORMAT_VERSION",
         "core.statistics",
     ],
 )
@@ -78,7 +78,8 @@ def test_names_that_exist_are_found(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["records.Batch.context", "records.Nothing", "nowhere.at.all", "streams.generator(sed)", "a b", "2 + 2"]
+    "name",
+    ["base.records.Batch.context", "records.Nothing", "nowhere.at.all", "streams.generator(sed)", "a b", "2 + 2"],
 )
 def test_names_that_do_not_exist_are_noticed(name: str) -> None:
     with pytest.raises((AttributeError, ImportError, KeyError, AssertionError)):

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import pytest
 from click.testing import CliRunner
 
-from spuir import cli
+from spuir.cli import app as cli
 from spuir.policies import POLICIES
 
 ROOT = Path(__file__).parents[2]

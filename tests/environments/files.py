@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from spuir.base.streams import generator
 from spuir.environments.uci_coupon import USER
-from spuir.streams import generator
 
 ROOT = Path(__file__).parents[2]
 COUPONS = "uci_coupon/in-vehicle-coupon-recommendation.csv"

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import spuir
+from spuir.base.streams import generator
 from spuir.environments import classification
 from spuir.environments.classification import Classification
 from spuir.errors import InputError, MissingExtraError, ParameterError
-from spuir.streams import generator
 from tests.environments.files import COVERTYPE, find
 
 TABLE = "a,b,kind\n1,5,x\n2,5,y\n3,5,x\n4,5,y\n"

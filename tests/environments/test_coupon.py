@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import spuir
+from spuir.base.streams import generator
 from spuir.environments.coupon import Coupon
-from spuir.streams import generator
 
 N = 20_000
 SEEDS = range(8)

@@ -14,7 +14,7 @@ import pytest
 from scipy.special import expit
 
 import spuir
-from spuir import snapshot
+from spuir.base.streams import generator
 from spuir.environments import criteo_fit
 from spuir.environments.criteo import CriteoAll, CriteoRecent
 from spuir.environments.criteo_fit import clicks_of, components, design, fitted
@@ -22,7 +22,7 @@ from spuir.environments.criteo_generator import CAMPAIGNS, DAY, RECENT, Truth, w
 from spuir.environments.criteo_rows import ABSENT, Rows, read_campaigns
 from spuir.environments.synthetic import Synthetic
 from spuir.errors import InputError, ParameterError, SnapshotFileError, UnknownNameError
-from spuir.streams import generator
+from spuir.storage import snapshot
 
 ROWS = 12_000
 

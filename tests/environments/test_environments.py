@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from spuir.base.streams import generator, get_state
 from spuir.environments import ENVIRONMENTS, list_environments, make_environment, parameters_of
 from spuir.errors import InputError, ParameterError, UnknownNameError
-from spuir.streams import generator, get_state
 
 TABLES = ["classification", "uci-coupon", "criteo-recent", "criteo-all"]
 """Environments whose number of actions follows from a table; test_classification, test_uci_coupon, test_criteo."""

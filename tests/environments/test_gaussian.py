@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from spuir import environments
+from spuir.base.streams import generator
 from spuir.errors import ParameterError
-from spuir.streams import generator
 
 N = 20_000
 

@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from spuir.base.streams import generator
 from spuir.environments import make_environment
 from spuir.errors import ParameterError
-from spuir.streams import generator
 
 N = 4000
 

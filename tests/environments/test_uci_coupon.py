@@ -7,10 +7,10 @@ import pytest
 from scipy.special import expit
 
 import spuir
+from spuir.base.records import Rounds
+from spuir.base.streams import generator
 from spuir.environments.uci_coupon import USER, UciCoupon, fit_logistic, half_of_profiles, read_survey
 from spuir.errors import InputError, ParameterError
-from spuir.records import Rounds
-from spuir.streams import generator
 from tests.environments.files import COUPONS, KINDS, find, survey_rows, write_survey
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from spuir import streams
+from spuir.base import streams
 from spuir.errors import NumericalError
 from spuir.features.bandwidth import MULTIPLES, leave_one_out, median_distance
 from spuir.features.canonical import Rows, canonical_rows, spread

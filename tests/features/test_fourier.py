@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from spuir import streams
+from spuir.base import streams
 from spuir.errors import InputError
 from spuir.features.fourier import Fourier
 

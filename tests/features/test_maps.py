@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spuir import streams
+from spuir.base import streams
+from spuir.base.packing import pack, unpack
 from spuir.errors import ParameterError, SpuirError, UnknownNameError
 from spuir.features import FEATURES, FeatureMap, list_features, make_features
-from spuir.packing import pack, unpack
 
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "identity": ("identity", {}),

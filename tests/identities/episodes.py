@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 
 from spuir import make_policy
+from spuir.base.records import Batch, Floats
+from spuir.base.streams import generator
 from spuir.policies.ridge import Ridge, RidgeState
-from spuir.records import Batch, Floats
 from spuir.sketches import make_sketch
-from spuir.streams import generator
 from tests.identities.naive import NaivePolicy
 
 NAIVE_ONLY = ("ridge", "imputation_rate", "discount", "balance", "forgetting", "link", "imputed_cap", "moments")

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from spuir.records import Batch
+from spuir.base.records import Batch
 
 LINK = {
     "linear": lambda z: z,

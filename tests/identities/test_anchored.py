@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from spuir import make_policy
+from spuir.base.records import Batch
+from spuir.base.streams import generator
 from spuir.policies.ridge import Ridge
-from spuir.records import Batch
 from spuir.sketches import make_sketch
-from spuir.streams import generator
 
 ROWS, DIM, SIZE = 300, 5, 60
 

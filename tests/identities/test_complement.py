@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from spuir.base.records import Batch
+from spuir.base.streams import generator
 from spuir.core.imputing import complement, linear_moments
 from spuir.core.statistics import summarise
-from spuir.records import Batch
-from spuir.streams import generator
 from tests.identities.episodes import Pair, make_batch
 from tests.identities.naive import NaivePolicy, rows_of
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+from spuir.base.records import Batch
+from spuir.base.streams import generator
 from spuir.core import scoring, statistics
-from spuir.records import Batch
-from spuir.streams import generator
 from tests.identities import naive
 from tests.identities.episodes import Pair, close, make_batch
 

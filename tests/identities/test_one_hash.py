@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from spuir.records import Batch
+from spuir.base.records import Batch
+from spuir.base.streams import generator
 from spuir.sketches import make_sketch
-from spuir.streams import generator
 from tests.identities.episodes import Pair, make_batch
 from tests.identities.naive import NaivePolicy, rows_of, sketch_matrix
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from spuir import make_policy
+from spuir.base.streams import generator
 from spuir.core import scoring
 from spuir.core.scoring import Acting, Bound, Winners
 from spuir.core.solving import solve
 from spuir.policies.optimistic import Optimistic
 from spuir.policies.ridge import Readout, RidgeState
-from spuir.streams import generator
 from tests.core.screening import WAYS, check_winners, force
 from tests.identities.episodes import make_batch
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from spuir.cli import main
+from spuir.cli.app import main
 from spuir.errors import InputError
 from spuir.logs import checks, doctor, open_log
 from spuir.logs.doctor import Diagnosis, examine

@@ -8,12 +8,12 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_array
 
+from spuir.base.packing import pack, unpack
+from spuir.base.records import Batch
+from spuir.base.streams import generator
 from spuir.errors import InputError, NumericalError, ParameterError
-from spuir.packing import pack, unpack
 from spuir.policies import bexp3, make_policy
 from spuir.policies.bexp3 import ExponentialState
-from spuir.records import Batch
-from spuir.streams import generator
 
 M, D = 4, 3
 NAMES = ("bexp3", "bexp3-ipw")

@@ -9,13 +9,13 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import expit
 
 from spuir import Bandit, load, run
+from spuir.base.packing import pack
+from spuir.base.records import Batch
+from spuir.base.streams import generator
 from spuir.core.delays import Clicks, fit, loss_and_slope
 from spuir.environments import make_environment
 from spuir.errors import InputError, NumericalError, ParameterError, ShardError
-from spuir.packing import pack
 from spuir.policies import make_policy
-from spuir.records import Batch
-from spuir.streams import generator
 
 make: Any = make_policy  # states are told apart by what they hold, not by type
 MEMORIES = ("laplace", "window", "all")

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from spuir import make_policy
+from spuir.base.streams import generator
 from spuir.core.solving import DEFICIENT, FINE, JITTERED, solve
 from spuir.errors import InputError, NumericalError, ParameterError, ShardError
 from spuir.policies.ridge import Ridge, RidgeState
-from spuir.streams import generator
 from tests.identities.episodes import batch_of, make_batch
 
 M, D = 3, 4

@@ -6,14 +6,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from spuir.base.records import Batch
+from spuir.base.streams import generator
 from spuir.core import statistics
 from spuir.errors import ShardError
 from spuir.policies import sketched
 from spuir.policies.sketched import Hashing, SketchedSums, hash_rows, residual_moments, row_ids, sketched_sums
 from spuir.policies.sums import ExactSums, exact_sums, hidden_mask, observed_entries
-from spuir.records import Batch
 from spuir.sketches import make_sketch
-from spuir.streams import generator
 from tests.identities.episodes import batch_of, make_batch
 
 M, D, B = 3, 4, 30

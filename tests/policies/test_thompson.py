@@ -10,11 +10,11 @@ from scipy.integrate import quad
 from scipy.special import ndtr
 
 from spuir import make_policy
+from spuir.base.records import Batch
+from spuir.base.streams import generator
 from spuir.errors import InputError
 from spuir.policies.ridge import RidgeState
 from spuir.policies.thompson import Thompson
-from spuir.records import Batch
-from spuir.streams import generator
 from tests.identities.episodes import make_batch
 
 M, D, N = 3, 4, 25

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
+from spuir.base.packing import pack, unpack
+from spuir.base.records import Batch
+from spuir.base.streams import generator
 from spuir.errors import InputError
-from spuir.packing import pack, unpack
 from spuir.policies import make_policy
 from spuir.policies.uniform import UniformState
-from spuir.records import Batch
-from spuir.streams import generator
 
 make: Any = make_policy  # states are told apart by what they hold, not by type
 

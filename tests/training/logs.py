@@ -8,8 +8,8 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from spuir import Bandit, make_policy
+from spuir.base.streams import generator
 from spuir.policies import Policy
-from spuir.streams import generator
 
 DIM, ACTIONS = 4, 3
 

@@ -5,9 +5,9 @@ import tracemalloc
 import pyarrow as pa
 import pytest
 
+from spuir.base.streams import generator
 from spuir.errors import ParameterError
 from spuir.policies import make_policy
-from spuir.streams import generator
 from spuir.training import train
 from spuir.training.memory import amount, block_rows, check_fits, forecast, row_bytes
 

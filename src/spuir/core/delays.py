@@ -16,10 +16,10 @@ from scipy.linalg import cholesky, eigh, solve_triangular
 from scipy.optimize import minimize
 from scipy.special import log_expit
 
+from spuir.base.records import Codes, Floats, Mask
 from spuir.core.quiet import quietly
 from spuir.core.statistics import blocks
 from spuir.errors import NumericalError
-from spuir.records import Codes, Floats, Mask
 
 LARGEST_LOG_RATE = 20.0
 """Where v is clipped: rates beyond e^±20 cannot be told apart, and must not overflow."""

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from spuir.base.records import Codes, Floats, Mask
 from spuir.core.quiet import quietly
 from spuir.core.scratch import frozen
 from spuir.core.statistics import blocks, dense_rows
 from spuir.errors import NumericalError
-from spuir.records import Codes, Floats, Mask
 
 GROUP = 8
 """Up to this many actions the complement is one small product; more are first summed in groups of this size."""

@@ -12,12 +12,12 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from spuir.base.records import Codes, Floats, Mask, all_finite, as_array, as_mask
 from spuir.core.quiet import quietly
 from spuir.core.scratch import CACHE_BYTES, frozen, workspace
 from spuir.core.solving import FINE, Single, Solved, solve
 from spuir.core.statistics import blocks
 from spuir.errors import InputError
-from spuir.records import Codes, Floats, Mask, all_finite, as_array, as_mask
 
 TIE = 1e-12
 """Scores within this relative distance of the best are tied."""

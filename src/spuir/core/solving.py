@@ -15,10 +15,10 @@ from scipy.linalg import lapack
 from scipy.linalg.blas import dtrsm
 from scipy.linalg.lapack import dposv
 
+from spuir.base.records import Floats, all_finite
 from spuir.core.quiet import quietly
 from spuir.core.scratch import frozen, workspace
 from spuir.errors import NumericalError
-from spuir.records import Floats, all_finite
 
 FINE, JITTERED, DEFICIENT = 0, 1, 2
 MEANING = {

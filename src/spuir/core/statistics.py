@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.blas import daxpy
 
+from spuir.base.records import FLOAT, ONE_THREAD, Codes, Floats, all_finite
 from spuir.core.quiet import quietly
 from spuir.core.scratch import workspace
 from spuir.errors import InputError
-from spuir.records import FLOAT, ONE_THREAD, Codes, Floats, all_finite
 
 GATHER_BYTES = 4 * 2**20
 """Rows are gathered in pieces of about this size: memory stays bounded, and the piece in the cache (measured)."""

@@ -3,9 +3,9 @@
 from dataclasses import fields
 from typing import Any
 
+from spuir.base.parameters import check_names
+from spuir.base.registry import Registry
 from spuir.environments.base import Environment
-from spuir.parameters import check_names
-from spuir.registry import Registry
 
 ENVIRONMENTS = Registry(
     "environment",

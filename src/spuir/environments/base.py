@@ -13,10 +13,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.random import Generator
 
-from spuir import streams
+from spuir.base import streams
+from spuir.base.parameters import COUNT, NON_NEGATIVE, SEED, Rule, check, parameter
+from spuir.base.records import Codes, Feedback, Floats, Rounds
 from spuir.errors import InputError
-from spuir.parameters import COUNT, NON_NEGATIVE, SEED, Rule, check, parameter
-from spuir.records import Codes, Feedback, Floats, Rounds
 
 CONTEXT_MEAN, CONTEXT_SD = 0.1, 0.04
 """Mean and standard deviation of each context coordinate in the paper's synthetic setting."""

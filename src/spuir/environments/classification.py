@@ -9,12 +9,12 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.random import Generator
 
-from spuir import streams
+from spuir.base import streams
+from spuir.base.parameters import COUNT, FLAG, SEED, TEXT, UNIT, Rule, optional, parameter, parameters_of
+from spuir.base.records import Codes, Feedback, Floats, Mask, Rounds
 from spuir.environments.base import Environment, derived
 from spuir.environments.tables import PATH, Numbers, at, file_stamp, is_number, place_of, read_names, read_rows
 from spuir.errors import InputError, MissingExtraError
-from spuir.parameters import COUNT, FLAG, SEED, TEXT, UNIT, Rule, optional, parameter, parameters_of
-from spuir.records import Codes, Feedback, Floats, Mask, Rounds
 
 FLIPS = Rule("a number in [0, 0.5]", lambda v: UNIT.test(v) and v <= 0.5)
 

@@ -7,9 +7,9 @@ import numpy as np
 from numpy.random import Generator
 from scipy.special import expit
 
+from spuir.base.parameters import FLAG, POSITIVE, UNIT, parameter
+from spuir.base.records import Codes, Feedback, Floats, Rounds
 from spuir.environments.base import CONTEXT_MEAN, Environment
-from spuir.parameters import FLAG, POSITIVE, UNIT, parameter
-from spuir.records import Codes, Feedback, Floats, Rounds
 
 CLICK_SHARE = 0.01
 LARGEST_EXPONENT = 50.0

@@ -6,10 +6,10 @@ from typing import ClassVar
 import numpy as np
 from numpy.random import Generator
 
+from spuir.base.parameters import parameter
+from spuir.base.records import Rounds
 from spuir.environments.base import CONTEXT_MEAN, PLURAL
 from spuir.environments.clicks import ClickEnvironment
-from spuir.parameters import parameter
-from spuir.records import Rounds
 
 CONTEXT_SD = 0.05
 LEVEL, BEST_LEVEL, SPREAD = -0.5, 2.15, 0.6

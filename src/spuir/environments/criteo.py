@@ -9,13 +9,24 @@ import numpy as np
 from numpy.random import Generator
 from scipy.special import expit
 
+from spuir.base.parameters import (
+    COUNT,
+    FLAG,
+    NON_NEGATIVE,
+    POSITIVE,
+    SEED,
+    UNIT,
+    Rule,
+    optional,
+    parameter,
+    parameters_of,
+)
+from spuir.base.records import Floats, Rounds
 from spuir.environments.base import derived
 from spuir.environments.clicks import ClickEnvironment
 from spuir.environments.criteo_fit import Campaigns, Source, fitted
 from spuir.environments.criteo_generator import CAMPAIGNS, RECENT
 from spuir.environments.tables import PATH, file_stamp
-from spuir.parameters import COUNT, FLAG, NON_NEGATIVE, POSITIVE, SEED, UNIT, Rule, optional, parameter, parameters_of
-from spuir.records import Floats, Rounds
 
 LOWEST_CLICK_RATE, CLICK_RANGE = 0.3, 0.2
 SETTLING = 4096

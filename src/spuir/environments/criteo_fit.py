@@ -16,12 +16,13 @@ from numpy.typing import NDArray
 from scipy.linalg import eigh
 from scipy.sparse import csr_array
 
-from spuir import __version__, snapshot
+from spuir import __version__
+from spuir.base.records import Floats
 from spuir.core.delays import Clicks, fit
 from spuir.environments.criteo_generator import DAY, WINDOW, write_rows
 from spuir.environments.criteo_rows import ABSENT, Reading, Rows, read_campaigns
 from spuir.errors import InputError, SnapshotError, SnapshotFileError
-from spuir.records import Floats
+from spuir.storage import snapshot
 
 KIND = "spuir criteo campaigns"
 MOST_LEVELS = 500

@@ -18,11 +18,11 @@ from numpy.random import Generator
 from scipy.optimize import brentq
 from scipy.special import expit, ndtr
 
-from spuir import streams
+from spuir.base import streams
+from spuir.base.parameters import COUNT, SEED, check_value
+from spuir.base.records import Codes, Floats, Mask
 from spuir.environments.criteo_rows import ABSENT, CAMPAIGN, Integers
 from spuir.errors import SpuirError
-from spuir.parameters import COUNT, SEED, check_value
-from spuir.records import Codes, Floats, Mask
 
 RECENT = ("7227c706", "78dcd87f", "431c274d", "a86b6804", "c5a9a3c2")
 """The campaigns of Criteo-recent."""

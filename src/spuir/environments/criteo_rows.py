@@ -18,10 +18,10 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from spuir import streams
+from spuir.base import streams
+from spuir.base.records import Floats, Mask
 from spuir.environments.tables import at, opened, shown
 from spuir.errors import InputError, UnknownNameError
-from spuir.records import Floats, Mask
 
 Integers = NDArray[np.int64]
 Bytes = NDArray[np.uint8]

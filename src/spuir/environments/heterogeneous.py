@@ -5,9 +5,9 @@ from typing import ClassVar
 
 from numpy.random import Generator
 
+from spuir.base.parameters import NUMBER, POSITIVE, parameter
+from spuir.base.records import Floats, Rounds
 from spuir.environments.base import PLURAL, GaussianEnvironment, varied_weights
-from spuir.parameters import NUMBER, POSITIVE, parameter
-from spuir.records import Floats, Rounds
 
 
 @dataclass(frozen=True, kw_only=True)

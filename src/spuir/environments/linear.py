@@ -6,8 +6,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.random import Generator
 
+from spuir.base.records import Floats, Rounds
 from spuir.environments.base import GaussianEnvironment
-from spuir.records import Floats, Rounds
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,10 +6,10 @@ from typing import ClassVar, Protocol, Self
 import numpy as np
 from numpy.random import Generator
 
+from spuir.base.parameters import one_of, parameter
+from spuir.base.records import Floats, Rounds
+from spuir.base.streams import generator
 from spuir.environments.base import CONTEXT_MEAN, CONTEXT_SD, PLURAL, GaussianEnvironment, varied_weights
-from spuir.parameters import one_of, parameter
-from spuir.records import Floats, Rounds
-from spuir.streams import generator
 
 REFERENCE_ROWS = 4096
 

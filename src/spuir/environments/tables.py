@@ -12,9 +12,9 @@ from math import isfinite
 
 import numpy as np
 
+from spuir.base.parameters import Rule
+from spuir.base.records import Floats
 from spuir.errors import InputError
-from spuir.parameters import Rule
-from spuir.records import Floats
 
 PATH = Rule("a path", lambda v: isinstance(v, str) or (isinstance(v, os.PathLike) and isinstance(os.fspath(v), str)))
 GZIP = b"\x1f\x8b"

@@ -7,9 +7,9 @@ the policy; from then on the same context always gives the same columns.
 from dataclasses import fields
 from typing import Any
 
+from spuir.base.parameters import check_names
+from spuir.base.registry import Registry
 from spuir.features.base import FeatureMap, FeatureRows, MapState
-from spuir.parameters import check_names
-from spuir.registry import Registry
 
 __all__ = ["FEATURES", "FeatureMap", "FeatureRows", "MapState", "list_features", "make_features"]
 

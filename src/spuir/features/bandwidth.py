@@ -13,9 +13,9 @@ from collections.abc import Callable
 import numpy as np
 from scipy.spatial.distance import pdist
 
+from spuir.base.records import Floats
 from spuir.errors import NumericalError
 from spuir.features.canonical import Rows, spread
-from spuir.records import Floats
 
 MULTIPLES = (1.0, 0.7, 1.4, 0.5, 2.0, 0.35, 2.8, 0.25, 4.0, 5.6, 0.125, 8.0)
 """Candidates in the order of preference among equals: near the median distance first.

@@ -12,10 +12,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.random import Generator
 
+from spuir.base.parameters import COUNT, FLAG, check, check_value, parameter
+from spuir.base.records import Codes, Floats
 from spuir.core.statistics import dense_rows
 from spuir.errors import ParameterError
-from spuir.parameters import COUNT, FLAG, check, check_value, parameter
-from spuir.records import Codes, Floats
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from spuir.records import Codes, Floats
+from spuir.base.records import Codes, Floats
 
 Hashes = NDArray[np.uint64]
 

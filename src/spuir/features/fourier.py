@@ -7,13 +7,13 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.random import Generator
 
+from spuir.base.parameters import COUNT, FLAG, NON_NEGATIVE, POSITIVE, check_value, either, one_of, parameter
+from spuir.base.records import Codes, Floats, require_finite
 from spuir.core.scoring import check_finite
 from spuir.errors import InputError, ParameterError
 from spuir.features.bandwidth import choose
 from spuir.features.base import FeatureMap, MapState
 from spuir.features.canonical import canonical_rows
-from spuir.parameters import COUNT, FLAG, NON_NEGATIVE, POSITIVE, check_value, either, one_of, parameter
-from spuir.records import Codes, Floats, require_finite
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

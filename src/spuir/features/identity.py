@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from spuir.base.parameters import Rule, parameter
+from spuir.base.records import Floats
 from spuir.features.base import FeatureMap
-from spuir.parameters import Rule, parameter
-from spuir.records import Floats
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,13 +1,13 @@
 """Logs of decisions: opened wherever they are, joined with their rewards, cut into episodes, written."""
 
-from spuir.logs.cutting import Cut, cut_episodes
-from spuir.logs.episodes import Episode
+from spuir.logs.cut import Cut, cut_episodes
+from spuir.logs.episode import Episode
 from spuir.logs.exporting import export_log
-from spuir.logs.joining import Joined, join_logs
+from spuir.logs.join import Joined, join_logs
 from spuir.logs.log import Log
+from spuir.logs.open import open_log, write_log
 from spuir.logs.pieces import Piece
 from spuir.logs.rewards import Report, RewardRules
-from spuir.logs.source import open_log, write_log
 
 __all__ = ["Cut", "Episode", "Joined", "Log", "Piece", "Report", "RewardRules"]
 __all__ += ["cut_episodes", "export_log", "join_logs", "open_log", "write_log"]

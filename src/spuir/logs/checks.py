@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from spuir.logs.cutting import Cut
+from spuir.base.records import Codes, Floats
+from spuir.logs.cut import Cut
 from spuir.logs.findings import Finding, Sighting, Sightings, Where, missing, numbers
 from spuir.logs.spilling import hash_ids
-from spuir.records import Codes, Floats
 
 ID_LIMIT = 4_000_000
 """Ids that are held at a time; beyond, a sample by hash is, in which every id is either with all its rows or not."""

@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from spuir.base.records import Codes, Floats
 from spuir.errors import InputError
-from spuir.features.coercing import categories
-from spuir.features.columns import Column, Place, as_text, time_text
-from spuir.features.encoding import Encoder
-from spuir.features.parts import Category, Vector
-from spuir.features.raw import Block, blocks
 from spuir.logs.checks import Actions, Check, View
 from spuir.logs.findings import Finding, Sightings, missing
-from spuir.records import Codes, Floats
+from spuir.tables.coercion import categories
+from spuir.tables.column_encoders import Category, Vector
+from spuir.tables.encoder import Encoder
+from spuir.tables.raw_columns import Column, Place, as_text, time_text
+from spuir.tables.raw_tables import Block, blocks
 
 LEVEL_LIMIT = 256
 """Levels of a column that are followed through the log, to see whether they tell the reward or the action."""

@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 
 from spuir.errors import InputError
-from spuir.features.encoding import LEARNING_ROWS, Encoder, check_options
 from spuir.logs.checks import Actions, Check, Episodes, Ids, Rewards, Times, View, Weights
 from spuir.logs.columns import COLUMNS
 from spuir.logs.context_checks import Contexts
-from spuir.logs.cutting import Cut, cut_episodes
+from spuir.logs.cut import Cut, cut_episodes
 from spuir.logs.findings import SEVERITIES, Finding, Sighting, Where, numbers
 from spuir.logs.formats.base import Faults
 from spuir.logs.log import Log
 from spuir.logs.propensity_checks import Probabilities, Propensities
+from spuir.tables.encoder import LEARNING_ROWS, Encoder, check_options
 
 __all__ = ["Diagnosis", "Finding", "examine"]
 

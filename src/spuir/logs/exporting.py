@@ -2,10 +2,10 @@
 
 from typing import TYPE_CHECKING, Any
 
+from spuir.base.parameters import check_names
 from spuir.errors import ParameterError
 from spuir.logs.formats import FORMATS, Format
 from spuir.logs.log import Log
-from spuir.parameters import check_names
 
 if TYPE_CHECKING:
     import pyarrow as pa

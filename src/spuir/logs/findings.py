@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from spuir.records import Mask
+from spuir.base.records import Mask
 
 SEVERITIES = ("note", "warning", "error")
 """From what is good to know, over what is probably not meant, to what training refuses or learns wrongly."""

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from spuir.logs.arrow import arrow, compute, is_date, is_number, plain_type
 from spuir.logs.times import LAST_SECOND, PER_SECOND, SECOND
+from spuir.tables.arrow import arrow, compute, is_date, is_number, plain_type
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from spuir.logs.arrow import arrow
 from spuir.logs.pieces import Piece
 from spuir.logs.plans import Plan
+from spuir.tables.arrow import arrow
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from spuir.errors import InputError
-from spuir.logs.arrow import arrow
 from spuir.logs.formats import FORMATS, Faults, Format, Part, Request
 from spuir.logs.formats.base import BATCH_ROWS
 from spuir.logs.kinds import KINDS, Misfit
 from spuir.logs.plans import Field, Plan
+from spuir.tables.arrow import arrow
 
 if TYPE_CHECKING:
     import pyarrow as pa

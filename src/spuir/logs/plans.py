@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spuir.errors import InputError, ParameterError, UnknownNameError
-from spuir.logs.arrow import arrow, is_date, is_number, plain_type
 from spuir.logs.columns import COLUMNS, canonical_names, check_needed, declaring, listed
 from spuir.logs.kinds import KINDS, list_type
+from spuir.tables.arrow import arrow, is_date, is_number, plain_type
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from spuir.logs.arrow import arrow, compute
+from spuir.base.records import Codes
 from spuir.logs.checks import Actions, Check, View
 from spuir.logs.findings import Finding, Sightings, missing, numbers
-from spuir.records import Codes
+from spuir.tables.arrow import arrow, compute
 
 CLOSE = 1e-6
 """Probabilities that differ by less are taken as equal: logs often round them."""

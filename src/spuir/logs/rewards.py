@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from spuir.base.parameters import NUMBER, check, one_of, optional, parameter
+from spuir.base.records import Codes, Floats, Mask
 from spuir.errors import InputError
 from spuir.logs.times import UNKNOWN, Instants, microseconds
-from spuir.parameters import NUMBER, check, one_of, optional, parameter
-from spuir.records import Codes, Floats, Mask
 
 AGGREGATIONS = ("earliest", "sum", "average", "median", "min", "max")
 LATE = ("drop", "accept", "refuse")

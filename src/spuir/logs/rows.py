@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from spuir.base.records import Batch, Floats, Mask
 from spuir.errors import InputError
-from spuir.inputs import column_names
 from spuir.logs.times import Instants, is_single
-from spuir.records import Batch, Floats, Mask
+from spuir.tables.inputs import column_names
 
 
 class Rows(NamedTuple):

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from spuir.base.records import Codes
 from spuir.errors import InputError
-from spuir.logs.arrow import arrow
-from spuir.records import Codes
+from spuir.tables.arrow import arrow
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -4,11 +4,11 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from spuir.errors import InputError
-from spuir.logs.arrow import arrow, plain_type
 from spuir.logs.columns import COLUMNS, declaring, renaming
 from spuir.logs.formats import Survey
 from spuir.logs.paths import Found
 from spuir.logs.plans import Plan
+from spuir.tables.arrow import arrow, plain_type
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -2,9 +2,9 @@
 
 from typing import Any
 
+from spuir.base.registry import Registry
 from spuir.errors import ParameterError
 from spuir.policies.base import Policy, Recipe
-from spuir.registry import Registry
 
 POLICIES = Registry(
     "policy",

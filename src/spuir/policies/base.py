@@ -12,10 +12,10 @@ from typing import Any, ClassVar, Protocol, Self
 import numpy as np
 from numpy.random import Generator
 
+from spuir.base.parameters import TEXT, UNIT, check, check_fields, check_names, parameter
+from spuir.base.records import Batch, Decision, Floats, Info, Mask, State, Table
 from spuir.core import scoring
 from spuir.errors import ParameterError
-from spuir.parameters import TEXT, UNIT, check, check_fields, check_names, parameter
-from spuir.records import Batch, Decision, Floats, Info, Mask, State, Table
 
 
 class Sums(Protocol):

@@ -12,14 +12,14 @@ from typing import final
 import numpy as np
 from numpy.random import Generator
 
+from spuir.base.parameters import COUNT, NON_NEGATIVE, POSITIVE, UNIT, Rule, one_of, optional, parameter
+from spuir.base.records import Batch, Floats, Info, Mask, State, Table, require_finite
 from spuir.core import scoring
 from spuir.core.solving import solve
 from spuir.core.statistics import Statistics, blocks, dense_rows, grow, summarise
 from spuir.errors import NumericalError, ParameterError
-from spuir.parameters import COUNT, NON_NEGATIVE, POSITIVE, UNIT, Rule, one_of, optional, parameter
 from spuir.policies.base import Policy, Recipe
 from spuir.policies.uniform import executed_weight
-from spuir.records import Batch, Floats, Info, Mask, State, Table, require_finite
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -12,14 +12,14 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 from scipy.special import expit
 
+from spuir.base.parameters import COUNT, POSITIVE, one_of, optional, parameter
+from spuir.base.records import Batch, Codes, Floats, Info, Mask, State, Table, require_finite
 from spuir.core import delays, scoring
 from spuir.core.delays import Clicks
 from spuir.core.statistics import by_action, dense_rows, grow
 from spuir.errors import InputError, ParameterError, ShardError
-from spuir.parameters import COUNT, POSITIVE, one_of, optional, parameter
 from spuir.policies.base import Policy, Recipe
 from spuir.policies.uniform import executed_weight
-from spuir.records import Batch, Codes, Floats, Info, Mask, State, Table, require_finite
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

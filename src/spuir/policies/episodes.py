@@ -4,13 +4,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from spuir.base.records import Floats
 from spuir.core.imputing import linear_moments
 from spuir.core.scratch import workspace
 from spuir.core.solving import solve
 from spuir.core.statistics import Statistics
 from spuir.policies.sketched import Hashed, SketchedSums
 from spuir.policies.sums import ExactSums
-from spuir.records import Floats
 
 
 class Episode(NamedTuple):

@@ -5,11 +5,11 @@ from typing import final
 
 import numpy as np
 
+from spuir.base.parameters import UNIT, parameter
+from spuir.base.records import Floats, Mask, Table
 from spuir.core import scoring
-from spuir.parameters import UNIT, parameter
 from spuir.policies.base import Recipe
 from spuir.policies.ridge import Ridge, RidgeState
-from spuir.records import Floats, Mask, Table
 
 
 @final

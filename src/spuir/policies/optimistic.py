@@ -9,13 +9,13 @@ from typing import Any, final
 import numpy as np
 from numpy.random import Generator
 
+from spuir.base.parameters import FLAG, NON_NEGATIVE, parameter
+from spuir.base.records import Decision, Floats, Mask, Table
 from spuir.core import scoring
 from spuir.core.quiet import quietly
 from spuir.errors import InputError
-from spuir.parameters import FLAG, NON_NEGATIVE, parameter
 from spuir.policies.base import Recipe
 from spuir.policies.ridge import Ridge, RidgeState
-from spuir.records import Decision, Floats, Mask, Table
 
 
 @final

@@ -13,15 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
-from spuir.core.imputing import LINKS, balanced_rates, scheduled_rate
-from spuir.core.quiet import quietly
-from spuir.core.scoring import Bound, check_finite, row_blocks, squared_widths
-from spuir.core.scratch import frozen
-from spuir.core.solving import Solved, solve
-from spuir.core.statistics import Statistics, add_scaled, dense_rows
-from spuir.errors import InputError, ParameterError, ShardError
-from spuir.features import FeatureMap, FeatureRows, MapState, make_features
-from spuir.parameters import (
+from spuir.base.parameters import (
     COUNT,
     FLAG,
     POSITIVE,
@@ -31,11 +23,19 @@ from spuir.parameters import (
     optional,
     parameter,
 )
+from spuir.base.records import Batch, Floats, Info, State, require_finite
+from spuir.core.imputing import LINKS, balanced_rates, scheduled_rate
+from spuir.core.quiet import quietly
+from spuir.core.scoring import Bound, check_finite, row_blocks, squared_widths
+from spuir.core.scratch import frozen
+from spuir.core.solving import Solved, solve
+from spuir.core.statistics import Statistics, add_scaled, dense_rows
+from spuir.errors import InputError, ParameterError, ShardError
+from spuir.features import FeatureMap, FeatureRows, MapState, make_features
 from spuir.policies.base import Policy
 from spuir.policies.episodes import batch_solution, exact_episode, sketched_episode
 from spuir.policies.sketched import Hashing, SketchedSums, residual_moments, sketched_sums
 from spuir.policies.sums import ExactSums, exact_sums, observed_entries
-from spuir.records import Batch, Floats, Info, State, require_finite
 from spuir.sketches import Sketch, list_sketches, make_sketch
 
 MOMENTS = ("sketched", "exact", "corrected", "anchored")

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from spuir.base.records import Batch, Codes, Floats, Mask, all_finite
 from spuir.core.imputing import LINKS, complement, gaps, keep_hidden, link_gap
 from spuir.core.scratch import workspace
 from spuir.core.statistics import blocks, count_codes, dense_rows, per_action, refuse_overflow
 from spuir.errors import ShardError
 from spuir.policies.sums import ExactSums, exact_sums, hidden_mask, observed_entries
-from spuir.records import Batch, Codes, Floats, Mask, all_finite
 from spuir.sketches import Sketch
 from spuir.sketches.base import row_sums
 

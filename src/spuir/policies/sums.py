@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from spuir.base.records import Batch, Codes, Floats, Mask
 from spuir.core.imputing import LINKS, complement, gaps
 from spuir.core.statistics import Statistics, summarise
-from spuir.records import Batch, Codes, Floats, Mask
 
 
 def observed_entries(batch: Batch) -> tuple[Codes | None, Codes, Floats, Floats | None]:

@@ -11,13 +11,13 @@ from typing import final
 import numpy as np
 from numpy.random import Generator
 
+from spuir.base.parameters import COUNT, NON_NEGATIVE, UNIT, optional, parameter
+from spuir.base.records import Batch, Codes, Decision, Floats, Mask, Table
 from spuir.core import scoring
 from spuir.core.normals import monte_carlo_probabilities, win_probabilities
 from spuir.core.statistics import refuse_non_finite
-from spuir.parameters import COUNT, NON_NEGATIVE, UNIT, optional, parameter
 from spuir.policies.base import Recipe
 from spuir.policies.ridge import Ridge, RidgeState
-from spuir.records import Batch, Codes, Decision, Floats, Mask, Table
 
 
 @final

@@ -6,12 +6,12 @@ from typing import final
 import numpy as np
 from numpy.random import Generator
 
+from spuir.base.records import Batch, Floats, Info, Mask, State, Table, require_finite
 from spuir.core import scoring
 from spuir.core.statistics import count_codes, grow, refuse_non_finite
 from spuir.errors import ParameterError
 from spuir.policies.base import Policy, Recipe
 from spuir.policies.ridge import wrong_width
-from spuir.records import Batch, Floats, Info, Mask, State, Table, require_finite
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -1,6 +1,6 @@
 """Row maps that shrink a batch, by name. To add one: its file, and one line here."""
 
-from spuir.registry import Registry
+from spuir.base.registry import Registry
 from spuir.sketches.base import Sketch
 
 SKETCHES = Registry(

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csc_array
 
+from spuir.base.records import Codes, Floats
 from spuir.errors import ParameterError
-from spuir.records import Codes, Floats
 
 Words = NDArray[np.uint64]
 Spread = Callable[[Floats], Floats]

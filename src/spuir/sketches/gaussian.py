@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from spuir.base.records import Codes, Floats
 from spuir.core.statistics import blocks
-from spuir.records import Codes, Floats
 from spuir.sketches.base import Sketch, Spread, random_words
 
 

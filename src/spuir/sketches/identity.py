@@ -5,8 +5,8 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
+from spuir.base.records import Codes
 from spuir.errors import ShardError
-from spuir.records import Codes
 from spuir.sketches.base import Sketch, Spread
 
 

@@ -9,7 +9,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from spuir.records import Codes, Floats
+from spuir.base.records import Codes, Floats
 from spuir.sketches.base import Sketch, Spread, random_words, row_sums
 
 

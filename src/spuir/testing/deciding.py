@@ -3,10 +3,10 @@
 import numpy as np
 from scipy.stats import chi2
 
-from spuir import streams
 from spuir.bandit import Bandit
+from spuir.base import streams
+from spuir.base.records import Codes, Floats, Mask
 from spuir.policies import Policy
-from spuir.records import Codes, Floats, Mask
 from spuir.testing.trial import (
     N_ACTIONS,
     contexts,

@@ -6,11 +6,11 @@ from dataclasses import replace
 import numpy as np
 from scipy.sparse import csr_array
 
-from spuir import packing, streams
 from spuir.bandit import Bandit
+from spuir.base import packing, streams
+from spuir.base.records import Batch, Floats
 from spuir.policies import Policy
 from spuir.policies.ridge import Ridge
-from spuir.records import Batch, Floats
 from spuir.testing.trial import (
     DIM,
     N_ACTIONS,

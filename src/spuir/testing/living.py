@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from spuir import packing
 from spuir.bandit import Bandit, load
+from spuir.base import packing
 from spuir.errors import ParameterError
 from spuir.policies import Policy
 from spuir.testing.trial import (

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from spuir import streams
 from spuir.bandit import Bandit
+from spuir.base import streams
+from spuir.base.parameters import Rule, parameters_of
 from spuir.errors import ParameterError, SpuirError
-from spuir.parameters import Rule, parameters_of
 from spuir.policies import Policy
 from spuir.policies.ridge import Ridge
 from spuir.testing.trial import DIM, N_ACTIONS, contexts, episode, fresh, frozen, law, learnt, require

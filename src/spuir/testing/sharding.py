@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from spuir import streams
 from spuir.bandit import Bandit
+from spuir.base import streams
+from spuir.base.parameters import parameters_of
+from spuir.base.records import Batch
 from spuir.errors import ShardError
-from spuir.parameters import parameters_of
 from spuir.policies import Policy
-from spuir.records import Batch
-from spuir.shards import Shard
+from spuir.storage.shards import Shard
 from spuir.testing.trial import (
     DIM,
     N_ACTIONS,

@@ -9,10 +9,11 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import ArrayLike, NDArray
 
-from spuir import saving, streams
 from spuir.bandit import Bandit
+from spuir.base import streams
+from spuir.base.records import Floats, Mask
 from spuir.policies import Policy
-from spuir.records import Floats, Mask
+from spuir.storage import model_file
 
 N_ACTIONS, DIM = 4, 5
 SIZES = (60, 200, 170)
@@ -133,7 +134,7 @@ def learnt(policy: Policy, sizes: Iterable[int] = SIZES, seed: int = 7) -> Bandi
 
 def frozen(bandit: Bandit) -> tuple[str, dict[str, bytes]]:
     """Return everything that a snapshot would hold, byte for byte: the state, the labels, the streams."""
-    header, arrays = saving.describe(bandit.policy_, bandit._model, bandit._seed, bandit._draws)
+    header, arrays = model_file.describe(bandit.policy_, bandit._model, bandit._seed, bandit._draws)
     return json.dumps(header, sort_keys=True), {name: array.tobytes() for name, array in arrays.items()}
 
 

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 
+from spuir.base.streams import generator
 from spuir.errors import InputError
 from spuir.logs import open_log
 from spuir.logs.formats import FORMATS
-from spuir.streams import generator
 
 
 def feedback(n: int = 6, positions: int = 1, seed: int = 0) -> dict[str, Any]:

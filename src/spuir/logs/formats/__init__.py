@@ -1,8 +1,8 @@
 """Log formats by name. To add one: its file, and one line here, above the general ones."""
 
+from spuir.base.registry import Registry
 from spuir.errors import InputError
 from spuir.logs.formats.base import Fault, Faults, Format, Part, Request, Survey, head
-from spuir.registry import Registry
 
 __all__ = ["FORMATS", "Fault", "Faults", "Format", "Part", "Request", "Survey", "detect", "list_formats"]
 

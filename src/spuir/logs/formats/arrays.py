@@ -7,9 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spuir.errors import InputError
-from spuir.logs.arrow import arrow, is_number
 from spuir.logs.columns import COLUMNS
-from spuir.logs.tables import to_table
+from spuir.logs.frames import to_table
+from spuir.tables.arrow import arrow, is_number
 
 if TYPE_CHECKING:
     import pyarrow as pa

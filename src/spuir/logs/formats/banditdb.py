@@ -9,12 +9,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from spuir.errors import InputError
-from spuir.logs.arrow import arrow
 from spuir.logs.formats import parquet
 from spuir.logs.formats.arrays import numeric_contexts
 from spuir.logs.formats.base import Faults, Format, Request, Survey, head, opened
 from spuir.logs.formats.lines import BrokenError, Row, as_number, json_parser, line_read, line_survey, row_of
 from spuir.logs.formats.renamed import canonical, read_as
+from spuir.tables.arrow import arrow
 
 if TYPE_CHECKING:
     import pyarrow as pa

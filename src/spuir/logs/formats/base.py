@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spuir.errors import InputError
-from spuir.logs.arrow import arrow
+from spuir.tables.arrow import arrow
 
 if TYPE_CHECKING:
     import pyarrow as pa

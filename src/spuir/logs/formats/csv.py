@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from spuir.errors import InputError
-from spuir.logs.arrow import arrow, compute
 from spuir.logs.columns import declaring
 from spuir.logs.formats.base import (
     Format,
@@ -25,6 +24,7 @@ from spuir.logs.formats.base import (
     refusals,
     whole,
 )
+from spuir.tables.arrow import arrow, compute
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -9,12 +9,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from spuir.errors import InputError
-from spuir.logs.arrow import arrow
 from spuir.logs.formats.base import Format, Request, Survey
 from spuir.logs.formats.dsjson_events import EXTRAS, OURS, Events
 from spuir.logs.formats.events import Event, iso, write_events
 from spuir.logs.formats.lines import line_read, line_survey, msgspec_library
 from spuir.logs.formats.names import by_namespace, escape_key
+from spuir.tables.arrow import arrow
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from spuir.errors import InputError
-from spuir.logs.arrow import arrow
 from spuir.logs.columns import COLUMNS
 from spuir.logs.formats.base import open_output, opened, refusals
+from spuir.tables.arrow import arrow
 
 if TYPE_CHECKING:
     import pyarrow as pa

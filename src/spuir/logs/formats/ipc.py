@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from spuir.logs.arrow import arrow
 from spuir.logs.formats.base import Format, Part, Request, Survey, opened, refusals, whole, whole_file
+from spuir.tables.arrow import arrow
 
 if TYPE_CHECKING:
     import pyarrow as pa

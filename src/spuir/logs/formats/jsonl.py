@@ -6,9 +6,9 @@ from math import isnan
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from spuir.errors import InputError
-from spuir.logs.arrow import arrow
 from spuir.logs.columns import declaring
 from spuir.logs.formats.base import Format, Request, Survey, ending, head, open_input, open_output, refusals, whole
+from spuir.tables.arrow import arrow
 
 if TYPE_CHECKING:
     import pyarrow as pa

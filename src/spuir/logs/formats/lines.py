@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
 from spuir.errors import InputError, MissingExtraError, ParameterError
-from spuir.logs.arrow import arrow
 from spuir.logs.formats.base import Faults, Request, Survey, open_input, refusals, whole
+from spuir.tables.arrow import arrow
 
 if TYPE_CHECKING:
     import pyarrow as pa

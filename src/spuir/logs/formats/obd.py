@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spuir.errors import InputError
-from spuir.logs.arrow import arrow
 from spuir.logs.formats.base import Format, Request, Survey
 from spuir.logs.formats.csv import locate, read_csv, survey_csv
 from spuir.logs.formats.renamed import canonical, read_as
+from spuir.tables.arrow import arrow
 
 if TYPE_CHECKING:
     import pyarrow as pa

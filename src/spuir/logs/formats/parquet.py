@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from spuir.logs.arrow import arrow
 from spuir.logs.formats.base import Format, Part, Request, Survey, grouped, opened, refusals, whole_file
+from spuir.tables.arrow import arrow
 
 if TYPE_CHECKING:
     import pyarrow as pa

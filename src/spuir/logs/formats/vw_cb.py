@@ -5,11 +5,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from spuir.errors import InputError
-from spuir.logs.arrow import arrow
 from spuir.logs.formats.base import Faults, Format, Request, Survey
 from spuir.logs.formats.events import Event, write_events
 from spuir.logs.formats.lines import BrokenError, Row, line_read, line_survey, row_of
 from spuir.logs.formats.vw import BLANK, cost, outcome, parse, tagged, triple, written
+from spuir.tables.arrow import arrow
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -5,12 +5,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
-from spuir.logs.arrow import arrow
 from spuir.logs.formats.base import Faults, Format, Request, Survey
 from spuir.logs.formats.events import Event, write_events
 from spuir.logs.formats.lines import BrokenError, Row, line_read, line_survey, row_of
 from spuir.logs.formats.names import escape
 from spuir.logs.formats.vw import BLANK, Cost, Line, cost, outcome, parse, tagged, triple, written
+from spuir.tables.arrow import arrow
 
 if TYPE_CHECKING:
     import pyarrow as pa

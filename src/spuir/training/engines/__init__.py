@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from spuir.registry import Registry
+from spuir.base.registry import Registry
 from spuir.training.engines.base import Engine
 
 ENGINES = Registry(

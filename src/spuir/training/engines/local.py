@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Self
 
-from spuir.parameters import COUNT, check_value
+from spuir.base.parameters import COUNT, check_value
 from spuir.training.engines.base import Done, Item, in_order
 
 

@@ -1,0 +1,5 @@
+"""The command line: one file per command, imported when it is called."""
+
+from spuir.cli.app import main
+
+__all__ = ["main"]

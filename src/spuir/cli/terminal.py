@@ -1,0 +1,204 @@
+"""What the command line shows: a progress bar and tables."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+from rich.text import Text
+
+from spuir.planning import Plan
+from spuir.reproduction.workers import Watcher
+
+TABLE_WIDTH = 120
+ENDS_SHOWN = 8
+
+
+@contextmanager
+def progress_bar(total: int, *, hidden: bool, what: str = "episodes") -> Iterator[Watcher | None]:
+    """Show a bar on the error stream, moved by calls with the number of finished episodes, or of ``what`` it is."""
+    if hidden:
+        yield None
+        return
+    with _progress(TimeRemainingColumn(), TextColumn("left")) as progress:
+        task = progress.add_task(what, total=total)
+        yield lambda done: progress.update(task, completed=done)
+
+
+@contextmanager
+def task_bar(*, hidden: bool) -> Iterator[Callable[[int, int, float], object] | None]:
+    """Show a bar on the error stream, moved by calls with tasks done, tasks known, and the seconds left."""
+    if hidden:
+        yield None
+        return
+    with _progress(TextColumn("{task.fields[left]}")) as progress:
+        task = progress.add_task("tasks", total=None, left="")
+        yield lambda done, total, seconds: progress.update(
+            task, completed=done, total=total, left=f"about {duration(seconds)} left"
+        )
+
+
+@contextmanager
+def row_bar(*, hidden: bool) -> Iterator[Callable[[str, int, int], object] | None]:
+    """Show a bar on the error stream with rows per second, moved by calls with the stage, rows done and in all."""
+    if hidden:
+        yield None
+        return
+    with _progress(TextColumn("{task.fields[speed]}"), TimeRemainingColumn(), TextColumn("left")) as progress:
+        task = progress.add_task("rows", total=None, speed="")
+
+        def follow(stage: str, done: int, total: int) -> None:
+            speed = progress.tasks[0].speed
+            said = f"{quantity(speed)}rows/s" if speed else ""
+            progress.update(task, description=stage, completed=done, total=total, speed=said)
+
+        yield follow
+
+
+def print_episodes(told: Mapping[str, Any]) -> None:
+    """Print what a training learnt from: a line an episode, those in the middle left out where there are many."""
+    episodes: list[dict[str, Any]] = told["episodes"]
+    table = Table(
+        title=f"{told['policy']['name']}: {told['rows']:,} rows, {len(episodes):,} episodes, "
+        f"{len(told['actions'])} actions, {told['features']} features, {quantity(told['rows_per_second'])}rows/s",
+        title_justify="left",
+    )
+    for heading in ("episode", "key", "rows", "without reward", "logged reward", "learnt in ms"):
+        table.add_column(heading, justify="right")
+    shown = episodes if len(episodes) <= 2 * ENDS_SHOWN else [*episodes[:ENDS_SHOWN], {}, *episodes[-ENDS_SHOWN:]]
+    for line in shown:
+        if not line:
+            table.add_row(*["…"] * 6)
+            continue
+        reward = "–" if line["mean_reward"] is None else f"{line['mean_reward']:.4f}"
+        cells = [f"{line['episode'] + 1:,}", str(line["key"]), f"{line['rows']:,}", f"{line['silent']:,}"]
+        table.add_row(*cells, reward, f"{1e3 * line['seconds']:.1f}")
+    console().print(table)
+
+
+def _progress(*ending: ProgressColumn) -> Progress:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), *ending)
+    return Progress(*columns, console=Console(stderr=True), transient=True)
+
+
+def duration(seconds: float) -> str:
+    """Return a time as a clock shows it: 0:05, 1:02:03."""
+    minutes, rest = divmod(max(round(seconds), 0), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def console() -> Console:
+    """Return a console that never folds a table when its output goes to a file."""
+    plain = Console(highlight=False)
+    return plain if plain.is_terminal else Console(highlight=False, width=max(plain.width, TABLE_WIDTH))
+
+
+def print_summary(results: Mapping[str, Any]) -> None:
+    """Print a line per policy, mean ± standard error over seeds, best first."""
+    summary: list[dict[str, Any]] = results["summary"]
+    columns = {
+        "average_reward": ("reward", 1, 4),
+        "regret_per_step": ("regret per step", 1, 5),
+        "cvr": ("CVR", 1, 4),
+        "ctcvr": ("CTCVR", 1, 4),
+    }
+    columns |= {"decide_seconds": ("decide ms", 1e3, 2), "learn_seconds": ("learn ms", 1e3, 2)}
+    shown = {name: how for name, how in columns.items() if name in summary[0]}
+    title = (
+        f"{results['environment']['name']}: {results['episodes']} episodes of {results['batch_size']} decisions, "
+        f"{len(results['seeds'])} seed{'s' if len(results['seeds']) > 1 else ''}, {results['preset']} preset"
+    )
+    table = Table(
+        title=title,
+        title_justify="left",
+        caption="mean ± standard error over seeds; times per episode",
+        caption_justify="left",
+    )
+    table.add_column("policy", no_wrap=True)
+    for heading, _, _ in shown.values():
+        table.add_column(heading, justify="right")
+    for record in summary:
+        table.add_row(
+            record["policy"], *(spread(record[name], scale, digits) for name, (_, scale, digits) in shown.items())
+        )
+    console().print(table)
+
+
+def spread(number: Mapping[str, float | None], scale: float, digits: int) -> str:
+    """Return "mean ± standard error" as text; a dash for what is not known."""
+    mean, error = number["mean"], number["standard_error"]
+    if mean is None:
+        return "–"
+    return f"{mean * scale:.{digits}f}" + ("" if error is None else f" ± {error * scale:.{digits}f}")
+
+
+def print_catalogue(families: Mapping[str, Mapping[str, str]]) -> None:
+    """Print the members of each family with a line on each."""
+    for family, members in families.items():
+        table = Table(
+            title=family, title_justify="left", box=None, show_header=False, title_style="bold", pad_edge=False
+        )
+        table.add_column(no_wrap=True)
+        table.add_column()
+        for name, summary in members.items():
+            table.add_row(f"  {name}", summary)
+        console().print(table)
+
+
+def print_verdicts(sections: Sequence[Mapping[str, Any]]) -> None:
+    """Print a line per claim with its outcome, by experiment."""
+    colours = {"holds": "green", "does not hold here": "red", "not decided": "dim"}
+    table = Table(title="verdicts", title_justify="left", box=None, pad_edge=False, title_style="bold")
+    for heading in ("experiment", "outcome", "claim"):
+        table.add_column(heading, no_wrap=heading == "experiment")
+    for section in sections:
+        for verdict in section["verdicts"]:
+            outcome = verdict["outcome"]
+            table.add_row(section["name"], Text(outcome, style=colours.get(outcome, "yellow")), verdict["claim"])
+    console().print(table)
+
+
+def print_plan(made: Plan) -> None:
+    """Print a plan: the recommendation, its reasons, the table of costs."""
+    out = console()
+    sketch = f"c = {made.sketch_advised:,}" if made.sketch_advised else "no sketch"
+    out.print(f"[bold]B = {made.batch_size:,}   N = {made.episodes:,}   {sketch}[/bold]")
+    for reason in made.reasons:
+        out.print(f"· {reason}", soft_wrap=True)
+    table = Table(
+        title="cost of one episode",
+        title_justify="left",
+        caption="decide: from all contexts settled by the shared bound to none",
+    )
+    for heading in ("choice", "learn flops", "decide flops", "state", "working memory", "what it is"):
+        table.add_column(heading, justify="left" if heading in ("choice", "what it is") else "right")
+    for cost in made.costs:
+        least, most = quantity(cost.least_decide_flops), quantity(cost.decide_flops)
+        table.add_row(
+            cost.choice,
+            quantity(cost.learn_flops),
+            most if least == most else f"{least} … {most}",
+            quantity(cost.state_bytes) + "B",
+            quantity(cost.work_bytes) + "B",
+            cost.meaning,
+        )
+    out.print(table)
+
+
+def quantity(value: float) -> str:
+    """Return a number with three digits and a decimal prefix: 2.24 M."""
+    for power, prefix in ((15, "P"), (12, "T"), (9, "G"), (6, "M"), (3, "k")):
+        if value >= 10**power:
+            return f"{value / 10**power:.3g} {prefix}"
+    return f"{value:.3g} "

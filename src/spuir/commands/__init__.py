@@ -1,1 +1,0 @@
-"""The longer commands, one file each, imported when they are called."""

@@ -1,0 +1,123 @@
+"""Episodes cut out of a log: by its ``episode`` column, by size, or by time."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from spuir.base.parameters import COUNT, check_value
+from spuir.errors import InputError, ParameterError
+from spuir.logs.columns import renaming
+from spuir.logs.log import Log
+from spuir.logs.times import microseconds
+from spuir.tables.arrow import arrow
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A way to cut a log into episodes; made by :func:`cut_episodes`.
+
+    Parameters
+    ----------
+    kind
+        "column", "size" or "time".
+    amount
+        Rows of an episode for "size", microseconds for "time", 0 for "column".
+    notice
+        What the user should know, in a sentence; None = nothing.
+    """
+
+    kind: str
+    amount: int = 0
+    notice: str | None = None
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns that it reads."""
+        return {"column": ("episode",), "time": ("time",), "size": ()}[self.kind]
+
+    def keys(self, batch: "pa.RecordBatch", start: int = 0) -> "pa.Array":
+        """Return the episode (n,) of each row of a batch; keys sort as episodes follow each other.
+
+        Parameters
+        ----------
+        batch
+            Rows of the log with at least :attr:`columns`.
+        start
+            How many rows of the log come before it: what cutting by size carries from batch to batch.
+
+        Notes
+        -----
+        By size, rows belong together in the order of the log, and the last episode has what is left. By time, an
+        episode lasts from one multiple of the duration since 1970 (UTC) to the next: a row belongs to the episode of
+        its time, wherever in the log it stands, and hours or days without rows are no episodes.
+        """
+        pa = arrow()
+        if self.kind == "size":
+            return pa.array((start + np.arange(batch.num_rows, dtype=np.int64)) // self.amount)
+        column = batch[self.columns[0]]
+        if column.null_count:
+            row = start + int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
+            rule = f"every row needs it when episodes are cut by {self.columns[0]!r}"
+            raise InputError(f"column {self.columns[0]!r}", f"nothing at row {row}", rule, "fill or drop that row")
+        if self.kind == "column":
+            return column
+        return pa.array(column.cast(pa.int64()).to_numpy() // self.amount)
+
+    def named(self, key: Any) -> Any:
+        """Return a key as people read it: the beginning of an episode that was cut by time, else the key itself."""
+        if self.kind != "time":
+            return key
+        return (datetime(1970, 1, 1, tzinfo=UTC) + key * timedelta(microseconds=self.amount)).isoformat()
+
+    def pairs(self, log: Log, columns: Any = None) -> "Iterator[tuple[pa.Array, pa.RecordBatch]]":
+        """Yield the batches of a log in order, each with the episodes of its rows.
+
+        ``columns`` are those to read; None = all.
+        """
+        names = None if columns is None else list(dict.fromkeys([*columns, *self.columns]))
+        start = 0
+        for batch in log.batches(names):
+            yield self.keys(batch, start), batch if columns is None else batch.select(list(columns))
+            start += batch.num_rows
+
+
+def cut_episodes(log: Log, batch_size: int | None = None, every: Any = None) -> Cut:
+    """Return how a log is cut into episodes: its ``episode`` column wins, then size, or time.
+
+    Parameters
+    ----------
+    log
+        What ``open_log`` returned.
+    batch_size
+        B, the rows of an episode in the order of the log.
+    every
+        How long an episode lasts: "hour", "day", a text like "15m", "6h", "1d", or seconds. Needs a ``time`` column.
+    """
+    if batch_size is not None:
+        check_value("batch_size", batch_size, COUNT, "choose another value")
+    amount = 0 if every is None else microseconds(every, "every")
+    if batch_size is not None and every is not None:
+        rule = "episodes are cut by size or by time"
+        raise ParameterError("episodes", f"batch_size={batch_size} and every={every!r}", rule, "give one of the two")
+    names = log.schema.names
+    if "episode" in names:
+        given = f"batch_size={batch_size}" if batch_size is not None else f"every={every!r}"
+        notice = f"the log has a column 'episode', which wins over {given}."
+        return Cut("column", notice=None if batch_size is None and every is None else notice)
+    if batch_size is not None:
+        return Cut("size", min(int(batch_size), 2**62))  # beyond, an episode has all rows there can be
+    if every is None:
+        rule = "it has no column 'episode', and nothing says where one ends"
+        raise InputError("log", "no episodes", rule, "give batch_size or every (--batch-size, --every)")
+    if "time" not in names:
+        rule = "cutting by time needs a column 'time'"
+        raise InputError(
+            "log", "no column 'time'", rule, f"rename it, {renaming('…', 'time')}, or give batch_size (--batch-size)"
+        )
+    return Cut("time", amount)

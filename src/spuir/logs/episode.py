@@ -1,0 +1,280 @@
+"""The episode as an object: decisions go in, rewards come when they come, and closing it gives the batch."""
+
+import threading
+from collections.abc import Hashable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from spuir.bandit import Bandit
+from spuir.base.records import Batch, Decision, Floats
+from spuir.errors import InputError, NotFittedError
+from spuir.logs.columns import COLUMNS
+from spuir.logs.frames import to_table
+from spuir.logs.rewards import Report, RewardRules, Settled, settle
+from spuir.logs.rows import Rows, as_list, checked, context_columns, joined, make_rows
+from spuir.logs.times import UNKNOWN, Instants, instants
+from spuir.tables.arrow import arrow
+from spuir.tables.inputs import Labels, as_table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class _Closed(NamedTuple):
+    """What closing leaves: the rows whose reward is known, and their rewards."""
+
+    settled: Settled
+    kept: NDArray[np.intp]
+    ids: list[Hashable]
+    rows: Rows
+
+
+class Episode:
+    """One episode, open for decisions and rewards until it is closed.
+
+    Parameters
+    ----------
+    default
+        The reward of a decision that hears nothing; None leaves such decisions out of the batch.
+    aggregation
+        What several rewards of one decision give: "earliest", "sum", "average", "median", "min" or "max".
+    window
+        How long after its decision a reward is in time: seconds, or a text like "15m", "6h", "1d". None = always.
+    late
+        What a reward after the window is: "drop" leaves it out, "accept" takes it, "refuse" raises at closing.
+
+    Notes
+    -----
+    Any number of threads may record and reward. A reward may come before its decision was recorded; what has no
+    decision when the episode closes is an orphan. A refused call changes nothing.
+    """
+
+    def __init__(
+        self, default: float | None = 0.0, aggregation: str = "earliest", window: Any = None, late: str = "drop"
+    ) -> None:
+        self.rules = RewardRules(default=default, aggregation=aggregation, window=window, late=late)
+        self._lock = threading.Lock()
+        self._positions: dict[Hashable, int] = {}
+        self._rows: list[Rows] = []
+        self._duplicates = 0
+        self._ids: list[Hashable] = []
+        self._values: list[Floats] = []
+        self._times: list[Instants] = []
+        self._closed: _Closed | None = None
+
+    # ---- while it is open -----------------------------------------------------------------------------------
+
+    def record(
+        self,
+        contexts: Any,
+        decision: Decision | None = None,
+        *,
+        ids: Any = None,
+        actions: Any = None,
+        propensities: ArrayLike | None = None,
+        time: Any = None,
+        eligible: ArrayLike | None = None,
+        weights: ArrayLike | None = None,
+    ) -> int:
+        """Record decisions, one or many, and return how many were new; an id that is known already is counted only.
+
+        Parameters
+        ----------
+        contexts
+            (n, d) array, list, DataFrame or CSR matrix; (d,) for a single decision. A copy is kept.
+        decision
+            What ``bandit.decide(contexts, ids=…)`` returned; it brings ids, actions and propensities.
+        ids
+            (n,) hashable ids, or one.
+        actions
+            (n,) executed actions as labels, or one; also where another than the decision's was executed.
+        propensities
+            (n,) probabilities of the executed actions, or one; None = unknown.
+        time
+            When: epoch seconds, datetimes or ISO texts, one for each row or one for all. A window needs it.
+        eligible
+            (n, M) or (M,) mask of what could be chosen.
+        weights
+            (n,) weights ≥ 0, or one.
+        """
+        if decision is not None:
+            ids, actions, propensities = _from_decision(decision, ids, actions, propensities)
+        names = as_list("ids", ids)
+        rows = make_rows(contexts, actions, self._when(time, names), propensities, weights, eligible)
+        with self._lock:
+            self._check_open("decisions")
+            self._check_alike(rows)
+            return self._add(names, rows)
+
+    def _add(self, names: list[Hashable], rows: Rows) -> int:
+        new: list[int] = []
+        for at, name in enumerate(names):
+            if name not in self._positions:
+                self._positions[name] = len(self._positions)
+                new.append(at)
+        self._duplicates += len(names) - len(new)
+        if new:
+            self._rows.append(rows if len(new) == len(names) else rows.take(np.array(new, np.intp)))
+        return len(new)
+
+    def reward(self, ids: Any, rewards: ArrayLike, time: Any = None) -> None:
+        """Take rewards by the ids of their decisions, one or many.
+
+        Parameters
+        ----------
+        ids
+            (n,) ids, or one.
+        rewards
+            (n,) finite values, or one.
+        time
+            When they came, as in :meth:`record`. A window needs it; without one, the order of arrival counts.
+        """
+        names = as_list("ids", ids)
+        values, when = checked(len(names), rewards=rewards).rewards.copy(), self._when(time, names)
+        with self._lock:
+            self._check_open("rewards")
+            self._ids += names
+            self._values.append(values)
+            self._times.append(when)
+
+    def _when(self, time: Any, names: list[Hashable]) -> Instants:
+        found = instants(time, len(names), "time")
+        unknown = found == UNKNOWN
+        if self.rules.window is not None and unknown.any():
+            got = f"none for {names[int(np.argmax(unknown))]!r}"
+            raise InputError("time", got, "a window needs the time of every row", "pass time=, or no window")
+        return found
+
+    def _check_open(self, what: str) -> None:
+        if self._closed is not None:
+            raise InputError("episode", f"{what} after closing", "a closed episode takes nothing more", "open another")
+
+    def _check_alike(self, rows: Rows) -> None:
+        """Refuse decisions that cannot stand in one table with those before."""
+        if not self._rows:
+            return
+        before, now = self._rows[0].shape(), rows.shape()
+        for what, had in before.items():
+            if now[what] != had:
+                rule = f"this episode has {had} so far"
+                raise InputError(what, now[what], rule, "give every decision the same columns")
+
+    def __len__(self) -> int:
+        """Return how many decisions were recorded, each id once."""
+        return len(self._positions)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the episode was closed."""
+        return self._closed is not None
+
+    # ---- closing --------------------------------------------------------------------------------------------
+
+    def close(self) -> Report:
+        """Settle every decision's reward and return what was counted; closing again changes nothing."""
+        with self._lock:
+            if self._closed is None:
+                self._closed = self._settle()
+            return self._closed.settled.report
+
+    def _settle(self) -> _Closed:
+        rows = joined(self._rows)
+        owners = np.array([self._positions.get(name, -1) for name in self._ids], np.intp)
+        values = np.concatenate([np.empty(0), *self._values])
+        times = np.concatenate([np.empty(0, np.int64), *self._times])
+        settled = settle(self.rules, rows.times, owners, values, times, self._ids)
+        report = settled.report + Report(duplicates=self._duplicates)
+        kept = np.flatnonzero(~np.isnan(settled.rewards))
+        return _Closed(settled._replace(report=report), kept, list(self._positions), rows)
+
+    def _result(self) -> _Closed:
+        if self._closed is None:
+            rule, remedy = "rewards are settled when it closes", "call close()"
+            raise NotFittedError("episode", "an open episode", rule, remedy)
+        return self._closed
+
+    @property
+    def report(self) -> Report:
+        """What was counted; known once the episode is closed."""
+        return self._result().settled.report
+
+    @property
+    def ids(self) -> list[Hashable]:
+        """Ids of the rows that are learnt from, in their order."""
+        closed = self._result()
+        return [closed.ids[at] for at in closed.kept]
+
+    def columns(self) -> dict[str, Any]:
+        """Return the rows as the arguments of ``partial_fit``: ``bandit.partial_fit(**episode.columns())``."""
+        closed = self._result()
+        rows = closed.rows.take(closed.kept)
+        if not rows.actions:
+            rule = "there is nothing to learn without a decision and its reward"
+            raise InputError("episode", f"{len(self)} decisions, 0 with a reward", rule, "go on without it")
+        return {
+            "X": rows.contexts,
+            "actions": rows.actions,
+            "rewards": closed.settled.rewards[closed.kept],
+            "propensities": rows.propensities,
+            "sample_weight": rows.weights,
+            "eligible": rows.eligible,
+        }
+
+    def batch(self, bandit: Bandit | None = None) -> Batch:
+        """Return the rows as a batch; labels are encoded as ``bandit`` does, and have to be codes without one."""
+        found = self.columns()
+        actions = found["actions"]
+        codes = np.asarray(actions) if bandit is None else Labels.of(bandit.actions_.tolist()).encode(actions)
+        return Batch(
+            contexts=as_table(found["X"], None, None),
+            actions=codes,
+            rewards=found["rewards"],
+            propensities=found["propensities"],
+            weights=found["sample_weight"],
+            eligible=found["eligible"],
+        )
+
+    def table(self) -> "pa.Table":
+        """Return all decisions as a canonical log, unknown rewards missing, to be written with ``write_log``."""
+        pa = arrow()
+        closed = self._result()
+        rows, settled = closed.rows, closed.settled
+        unknown = np.isnan(settled.rewards)
+        made: dict[str, Any] = {
+            "decision_id": closed.ids,
+            "time": pa.array(rows.times, pa.timestamp("us", "UTC"), mask=rows.times == UNKNOWN),
+            "action": rows.actions,
+            "reward": pa.array(settled.rewards, mask=unknown),
+            "propensity": rows.propensities,
+            "eligible": rows.eligible,
+            "reward_time": pa.array(settled.times, pa.timestamp("us", "UTC"), mask=settled.times == UNKNOWN),
+            "weight": rows.weights,
+        }
+        made = {name: values for name, values in made.items() if values is not None}
+        for name, values in context_columns(rows.contexts).items():
+            if name in COLUMNS:
+                rule = "that name is one of the log's own"
+                raise InputError("contexts", f"column {name!r}", rule, "record it under another name")
+            made[name] = values
+        return to_table(made)
+
+    def __repr__(self) -> str:
+        """Show whether it is open, and what it holds."""
+        return f"Episode({'closed' if self.is_closed else 'open'}, {len(self)} decisions, {len(self._ids)} rewards)"
+
+
+def _from_decision(decision: Decision, ids: Any, actions: Any, propensities: Any) -> tuple[Any, Any, Any]:
+    """Return ids, actions and propensities of a decision, as far as the caller did not give others."""
+    if ids is None and decision.ids is None:
+        rule = "rewards find their decision by its id"
+        raise InputError("decision", "no ids", rule, "call decide(X, ids=…), or pass ids here")
+    if actions is not None and propensities is None:
+        rule = "the decision's propensities are those of its own actions"
+        raise InputError("actions", "other actions than the decision's", rule, "pass their propensities too")
+    return (
+        decision.ids if ids is None else ids,
+        decision.actions if actions is None else actions,
+        decision.propensities if propensities is None else propensities,
+    )

@@ -1,0 +1,149 @@
+"""From numbers to verdicts: intervals over seeds, fitted exponents, and the one rule that all verdicts follow.
+
+Runs of one seed share their world, contexts and noise, so that methods are compared by the differences within seeds.
+"""
+
+import math
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import stdtrit
+
+from spuir.reproduction.base import AUTHORS_ONLY, FAILS, HOLDS, OPEN, Outcome, Verdict
+from spuir.reproduction.runner import Result
+
+CONFIDENCE = 0.95
+ENOUGH_SEEDS = 3
+"""With fewer seeds nothing is decided: the interval of two says next to nothing."""
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An estimate with its 95 % interval, and the number of seeds it rests on.
+
+    One seed gives an infinite interval; what cannot be estimated at all is NaN in an infinite interval.
+    """
+
+    estimate: float
+    low: float
+    high: float
+    seeds: int = ENOUGH_SEEDS
+
+    def __neg__(self) -> "Interval":
+        """Return the interval of the negated quantity, for a claim that something is smaller."""
+        return Interval(-self.estimate, -self.high, -self.low, self.seeds)
+
+    def minus(self, value: float) -> "Interval":
+        """Return the interval of the quantity less a constant, for a claim that it exceeds the constant."""
+        return Interval(self.estimate - value, self.low - value, self.high - value, self.seeds)
+
+    def times(self, factor: float) -> "Interval":
+        """Return the interval of the quantity times a positive constant, for a change of unit."""
+        return Interval(self.estimate * factor, self.low * factor, self.high * factor, self.seeds)
+
+
+def summary(values: Iterable[float]) -> tuple[float, float]:
+    """Return the mean and its standard error; the latter is NaN for a single value, both are for none."""
+    array = np.asarray(list(values), dtype=np.float64)
+    mean = float(array.mean()) if len(array) else math.nan
+    return mean, float(array.std(ddof=1) / math.sqrt(len(array))) if len(array) > 1 else math.nan
+
+
+def estimate(values: Iterable[float]) -> Interval:
+    """Return the mean of values, one for each seed, with its 95 % t-interval."""
+    array = list(values)
+    mean, error = summary(array)
+    if not math.isfinite(error):
+        return Interval(mean, -math.inf, math.inf, len(array))
+    reach = float(stdtrit(len(array) - 1, 0.5 + CONFIDENCE / 2)) * error
+    return Interval(mean, mean - reach, mean + reach, len(array))
+
+
+def paired(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Interval:
+    """Return the mean of ours − theirs over the seeds that both have, with its 95 % t-interval."""
+    return estimate(ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs.keys()))
+
+
+def slope(x: ArrayLike, y: ArrayLike) -> float:
+    """Return the least-squares slope of log y over log x; NaN where a value is not positive or x is one point."""
+    at, value = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
+    if len(np.unique(at)) < 2 or not (np.all(at > 0) and np.all(value > 0)):
+        return math.nan
+    return float(np.polyfit(np.log(at), np.log(value), 1)[0])
+
+
+def power_law(x: Sequence[float], y_by_seed: Mapping[int, Sequence[float]]) -> Interval:
+    """Return the exponent of y ∝ x^k: the mean over seeds of each seed's log-log slope, with its 95 % t-interval.
+
+    ``y_by_seed`` holds, for each seed, the values at ``x`` in its order. A value that is not positive has no
+    logarithm: the exponent is then NaN, for a fit on the seeds without such a value would be of chosen ones.
+    """
+    return estimate(slope(x, values) for values in y_by_seed.values())
+
+
+def last(results: Iterable[Result], column: str) -> dict[int, float]:
+    """Return the value of each result's last checkpoint, by its seed."""
+    return {int(result.arguments["seed"]): float(result.rows[-1][column]) for result in results}
+
+
+def grouped(results: Iterable[Result], key: Callable[[Result], Key]) -> dict[Key, list[Result]]:
+    """Return the results by a key of each, in the order of first appearance."""
+    groups: dict[Key, list[Result]] = {}
+    for result in results:
+        groups.setdefault(key(result), []).append(result)
+    return groups
+
+
+def weakest(intervals: Iterable[Interval]) -> Interval:
+    """Return the interval with the lowest lower end: a claim about all of them stands or falls with it."""
+    return min(intervals, key=lambda interval: interval.low)
+
+
+def judge(claimed: Interval, tuned: Interval | None = None, margin: float = 0.0) -> Outcome:
+    """Return the verdict on a claim whose positive side is the claimed one.
+
+    Parameters
+    ----------
+    claimed
+        Of the difference at the authors' settings: the claim stands there if the whole interval exceeds ``margin``.
+    tuned
+        Of the difference to the rival at its own best setting, where there is one; it has to exceed it too.
+    margin
+        Negative for "no worse than by so much", positive for "better by at least so much".
+    """
+    asked = [claimed] if tuned is None else [claimed, tuned]
+    if any(one.seeds < ENOUGH_SEEDS or math.isnan(one.estimate) for one in asked):
+        return OPEN
+    if not claimed.low > margin:
+        return FAILS
+    return HOLDS if tuned is None or tuned.low > margin else AUTHORS_ONLY
+
+
+def say(interval: Interval, spec: str = ".4f") -> str:
+    """Return "estimate [low, high]"."""
+    return f"{interval.estimate:{spec}} [{interval.low:{spec}}, {interval.high:{spec}}]"
+
+
+def say_all(intervals: Mapping[str, Interval], spec: str = ".4f") -> str:
+    """Return "name: estimate [low, high]" of each, in one sentence without its end."""
+    return "; ".join(f"{name}: {say(interval, spec)}" for name, interval in intervals.items())
+
+
+def all_above(
+    claim: str, what: str, intervals: Mapping[str, Interval], *, spec: str = ".4f", margin: float = 0.0, also: str = ""
+) -> Verdict:
+    """Return the verdict on a claim that asks every one of the named intervals to lie above ``margin``.
+
+    ``what`` says what the intervals are of, ``also`` is a sentence to end with.
+    """
+    rule = f"Rule: every 95 % t-interval over seeds above {margin:g}."
+    return Verdict(
+        claim=claim,
+        outcome=judge(weakest(intervals.values()), margin=margin),
+        evidence=f"{what}: {say_all(intervals, spec)}. {rule} {also}".rstrip(),
+    )

@@ -1,0 +1,320 @@
+"""What an encoder learnt of each raw column, and how that column becomes numbers.
+
+A part is a frozen record of what one column looked like when the encoder learnt. It names its features and writes
+them; nothing that comes later changes it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import blake2b
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spuir.base.records import Codes, Floats
+from spuir.tables.coercion import categories, flags, lists, matrix, numbers, occurrences, times
+from spuir.tables.raw_columns import Column, Place
+
+DAY, WEEK = 86_400.0, 7 * 86_400.0
+MONDAY = 4 * DAY
+"""The first Monday of 1970, in seconds."""
+
+
+class Settings(NamedTuple):
+    """What :meth:`Encoder.learn` was asked for, as far as parts care."""
+
+    scale: bool
+    max_levels: int
+
+
+def moments(values: NDArray[Any], scale: bool, place: Place) -> tuple[float, float | None]:
+    """Return the mean of the values that are there, and, for ``scale``, their standard deviation."""
+    check_finite(values, place)
+    known = values[~np.isnan(values)].astype(np.float64) if values.dtype.kind == "f" else values.astype(np.float64)
+    if not len(known):
+        return 0.0, 0.0 if scale else None
+    largest = float(np.abs(known).max()) or 1.0
+    # Brought below 1, so that no sum overflows; a constant column must have a deviation of exactly 0.
+    low, high = float(known.min()), float(known.max())
+    mean = low if low == high else min(max(float((known / largest).mean()) * largest, low), high)
+    spread = 0.0 if low == high else float((known / largest).std()) * largest
+    return mean, spread if scale else None
+
+
+def check_finite(values: NDArray[Any], place: Place) -> None:
+    """Refuse infinities (n,); NaN is a missing value."""
+    infinite = np.isinf(values)
+    if infinite.any():
+        row = int(np.argmax(infinite))
+        place.refuse(row, str(values[row]), "a number must be finite", "correct the value, or pass None for unknown")
+
+
+def standardised(values: Floats, mean: Any, deviation: Any) -> Floats:
+    """Return (x − mean) / deviation, 0 where the deviation is 0; the values themselves where it is None."""
+    if deviation is None:
+        return values
+    divisor = np.where(np.asarray(deviation) > 0, deviation, np.inf)
+    with np.errstate(over="ignore", invalid="ignore"):
+        scaled: Floats = (values - mean) / divisor
+    lost = ~np.isfinite(scaled) & ~np.isnan(values)
+    # What lies beyond the largest number is that number; NaN is a missing value.
+    scaled[lost] = np.nan_to_num(scaled[lost])
+    return scaled
+
+
+@dataclass(frozen=True, kw_only=True)
+class Number:
+    """A number, as it is or standardised; ``mean`` stands for a missing one.
+
+    ``missing`` tells of every kind that a value was missing when the encoder learnt; then one feature tells where.
+    """
+
+    column: str
+    mean: float
+    deviation: float | None
+    missing: bool
+
+    wanted: ClassVar[str] = "number"
+
+    @classmethod
+    def learn(cls, name: str, column: Column, settings: Settings) -> Self:
+        """Learn from the first rows."""
+        values = numbers(column, Place(name))
+        mean, deviation = moments(values, settings.scale, Place(name))
+        return cls(column=name, mean=mean, deviation=deviation, missing=bool(column.missing.any()))
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the features."""
+        return [self.column] + [f"{self.column} is missing"] * self.missing
+
+    def values(self, column: Column, place: Place) -> NDArray[Any]:
+        """Return what to write, NaN where missing."""
+        return numbers(column, place)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flag:
+    """A boolean as 0 or 1, never standardised; the share of true stands for a missing one."""
+
+    column: str
+    mean: float
+    missing: bool
+
+    wanted: ClassVar[str] = "flag"
+
+    @classmethod
+    def learn(cls, name: str, column: Column, _: Settings) -> Self:
+        """Learn from the first rows."""
+        values = flags(column, Place(name))
+        return cls(column=name, mean=moments(values, False, Place(name))[0], missing=bool(column.missing.any()))
+
+    @property
+    def deviation(self) -> None:
+        """None: booleans are not standardised."""
+        return None
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the features."""
+        return [self.column] + [f"{self.column} is missing"] * self.missing
+
+    def values(self, column: Column, place: Place) -> NDArray[Any]:
+        """Return what to write, NaN where missing."""
+        return flags(column, place)
+
+
+def frequent(codes: Codes, levels: Sequence[str], most: int) -> tuple[str, ...]:
+    """Return the most frequent levels, the more frequent first, equals in the order of their text."""
+    counts = np.bincount(codes[codes >= 0], minlength=len(levels))
+    ranked = sorted(((-int(count), level) for level, count in zip(levels, counts, strict=True) if count))
+    return tuple(level for _, level in ranked[:most])
+
+
+def targets(levels: Sequence[str], index: Mapping[str, int], missing: int) -> Codes:
+    """Return the feature of each level, the one after the last for an unknown one, and ``missing`` at the end."""
+    other = len(index)
+    return np.array([*(index.get(level, other) for level in levels), missing], np.intp)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Category:
+    """One feature for each of the most frequent levels, and one for all others; exactly one of them is 1."""
+
+    column: str
+    levels: tuple[str, ...]
+    missing: bool
+
+    wanted: ClassVar[str] = "category"
+
+    @classmethod
+    def learn(cls, name: str, column: Column, settings: Settings) -> Self:
+        """Learn from the first rows."""
+        coded = categories(column, Place(name))
+        levels = frequent(coded.values, coded.levels, settings.max_levels)
+        return cls(column=name, levels=levels, missing=bool(coded.missing.any()))
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the features."""
+        kept = [f"{self.column}={level}" for level in self.levels]
+        return [*kept, f"{self.column} is other"] + [f"{self.column} is missing"] * self.missing
+
+    @cached_property
+    def _index(self) -> dict[str, int]:
+        return {level: at for at, level in enumerate(self.levels)}
+
+    def write(self, column: Column, out: Floats, place: Place) -> None:
+        """Write the features (n, width) over zeros."""
+        coded = categories(column, place)
+        at = targets(coded.levels, self._index, len(self.levels) + self.missing)
+        out[np.arange(len(out)), at[coded.values]] = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counts:
+    """How often each of the most frequent items is in a list, and how many others; a missing list is an empty one."""
+
+    column: str
+    levels: tuple[str, ...]
+
+    wanted: ClassVar[str] = "list"
+
+    @classmethod
+    def learn(cls, name: str, column: Column, settings: Settings) -> Self:
+        """Learn from the first rows."""
+        coded = categories(lists(column, Place(name))[1], Place(name))
+        return cls(column=name, levels=frequent(coded.values, coded.levels, settings.max_levels))
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the features."""
+        return [*(f"{self.column} has {level}" for level in self.levels), f"{self.column} has other"]
+
+    @cached_property
+    def _index(self) -> dict[str, int]:
+        return {level: at for at, level in enumerate(self.levels)}
+
+    def write(self, column: Column, out: Floats, place: Place) -> None:
+        """Write the features (n, width) over zeros."""
+        lists(column, place)
+        rows, coded = occurrences(column, place)
+        np.add.at(out, (rows, targets(coded.levels, self._index, 0)[coded.values]), 1.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Vector:
+    """A list of numbers of one length, a feature each; a missing one is that of the means."""
+
+    column: str
+    means: tuple[float, ...]
+    deviations: tuple[float, ...] | None
+    missing: bool
+
+    wanted: ClassVar[str] = "list"
+
+    @classmethod
+    def learn(cls, name: str, column: Column, settings: Settings) -> Self:
+        """Learn from the first rows."""
+        lengths, _ = lists(column, Place(name))
+        length = int(np.bincount(lengths[lengths >= 0]).argmax())
+        table = matrix(column, length, Place(name))
+        found = [moments(table[:, at], settings.scale, Place(f"{name}.{at}")) for at in range(length)]
+        deviations = tuple(float(spread or 0.0) for _, spread in found) if settings.scale else None
+        missing = bool(np.isnan(table).any())
+        return cls(column=name, means=tuple(mean for mean, _ in found), deviations=deviations, missing=missing)
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the features."""
+        return [f"{self.column}.{at}" for at in range(len(self.means))] + [f"{self.column} is missing"] * self.missing
+
+    def write(self, column: Column, out: Floats, place: Place) -> None:
+        """Write the features (n, width) over zeros."""
+        table = matrix(column, len(self.means), place)
+        for at in range(table.shape[1]):
+            check_finite(table[:, at], Place(f"{place.column}.{at}", place.first))
+        missing = np.isnan(table)
+        table = np.where(missing, self.means, table)
+        out[:, : len(self.means)] = standardised(table, self.means, self.deviations)
+        if self.missing:
+            out[:, -1] = missing.any(axis=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Moment:
+    """A date or time: days since ``start``, and where in the week and, with ``clock``, in the day it falls.
+
+    Cycles are a sine and a cosine each, in UTC, the week from Monday on; a missing time has the mean of the days and
+    no place in either cycle.
+    """
+
+    column: str
+    start: float
+    clock: bool
+    mean: float
+    deviation: float | None
+    missing: bool
+
+    wanted: ClassVar[str] = "time"
+
+    @classmethod
+    def learn(cls, name: str, column: Column, settings: Settings) -> Self:
+        """Learn from the first rows."""
+        seconds = times(column, Place(name))
+        known = seconds[~np.isnan(seconds)]
+        start = float(np.floor(known.min(initial=np.inf) / DAY) * DAY) if len(known) else 0.0
+        mean, deviation = moments((seconds - start) / DAY, settings.scale, Place(name))
+        clock, missing = bool((known % DAY).any()), len(known) < len(seconds)
+        return cls(column=name, start=start, clock=clock, mean=mean, deviation=deviation, missing=missing)
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the features."""
+        cycles = ["week sine", "week cosine"] + ["day sine", "day cosine"] * self.clock
+        told = ["days", *cycles] + ["is missing"] * self.missing
+        return [f"{self.column} {word}" for word in told]
+
+    def write(self, column: Column, out: Floats, place: Place) -> None:
+        """Write the features (n, width) over zeros."""
+        seconds = times(column, place)
+        check_finite(seconds, place)
+        missing = np.isnan(seconds)
+        days = np.where(missing, self.mean, (seconds - self.start) / DAY)
+        out[:, 0] = standardised(days, self.mean, self.deviation)
+        phases = [(seconds - MONDAY) % WEEK / WEEK] + [seconds % DAY / DAY] * self.clock
+        for at, phase in enumerate(phases):
+            angle = 2 * np.pi * phase
+            out[:, 1 + 2 * at] = np.where(missing, 0.0, np.sin(angle))
+            out[:, 2 + 2 * at] = np.where(missing, 0.0, np.cos(angle))
+        if self.missing:
+            out[:, -1] = missing
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hashed:
+    """Text or lists of it, added as ±1 to features that all hashed columns share; a missing value adds nothing."""
+
+    column: str
+
+    wanted: ClassVar[str] = "category"
+
+    def write(self, column: Column, out: Floats, place: Place) -> None:
+        """Add to the shared features (n, H)."""
+        rows, coded = occurrences(column, place)
+        hashes = np.array([hash_of(self.column, level) for level in coded.levels], np.uint64)[coded.values]
+        signs = np.where(hashes >> np.uint64(63), -1.0, 1.0)
+        np.add.at(out, (rows, (hashes % np.uint64(2**63) % np.uint64(out.shape[1])).astype(np.intp)), signs)
+
+
+def hash_of(column: str, level: str) -> int:
+    """Return the 64-bit hash of a level: BLAKE2b of ``column=level`` in UTF-8, eight bytes, little-endian.
+
+    The highest bit is the sign, the rest modulo the number of features is the feature: the same on every machine and in
+    every version.
+    """
+    # Half a pair of surrogates, as cut texts have, is no UTF-8; it is hashed as its own three bytes.
+    told = f"{column}={level}".encode(errors="surrogatepass")
+    return int.from_bytes(blake2b(told, digest_size=8).digest(), "little")

@@ -1,0 +1,98 @@
+"""What a bandit has learnt and what it calls things, and users' columns read by it."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from spuir.base.records import Batch, Codes, Floats, Mask, State
+from spuir.core.scoring import eligible_mask
+from spuir.core.statistics import dense_rows
+from spuir.errors import InputError, ParameterError
+from spuir.tables.encoder import Encoder
+from spuir.tables.inputs import Labels, as_table, column_names
+
+FURTHER = ("revealed", "revealed_rewards", "click", "conversion", "elapsed", "row_ids")
+"""Columns of a batch that a bandit hands on as they are."""
+
+
+class Model(NamedTuple):
+    """Everything that a decision reads, swapped as one: labels, columns, the policy's state, the encoder."""
+
+    labels: Labels
+    names: tuple[str, ...] | None = None
+    state: State | None = None
+    encoder: Encoder | None = None
+
+    def names_after(self, X: Any) -> tuple[str, ...] | None:
+        """Return the names of the context columns, which the first table that has names settles."""
+        if self.names is not None:
+            return self.names
+        names = column_names(X) if self.encoder is None else self.encoder.columns
+        return None if names is None else tuple(names)
+
+    def _table(self, X: Any) -> Any:
+        """Return contexts as a numeric table (n, d) or a CSR matrix, encoded where there is an encoder."""
+        given = X if self.encoder is None else self.encoder.encode(X)
+        return as_table(given, self.names, None if self.state is None else self.state.dim)
+
+    def contexts(self, X: Any, own: bool) -> Floats:
+        """Return contexts as float64 (n, d), in memory of their own if ``own``."""
+        table = self._table(X)
+        contexts = dense_rows(table, slice(None))
+        shared = own and self.encoder is None and isinstance(table, np.ndarray)
+        return contexts.copy() if shared and np.may_share_memory(contexts, table) else contexts
+
+    def eligible(self, given: ArrayLike | None, n: int) -> Mask | None:
+        """Return which active actions may be chosen in n rows (n, M); None for all."""
+        if given is None and self.labels.all_active:
+            return None
+        m = len(self.labels.names)
+        mask = eligible_mask(self.labels.table("eligible", given), n, m)
+        return eligible_mask(mask & np.array(self.labels.active), n, m)
+
+    def batch(
+        self,
+        X: Any,
+        actions: Any,
+        rewards: ArrayLike,
+        propensities: ArrayLike | None,
+        sample_weight: ArrayLike | None,
+        eligible: ArrayLike | None,
+        columns: dict[str, Any],
+    ) -> Batch:
+        """Return an episode's columns as a batch of codes."""
+        contexts = self._table(X)
+        codes = self.labels.encode(actions)
+        bare = propensities is None and sample_weight is None and eligible is None and not columns
+        if bare and self.labels.all_active:
+            return Batch.encoded(contexts, codes, rewards)
+        n, m = len(codes), len(self.labels.names)
+        for name, column in columns.items():
+            if name not in FURTHER:
+                raise ParameterError("argument", repr(name), f"the further columns are {', '.join(FURTHER)}", "drop it")
+            if name.startswith("revealed") and column is not None:
+                columns[name] = self.labels.table(name, column)
+                if np.shape(column) != (n, m):
+                    rule = f"it must be ({n}, {m})"
+                    raise InputError(name, f"shape {np.shape(column)}", rule, "one column per action")
+        given: dict[str, Any] = {"rewards": rewards, "propensities": propensities, "weights": sample_weight}
+        if eligible is not None or not self.labels.all_active:
+            given["eligible"] = self._could_be_executed(eligible, codes)
+        made = Batch(contexts=contexts, actions=codes, **given, **columns)
+        # Rows of weight 0 are no rows, and an episode without rows is none.
+        return made if made.weights is None or made.weights.all() else made.at(np.flatnonzero(made.weights))
+
+    def _could_be_executed(self, eligible: ArrayLike | None, codes: Codes) -> Mask:
+        """Return which actions could be chosen (B, M): the active ones, and in each row the one that was."""
+        given, every = self.labels.table("eligible", eligible), np.arange(len(codes))
+        mask = eligible_mask(given, len(codes), len(self.labels.names))
+        allowed = mask[every, codes]
+        if not allowed.all():
+            row = int(np.argmin(allowed))
+            got = f"{self.labels.names[codes[row]]!r} executed but not eligible at row {row}"
+            raise InputError("eligible", got, "an executed action was eligible", "correct the mask")
+        # The policy's own propensities are those of a rule without retired actions, late rows of them aside.
+        mask = mask & np.array(self.labels.active)
+        mask[every, codes] = True
+        return mask

@@ -1,0 +1,137 @@
+"""Raw tables, whatever library they come from, as blocks of named columns."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spuir.errors import InputError
+from spuir.tables.raw_columns import Column, Place, empty, members, plain, read
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names for a message, the first few where they are many."""
+    return ", ".join(map(repr, names[:8])) + (" …" if len(names) > 8 else "")
+
+
+class Block:
+    """Rows of a raw table: columns by name, those inside objects under dotted names, each read when asked for."""
+
+    def __init__(self, rows: int, names: Sequence[Any], take: Callable[[int], Any], first: int = 0) -> None:
+        self.rows, self.first, self._take = rows, first, take
+        self.names = [str(name) for name in names]
+        self._positions = {name: at for at, name in enumerate(self.names)}
+        self._flat: dict[tuple[str, str], Any] = {}  # by top-level column and dotted name, which may be another's
+
+    def require(self, names: Sequence[str]) -> None:
+        """Refuse a block without one of these top-level columns."""
+        absent = [name for name in names if name not in self._positions]
+        if absent:
+            got, rule = f"the columns {listed(self.names)}", f"the encoder learnt from {listed(absent)} too"
+            raise InputError("X", got, rule, "add what is missing, with None where a value is unknown")
+
+    def flatten(self, name: str) -> list[str]:
+        """Return the names of the columns that a top-level column consists of, itself if it holds no objects."""
+        return self._open(name, name, self._plain(name))
+
+    def _plain(self, name: str) -> Any:
+        if len(self._positions) < len(self.names) and self.names.count(name) > 1:
+            raise InputError("X", f"column {name!r} twice", "columns are matched by name", "rename one of them")
+        return plain(self._take(self._positions[name]))
+
+    def _open(self, owner: str, name: str, source: Any) -> list[str]:
+        inside = members(source, Place(name, self.first))
+        if inside is None:
+            self._flat[owner, name] = source
+            return [name]
+        return [one for key, values in inside.items() for one in self._open(owner, f"{name}.{key}", values)]
+
+    def column(self, name: str, owner: str, wanted: str | None = None) -> Column:
+        """Return the column called ``name``, which is or lies inside the top-level column ``owner``."""
+        place = (owner, name)
+        if place not in self._flat:
+            if name == owner:
+                self._flat[place] = self._plain(name)
+            elif self.flatten(owner) == [owner]:
+                return self._all_missing(owner, name)
+        if place not in self._flat:
+            return empty(self.rows)
+        return read(self._flat[place], Place(name, self.first), wanted)
+
+    def _all_missing(self, owner: str, name: str) -> Column:
+        """Refuse a column of values where the encoder learnt from objects, unless all of them are missing."""
+        values = read(self._flat[owner, owner], Place(owner, self.first))
+        if values.kind != "empty":
+            row = int(np.argmin(values.missing))
+            rule = f"this column held objects with {name!r} when the encoder learnt"
+            Place(owner, self.first).refuse(row, values.show(row), rule, "pass rows as they were at learning")
+        return values
+
+
+def blocks(raw: Any, limit: int | None = None) -> list[Block]:
+    """Return a raw table as blocks of rows; with a ``limit`` its first rows, in as few blocks as can be."""
+    if hasattr(raw, "to_arrow"):
+        raw = raw.to_arrow()
+    if hasattr(raw, "to_batches"):
+        batches = (raw if limit is None else raw.slice(0, limit).combine_chunks()).to_batches()
+    elif hasattr(raw, "schema") and hasattr(raw, "num_rows"):
+        batches = [raw if limit is None else raw.slice(0, limit)]
+    else:
+        return [_block(raw, limit)]
+    starts = np.cumsum([0, *(batch.num_rows for batch in batches)])
+    return [
+        Block(batch.num_rows, batch.schema.names, batch.column, int(start))
+        for batch, start in zip(batches, starts, strict=False)
+    ]
+
+
+def _block(raw: Any, limit: int | None) -> Block:
+    if hasattr(raw, "iloc") and hasattr(raw, "columns"):
+        return _of_frame(raw if limit is None else raw.iloc[:limit])
+    fields = list(getattr(getattr(raw, "dtype", None), "names", None) or ())
+    if fields:
+        table = cast("NDArray[Any]", raw).reshape(-1)[:limit]
+        return Block(len(table), fields, lambda at: table[fields[at]])
+    if isinstance(raw, Mapping):
+        return _of_mapping(cast("Mapping[Any, Any]", raw), limit)
+    if isinstance(raw, (list, tuple)):
+        rows = cast("Sequence[Any]", raw)[:limit]
+        if all(isinstance(row, Mapping) for row in rows):
+            keys = list(dict.fromkeys(key for row in rows for key in row))
+            return Block(len(rows), keys, lambda at: [row.get(keys[at]) for row in rows])
+    rule = "with an encoder X is a table of named columns"
+    remedy = "pass a DataFrame, an Arrow table, a dict of columns or a list of dict rows"
+    raise InputError("X", "no column names", rule, remedy)
+
+
+def _of_frame(frame: Any) -> Block:
+    names, kinds = list(frame.columns), set(frame.dtypes)
+    if len(kinds) == 1 and str(next(iter(kinds))) in ("float64", "float32", "int64", "bool"):
+        # Columns of one array are taken far faster than those of a frame.
+        table = frame.to_numpy()
+        return Block(len(frame), names, lambda at: table[:, at])
+    return Block(len(frame), names, lambda at: frame[names[at]])
+
+
+def _is_array(value: Any) -> bool:
+    """Tell whether a value is an array of rank 0: one value."""
+    return isinstance(value, np.ndarray) and value.ndim == 0
+
+
+def _of_mapping(table: Mapping[Any, Any], limit: int | None) -> Block:
+    """Return a dict of columns as a block; a dict with a value that is no column is one row."""
+    values = list(table.values())
+    if any(
+        isinstance(value, (str, bytes, Mapping)) or _is_array(value) or not hasattr(value, "__len__")
+        for value in values
+    ):
+        return Block(1, list(table), lambda at: [values[at].item() if _is_array(values[at]) else values[at]])
+    lengths = [len(value) for value in values]
+    if len(set(lengths)) > 1:
+        odd = next(at for at, length in enumerate(lengths) if length != lengths[0])
+        names = [repr(str(name)) for name in table]
+        got = f"{lengths[odd]} values in {names[odd]} and {lengths[0]} in {names[0]}"
+        raise InputError("X", got, "columns have one length", "pass one value a row, or a dict of single values")
+    rows = lengths[0] if lengths else 0
+    return Block(rows if limit is None else min(rows, limit), list(table), lambda at: values[at][:limit])

@@ -1,0 +1,342 @@
+"""``spuir train`` as a user calls it."""
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner, Result
+from pyarrow import csv, parquet
+
+import spuir
+from spuir.cli.app import main
+from spuir.training.fold import Fold
+from tests.training.logs import gap, make_table, one_by_one, write_files
+
+
+def call(*arguments: object) -> Result:
+    """Run ``spuir train`` with these arguments."""
+    return CliRunner().invoke(main, ["train", *map(str, arguments)])
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A log in two files."""
+    return write_files(tmp_path / "log", make_table(900), [500, 400], group=200)
+
+
+def test_from_a_folder_to_a_model_with_table_and_plot(folder: Path, tmp_path: Path) -> None:
+    result = call(folder, "--batch-size", 300, "--out", tmp_path / "m.spuir")
+    assert result.exit_code == 0, result.output
+    assert "3 episodes" in result.stdout
+    assert "of memory" in result.stderr
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "log", "m.spuir", "m.episodes.csv", "m.episodes.png", "m.episodes.svg",
+    }  # fmt: skip
+    slices = [slice(start, start + 300) for start in (0, 300, 600)]
+    assert gap(spuir.load(tmp_path / "m.spuir"), one_by_one("puir", make_table(900), slices)) < 1e-9
+
+
+def test_json_tells_everything(folder: Path, tmp_path: Path) -> None:
+    given = ["--policy", "sbucb", "--set", "alpha=0.3", "--scale", "--intercept", "--seed", 5, "--json", "--quiet"]
+    result = call(folder, "-b", 450, "-o", tmp_path / "m.spuir", *given)
+    told = json.loads(result.stdout)
+    assert told["policy"]["parameters"]["alpha"] == 0.3
+    assert (told["rows"], [line["rows"] for line in told["episodes"]]) == (900, [450, 450])
+    assert spuir.load(tmp_path / "m.spuir").coefficients_.shape == (3, 5)
+
+
+def test_rewards_from_a_second_table(tmp_path: Path) -> None:
+    table = make_table(400)
+    ids = pa.array([f"d{row}" for row in range(400)])
+    decisions = table.drop_columns(["reward"]).append_column("decision_id", ids)
+    told = np.flatnonzero(np.arange(400) % 4)
+    rewards = pa.table({"decision_id": ids.take(pa.array(told)), "reward": table["reward"].take(pa.array(told))})
+    parquet.write_table(decisions, tmp_path / "decisions.parquet")
+    csv.write_csv(rewards, tmp_path / "rewards.csv")
+    result = call(
+        tmp_path / "decisions.parquet",
+        *("--rewards", tmp_path / "rewards.csv", "--default-reward", -1, "-b", 200, "-o", tmp_path / "m"),
+    )
+    assert result.exit_code == 0, result.output
+    filled = table["reward"].to_numpy().copy()
+    filled[::4] = -1.0
+    joined = table.set_column(1, "reward", pa.array(filled))
+    assert gap(spuir.load(tmp_path / "m"), one_by_one("puir", joined, [slice(0, 200), slice(200, 400)])) < 1e-9
+
+
+def test_renaming_choosing_columns_and_actions(tmp_path: Path) -> None:
+    table = make_table(300, labels=("a", "b")).rename_columns(["arm", "clicked", "x0", "x1", "x2", "x3"])
+    csv.write_csv(table, tmp_path / "log.csv")
+    result = call(
+        tmp_path / "log.csv",
+        *("--rename", "arm=action", "--rename", "clicked=reward", "--context", "x0,x2", "--actions", "b,a,c"),
+        *("-b", 100, "-o", tmp_path / "m", "-q"),
+    )
+    assert result.exit_code == 0, result.output
+    made = spuir.load(tmp_path / "m")
+    assert (made.actions_.tolist(), made.feature_names_in_.tolist()) == (["b", "a", "c"], ["x0", "x2"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["-b", "100", "--policy", "pair"], "did you mean 'puir'"),
+        (["-b", "100", "--set", "alfa=1"], "did you mean 'alpha'"),
+        (["-b", "100", "--set", "alpha"], "it reads name=value"),
+        (["-b", "100", "--memory", "much"], "write 500m or 4g"),
+        (["-b", "100", "--memory", "1k"], "fewer actions"),
+        (["-b", "100", "--engine", "spork"], "did you mean 'spark'"),
+        (["-b", "100", "--address", "tcp://a:1"], "belongs to --engine dask"),
+        (["-b", "100", "--context", "y"], "'y'"),
+        ([], "give batch_size or every"),
+        (["--every", "hour"], "needs a column 'time'"),
+    ],
+)
+def test_wrong_input_is_one_sentence_and_exit_two(
+    folder: Path, tmp_path: Path, arguments: list[str], message: str
+) -> None:
+    result = call(folder, "-o", tmp_path / "m", *arguments)
+    assert (result.exit_code, message in result.stderr) == (2, True), result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
+    assert not (tmp_path / "m").exists()
+
+
+def test_a_log_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    result = call(tmp_path / "none.parquet", "-b", 10)
+    assert result.exit_code == 2
+    assert "none.parquet" in result.stderr
+
+
+def write_csv(path: Path, **changed: dict[int, str]) -> Path:
+    """Write a log of 400 rows with single cells changed: ``reward={300: "inf"}``."""
+    columns = {name: [str(value) for value in values] for name, values in make_table(400).to_pydict().items()}
+    for name, cells in changed.items():
+        column = columns.setdefault(name, ["1.0"] * 400)
+        for row, value in cells.items():
+            column[row] = value
+    lines = [",".join(columns), *(",".join(row) for row in zip(*columns.values(), strict=True))]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("changed", "given", "message"),
+    [
+        ({"reward": {300: "inf"}}, [], "rewards in file .*log.csv': got inf at row 300"),
+        ({"propensity": {300: "1.5"}}, [], "propensities in file .*log.csv': got 1.5 at row 300"),
+        ({"x0": {300: "inf"}}, [], "column 'x0' in file .*log.csv': got inf at row 300"),
+        ({"action": {300: ""}}, [], "action in file .*log.csv': got nothing at row 300"),
+        ({"action": {300: "7"}}, ["--actions", "0,1,2"], "action in file .*log.csv': got 7 at row 300, .*--actions"),
+        ({"episode": {300: ""}}, [], "column 'episode' in file .*log.csv': got nothing at row 300"),
+        ({"reward": {300: "abc"}}, [], r"--type reward=float64\) to be told"),
+        ({"reward": {300: "abc"}}, ["--type", "reward=float64"], "line 302: got 'abc'"),
+        ({"time": {300: "1.7e12"}}, ["--every", "1h"], "line 302, column 'time': .*--time-unit ms"),
+        ({}, ["--rename", "reward=clicked"], "--rename …=reward"),
+        ({}, ["--rename-rewards", "a=b"], "--rename-rewards: .* belongs to --rewards"),
+        ({}, ["--window", "1h"], "--window: got 1h, but it belongs to --rewards"),
+        ({}, ["--hashing", "0"], "hashing: got 0"),
+    ],
+)
+def test_a_refusal_names_the_row_of_the_file_and_what_to_type(
+    tmp_path: Path, changed: dict[str, dict[int, str]], given: list[str], message: str
+) -> None:
+    log = write_csv(tmp_path / "log.csv", **changed)
+    cut = [] if "--every" in given else ["-b", 100]
+    result = call(log, *cut, *given, "-o", tmp_path / "m.spuir")
+    assert result.exit_code == 2, result.output
+    assert re.search(message, result.stderr), result.stderr
+    assert not (tmp_path / "m.spuir").exists()
+
+
+def test_rows_without_a_reward_are_told_and_memory_before_the_table(tmp_path: Path) -> None:
+    log = write_csv(tmp_path / "log.csv", reward={3: "", 300: ""})
+    result = call(log, "-b", 100, "-o", tmp_path / "m.spuir")
+    assert "2 rows without a reward were left out" in result.stderr
+    assert result.output.index("of memory") < result.output.index("logged reward")
+
+
+def test_times_in_milliseconds_and_episodes_named_by_their_beginning(tmp_path: Path) -> None:
+    log = write_csv(tmp_path / "log.csv", time={row: str(1_700_000_000_000 + 60_000 * row) for row in range(400)})
+    result = call(log, "--every", "6h", "--time-unit", "ms", "-o", tmp_path / "m.spuir", "--json", "-q")
+    keys = [line["key"] for line in json.loads(result.stdout)["episodes"]]
+    assert keys == ["2023-11-14T18:00:00+00:00", "2023-11-15T00:00:00+00:00"]
+
+
+def test_a_model_that_could_not_be_saved_is_refused_before_training(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    result = call(folder, "-b", 300, "-o", tmp_path / "file" / "m.spuir")
+    assert result.exit_code == 2
+    assert "is no folder" in result.stderr
+    assert "of memory" not in result.stderr
+
+
+def test_the_two_tables_are_renamed_apart(tmp_path: Path) -> None:
+    table = make_table(200)
+    ids = pa.array(range(200))
+    csv.write_csv(table.drop_columns(["reward"]).append_column("number", ids), tmp_path / "decisions.csv")
+    csv.write_csv(pa.table({"id": ids, "clicked": table["reward"]}), tmp_path / "rewards.csv")
+    result = call(
+        tmp_path / "decisions.csv",
+        *("--rename", "number=decision_id", "--rewards", tmp_path / "rewards.csv"),
+        *("--rename-rewards", "id=decision_id", "--rename-rewards", "clicked=reward"),
+        *("-b", 100, "-o", tmp_path / "m", "-q"),
+    )
+    assert result.exit_code == 0, result.output
+    assert gap(spuir.load(tmp_path / "m"), one_by_one("puir", table, [slice(0, 100), slice(100, 200)])) < 1e-9
+
+
+class TestOut:
+    """Nothing that is read is written over, nor anything that is no model."""
+
+    @pytest.fixture
+    def log(self, tmp_path: Path) -> Path:
+        csv.write_csv(make_table(40), tmp_path / "log.csv")
+        return tmp_path / "log.csv"
+
+    @pytest.mark.parametrize("out", ["log.csv", "./log.csv", "folder/../log.csv"])
+    def test_on_the_log(self, log: Path, out: str) -> None:
+        (log.parent / "folder").mkdir()
+        before = log.read_bytes()
+        result = call(log, "-b", 20, "-q", "-w", 1, "-o", log.parent / out)
+        assert (result.exit_code, log.read_bytes()) == (2, before)
+        assert "save the model elsewhere" in result.stderr
+
+    def test_on_a_log_whose_name_is_a_pattern(self, log: Path) -> None:
+        log = log.rename(log.with_name("log[1].csv"))
+        result = call(log, "-b", 20, "-q", "-w", 1, "-o", log)
+        assert result.exit_code == 2 and "which is read" in result.stderr
+
+    def test_beside_the_log_of_the_same_name(self, log: Path) -> None:
+        log = log.rename(log.with_name("shop.episodes.csv"))
+        before = log.read_bytes()
+        result = call(log, "-b", 20, "-q", "-w", 1, "-o", log.with_name("shop.spuir"))
+        assert (result.exit_code, log.read_bytes()) == (2, before)
+
+    def test_on_the_rewards(self, log: Path, tmp_path: Path) -> None:
+        ids = pa.array([f"d{row}" for row in range(40)])
+        table = make_table(40).append_column("decision_id", ids)
+        csv.write_csv(table.drop_columns(["reward"]), log)
+        csv.write_csv(table.select(["decision_id", "reward"]), tmp_path / "rewards.csv")
+        before = (tmp_path / "rewards.csv").read_bytes()
+        given = ("--rewards", tmp_path / "rewards.csv", "-b", 20, "-q", "-w", 1)
+        assert call(log, *given, "-o", tmp_path / "rewards.csv").exit_code == 2
+        assert (tmp_path / "rewards.csv").read_bytes() == before
+
+    def test_on_a_file_that_is_no_model(self, log: Path, tmp_path: Path) -> None:
+        (tmp_path / "thesis.txt").write_text("forty pages")
+        result = call(log, "-b", 20, "-q", "-w", 1, "-o", tmp_path / "thesis.txt")
+        assert result.exit_code == 2 and "it is there and no saved model" in result.stderr
+        assert (tmp_path / "thesis.txt").read_text() == "forty pages"
+
+    def test_within_the_folder_that_is_read(self, folder: Path) -> None:
+        result = call(folder, "-b", 300, "-q", "-w", 1, "-o", folder / "models" / "m.spuir")
+        assert result.exit_code == 2 and "which is read" in result.stderr
+
+    @pytest.mark.parametrize("out", ["", ".", "/", "n" * 250])
+    def test_on_what_is_no_file(self, log: Path, out: str) -> None:
+        result = call(log, "-b", 20, "-q", "-w", 1, "-o", out)
+        assert result.exit_code == 2 and result.stderr.startswith("Error: ")
+
+    def test_on_a_pipe_a_loop_and_an_empty_file(self, log: Path, tmp_path: Path) -> None:
+        os.mkfifo(tmp_path / "pipe")
+        (tmp_path / "loop").symlink_to(tmp_path / "loop")
+        (tmp_path / "empty").touch()
+        for name, code in (("pipe", 2), ("loop", 2), ("empty", 0)):
+            assert call(log, "-b", 20, "-q", "-w", 1, "-o", tmp_path / name).exit_code == code, name
+
+    def test_among_the_files_of_a_pattern(self, log: Path, tmp_path: Path) -> None:
+        result = call(tmp_path / "*.csv", "-b", 20, "-q", "-w", 1, "-o", tmp_path / "m.spuir")
+        assert result.exit_code == 2 and "which is read" in result.stderr
+
+    def test_a_model_may_be_replaced(self, log: Path, tmp_path: Path) -> None:
+        for _ in range(2):
+            assert call(log, "-b", 20, "-q", "-w", 1, "-o", tmp_path / "m.spuir").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (("--context", ""), "--context: got ''"),
+        (("--actions", ","), "--actions: got ','"),
+        (("--memory", "-4g"), "above 0"),
+        (("--memory", "nan"), "above 0"),
+    ],
+)
+def test_options_without_a_value_are_refused(given: tuple[str, str], said: str, folder: Path, tmp_path: Path) -> None:
+    result = call(folder, "-b", 300, "-q", "-o", tmp_path / "m.spuir", *given)
+    assert result.exit_code == 2 and said in result.stderr
+
+
+def test_numbers_that_are_read_as_text_are_told_of(tmp_path: Path) -> None:
+    ages = [str(age % 7) for age in range(59)] + ["old"]
+    csv.write_csv(make_table(60, age=ages, city=["Rome", "Oslo"] * 30), tmp_path / "log.csv")
+    result = call(tmp_path / "log.csv", "-b", 60, "-w", 1, "--max-levels", 7, "-o", tmp_path / "m.spuir")
+    assert result.exit_code == 0, result.output
+    assert "column 'age' is text and taken as categories, though it looks like numbers" in result.stderr
+    assert "--type age=float64" in result.stderr and "'city'" not in result.stderr
+    result = call(tmp_path / "log.csv", "-b", 60, "-w", 1, "--type", "age=float64", "-o", tmp_path / "n.spuir")
+    assert result.exit_code == 2 and "'old'" in result.stderr
+
+
+def test_a_floor_without_room_for_all_actions_is_told_of(folder: Path, tmp_path: Path) -> None:
+    result = call(folder, "-b", 300, "-w", 1, "-s", "floor=0.4", "-o", tmp_path / "m.spuir")
+    assert result.exit_code == 0 and "room for 2 of 3 actions" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (
+            "action,reward,city\n0,1,Zürich\n1,2,Bern\n".encode("latin-1"),
+            "column 'city': got bytes that are no UTF-8",
+        ),
+        ("action,reward,x\n0,1,2\n1,2,3\n".encode("utf-16"), "got UTF-16 text"),
+        (bytes(range(256)) * 4, "got bytes that are no text"),
+    ],
+)
+def test_files_in_another_encoding_are_named(content: bytes, said: str, tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_bytes(content)
+    result = call(tmp_path / "log.csv", "-b", 2, "-q", "-o", tmp_path / "m.spuir")
+    assert result.exit_code == 2 and said in result.stderr and "save it in that encoding" in result.stderr
+
+
+@pytest.mark.parametrize("policy", ["puir-kernel", "spuir"])
+def test_an_interrupted_run_goes_on(policy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    weights = np.ones(900)
+    weights[200:300] = 0.0  # an episode of rows that weigh nothing is none
+    folder = write_files(tmp_path / "log", make_table(900, weight=weights), [500, 400], group=200)
+    given = (folder, "-b", 100, "-w", 1, "-p", policy)
+    whole = call(*given, "-o", tmp_path / "whole.spuir")
+    assert whole.exit_code == 0
+    learn, calls = Fold._learn, []
+
+    def interrupted(self: Fold, episode: int, share: Any) -> Any:
+        calls.append(episode)
+        if len(calls) == 5:
+            raise KeyboardInterrupt
+        return learn(self, episode, share)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Fold, "_learn", interrupted)
+        stopped = call(*given, "-o", tmp_path / "m.spuir")
+    assert stopped.exit_code == 130
+    assert "stopped; what was learnt is kept, and the same command goes on from there" in stopped.stderr
+    again = call(*given, "-o", tmp_path / "m.spuir")
+    assert again.exit_code == 0 and "goes on after 4 episodes" in again.stderr
+    assert (tmp_path / "m.spuir").read_bytes() == (tmp_path / "whole.spuir").read_bytes()
+
+
+def test_a_state_that_cannot_be_read_is_said_to_be_so(folder: Path, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("spuir.training.pipeline.SAVE_SECONDS", -1.0)
+    with monkeypatch.context() as patch:
+        patch.setattr("spuir.training.checkpoint.Progress.clear", lambda self: None)
+        assert call(folder, "-b", 300, "-q", "-w", 1, "-o", tmp_path / "m.spuir").exit_code == 0
+    for state in (tmp_path / "m.spuir.progress").glob("*.spuir"):
+        state.write_bytes(state.read_bytes()[:-9])
+    result = call(folder, "-b", 300, "-w", 1, "-o", tmp_path / "m.spuir")
+    assert result.exit_code == 0 and "begins anew" in result.stderr and "cannot be read" in result.stderr

@@ -1,0 +1,300 @@
+"""Two tables joined by id: as an episode settles them, in the order of the decisions, in bounded memory."""
+
+import gc
+import pickle
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import spuir
+from spuir.base.streams import generator
+from spuir.errors import InputError, ParameterError
+from spuir.logs import Report, join_logs, open_log, write_log
+from spuir.logs import join as joining
+from spuir.logs.rewards import AGGREGATIONS
+from spuir.logs.spilling import hash_ids
+
+SMALL = 1_000
+"""Bytes of memory that force parts of parts, where :func:`small_parts` lets them be small."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def small_parts() -> Iterator[None]:
+    """Let tables of a few rows be put apart, and what is left of them further."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(joining, "_LEAST", 100)
+        patch.setattr(joining, "_MOST", 2)
+        patch.setattr(joining, "_FURTHER", 3)
+        yield
+
+
+def by_episode(decisions: dict[str, Any], rewards: dict[str, Any], **rules: Any) -> tuple[list[Any], Report]:
+    """Return the rewards of the decisions, each id once, and the report, as an episode has them."""
+    episode = spuir.Episode(**rules)
+    ids = decisions["decision_id"]
+    episode.record(np.zeros((len(ids), 1)), ids=ids, actions=decisions["action"], time=decisions["time"])
+    for name, value, when in zip(rewards["decision_id"], rewards["reward"], rewards["time"], strict=True):
+        episode.reward(name, value, time=when)
+    report = episode.close()
+    return episode.table()["reward"].to_pylist(), report
+
+
+IDS = st.integers(-3, 30) | st.sampled_from([2**62, -(2**62)])
+
+
+@settings(max_examples=60)
+@given(
+    decided=st.lists(st.tuples(IDS, st.integers(0, 9)), min_size=1, max_size=40),
+    events=st.lists(st.tuples(IDS, st.integers(-8, 8).map(float), st.integers(0, 30)), max_size=60),
+    aggregation=st.sampled_from(AGGREGATIONS),
+    window=st.none() | st.just(9),
+    late=st.sampled_from(["drop", "accept"]),
+    default=st.none() | st.just(-1.0),
+    text=st.booleans(),
+    memory=st.sampled_from([SMALL, 1 << 28]),
+)
+def test_tables_are_joined_as_an_episode_does_it(
+    decided: list[tuple[int, int]],
+    events: list[tuple[int, float, int]],
+    aggregation: str,
+    window: int | None,
+    late: str,
+    default: float | None,
+    text: bool,
+    memory: int,
+) -> None:
+    name = (lambda one: f"id é {one}") if text else (lambda one: one)
+    decisions = {
+        "decision_id": [name(one) for one, _ in decided],
+        "time": [when for _, when in decided],
+        "action": list(range(len(decided))),
+    }
+    rewards = {
+        "decision_id": [name(one) for one, _, _ in events],
+        "reward": [value for _, value, _ in events],
+        "time": [when for _, _, when in events],
+    }
+    rules: dict[str, Any] = {"aggregation": aggregation, "window": window, "late": late, "default": default}
+    expected, report = by_episode(decisions, rewards, **rules)
+    kind = pa.string() if text else pa.int64()
+    table = pa.table(
+        {
+            "decision_id": pa.array(rewards["decision_id"], kind),
+            "reward": pa.array(rewards["reward"], pa.float64()),
+            "time": pa.array(rewards["time"], pa.int64()),
+        }
+    )
+    joined = join_logs(decisions, table, **rules, memory=memory)
+    found = joined.log.table()
+    first = list(dict.fromkeys(decisions["decision_id"]))
+    assert found["decision_id"].to_pylist() == first
+    assert found["action"].to_pylist() == [decisions["decision_id"].index(one) for one in first]
+    assert found["reward"].to_pylist() == expected
+    assert joined.report == report
+    assert joined.log.rows == len(first)
+
+
+def tables(n: int, folder: Path, group: int = 430) -> tuple[Path, Path]:
+    """Write n decisions in row groups, and about as many rewards in another order; return both paths."""
+    rng = generator(0, "tables", n)
+    ids = np.array([f"{one:016x}" for one in rng.permutation(n)])
+    x = rng.normal(size=n)
+    times = np.arange(n, dtype=np.float64)
+    decisions = pa.table({"decision_id": ids, "time": times, "action": rng.integers(0, 3, n), "x": x})
+    own = rng.integers(0, n, n)
+    rewards = pa.table({"decision_id": ids[own], "reward": rng.normal(size=n), "reward_time": times[own] + 5})
+    folder.mkdir(exist_ok=True)
+    left, right = folder / f"decisions-{n}.parquet", folder / f"rewards-{n}.parquet"
+    pq.write_table(decisions, left, row_group_size=group)
+    pq.write_table(rewards, right, row_group_size=2 * group)
+    return left, right
+
+
+class TestLog:
+    def test_order_columns_and_context_are_those_of_the_decisions(self, tmp_path: Path) -> None:
+        left, right = tables(3000, tmp_path)
+        log, report = join_logs(left, right, aggregation="sum", window="1m", memory=60_000)
+        decisions, rewards = pq.read_table(left), pq.read_table(right).to_pandas()
+        assert log.schema.names == ["decision_id", "time", "action", "reward", "reward_time", "x"]
+        assert log.context == ("x",) and log.format == "parquet"
+        table = log.table()
+        assert table["decision_id"].to_pylist() == decisions["decision_id"].to_pylist()
+        assert table["x"].equals(decisions["x"])
+        sums = rewards.groupby("decision_id")["reward"].sum()
+        expected = [sums.get(one, 0.0) for one in decisions["decision_id"].to_pylist()]
+        np.testing.assert_allclose(table["reward"].to_numpy(), expected, rtol=1e-12)
+        known = [one is not None for one in table["reward_time"].to_pylist()]
+        assert sum(known) == len(sums) == 3000 - report.silent
+
+    def test_pieces_are_read_alone_in_any_order_and_elsewhere(self, tmp_path: Path) -> None:
+        log, _ = join_logs(*tables(2000, tmp_path), memory=60_000)
+        whole = log.table()
+        sent = [pickle.loads(pickle.dumps(piece)) for piece in log.pieces]
+        assert len(sent) == 5
+        apart = [list(piece.read(batch_rows=37)) for piece in reversed(sent)]
+        assert pa.Table.from_batches([batch for some in reversed(apart) for batch in some], log.schema).equals(whole)
+        assert [piece.rows for piece in sent] == [sum(b.num_rows for b in some) for some in reversed(apart)]
+        assert log.table(["reward"])["reward"].equals(whole["reward"])
+        assert log.table(["x", "decision_id"]).equals(whole.select(["x", "decision_id"]))
+
+    def test_pieces_know_their_rows_without_duplicates(self, tmp_path: Path) -> None:
+        ids = [0, 1, 0, 2, 2, 3, 1, 4, 5, 3]
+        table = pa.table({"decision_id": ids, "action": list(range(10))})
+        pq.write_table(table, tmp_path / "decisions.parquet", row_group_size=3)
+        log, report = join_logs(tmp_path / "decisions.parquet", {"decision_id": [3], "reward": [1.0]}, memory=SMALL)
+        assert [piece.rows for piece in log.pieces] == [2, 2, 2, 0]
+        assert log.table()["action"].to_pylist() == [0, 1, 3, 5, 7, 8]
+        assert report.duplicates == 4
+
+    def test_the_joined_log_can_be_written_and_opened(self, tmp_path: Path) -> None:
+        log, _ = join_logs(*tables(500, tmp_path))
+        write_log(log, tmp_path / "joined.csv.zst")
+        assert open_log(tmp_path / "joined.csv.zst").table().num_rows == 500
+
+    def test_text_files_are_joined_too(self, tmp_path: Path) -> None:
+        (tmp_path / "d.csv").write_text("decision_id,action,age\na,0,1\nb,1,2\na,1,3\n", encoding="utf-8")
+        (tmp_path / "r.jsonl").write_text('{"id": "b", "paid": 3}\n{"id": "z", "paid": null}\n', encoding="utf-8")
+        rewards = open_log(tmp_path / "r.jsonl", rename={"id": "decision_id", "paid": "reward"}, kind="rewards")
+        log, report = join_logs(tmp_path / "d.csv", rewards, default=None)
+        assert log.table().to_pylist() == [
+            {"decision_id": "a", "action": 0, "reward": None, "age": 1},
+            {"decision_id": "b", "action": 1, "reward": 3.0, "age": 2},
+        ]
+        assert report == Report(decisions=2, duplicates=1, rewards=2, orphans=1, silent=1)
+        assert log.rows == 2
+
+    def test_missing_values_and_ids_of_rewards_are_counted(self) -> None:
+        decisions = {"decision_id": [1, 2], "action": [0, 0]}
+        rewards = {"decision_id": pa.array([1, None, 2, 2]), "reward": [None, 1.0, 2.0, None]}
+        log, report = join_logs(decisions, rewards)
+        assert log.table()["reward"].to_pylist() == [0.0, 2.0]
+        assert report == Report(decisions=2, rewards=4, orphans=1, missing=2, silent=1)
+
+    def test_the_fingerprint_follows_both_tables_and_the_rules(self) -> None:
+        decisions = {"decision_id": [1], "action": [0]}
+        marks = {
+            join_logs(decisions, {"decision_id": [1], "reward": [value]}, default=default).log.fingerprint()
+            for value in (1.0, 2.0)
+            for default in (0.0, None)
+        }
+        assert len(marks) == 4
+
+    def test_no_decisions_and_no_rewards(self) -> None:
+        none = {"decision_id": pa.array([], pa.string()), "action": pa.array([], pa.int64())}
+        log, report = join_logs(none, {"decision_id": ["a"], "reward": [1.0]})
+        assert log.table().num_rows == 0 and report == Report(rewards=1, orphans=1)
+        some = {"decision_id": ["a"], "action": [1]}
+        nothing = {"decision_id": pa.array([], pa.string()), "reward": pa.array([], pa.float64())}
+        assert join_logs(some, nothing).log.table()["reward"].to_pylist() == [0.0]
+
+
+class TestRefusals:
+    DECISIONS: dict[str, Any] = {"decision_id": ["a", "b"], "action": [0, 1], "time": [0, 0]}  # noqa: RUF012
+    REWARDS: dict[str, Any] = {"decision_id": ["a"], "reward": [1.0], "time": [9999]}  # noqa: RUF012
+
+    @pytest.mark.parametrize(
+        ("decisions", "rewards", "rules", "told"),
+        [
+            ({}, {"decision_id": [1]}, {}, r"string in decisions and int64 in rewards.*types="),
+            ({"reward": [1.0, 2.0]}, {}, {}, r"a column 'reward'.*rename="),
+            ({"decision_id": ["a", None]}, {}, {}, "row 1: got no decision_id"),
+            ({}, {"reward": [np.inf]}, {}, "inf 'a'"),
+            ({}, {"time": [None]}, {"window": "1h"}, "no time of the reward 'a'"),
+            ({"time": pa.array([None, 0])}, {}, {"window": "1h"}, "no time of its decision 'a'"),
+            ({}, {}, {"window": "1h", "late": "refuse"}, "9999 s after its decision 'a'"),
+        ],
+    )
+    def test_what_cannot_be_joined_leaves_nothing_behind(
+        self, tmp_path: Path, decisions: dict[str, Any], rewards: dict[str, Any], rules: dict[str, Any], told: str
+    ) -> None:
+        with pytest.raises(InputError, match=told):
+            join_logs(self.DECISIONS | decisions, self.REWARDS | rewards, **rules, folder=tmp_path)
+        assert list(tmp_path.iterdir()) == []
+
+    def test_a_window_without_times(self) -> None:
+        with pytest.raises(InputError, match="needs the times"):
+            join_logs({"decision_id": ["a"], "action": [0]}, self.REWARDS, window="1h")
+
+    def test_parameters_and_folders(self, tmp_path: Path) -> None:
+        with pytest.raises(ParameterError, match="memory"):
+            join_logs(self.DECISIONS, self.REWARDS, memory=0)
+        with pytest.raises(InputError, match=r"folder.*name another"):
+            join_logs(self.DECISIONS, self.REWARDS, folder=tmp_path / "absent")
+        with pytest.raises(InputError, match="need a column 'action'"):
+            join_logs(self.REWARDS, self.REWARDS)
+
+    def test_temporary_files_go_with_the_log(self, tmp_path: Path) -> None:
+        joined = join_logs(self.DECISIONS, self.REWARDS, folder=tmp_path)
+        pieces = joined.log.pieces
+        del joined
+        gc.collect()
+        (folder,) = tmp_path.iterdir()
+        assert [one.name for one in folder.iterdir()] == ["outcomes"]
+        assert sum(batch.num_rows for piece in pieces for batch in piece.read()) == 2
+        del pieces
+        gc.collect()
+        assert list(tmp_path.iterdir()) == []
+
+
+def arrow_peak(work: Any) -> int:
+    """Return the most bytes that Arrow held during some work, beyond what it held before."""
+    pool = pa.proxy_memory_pool(pa.default_memory_pool())
+    before = pa.default_memory_pool()
+    pa.set_memory_pool(pool)
+    try:
+        work()
+    finally:
+        pa.set_memory_pool(before)
+    return pool.max_memory()
+
+
+def test_memory_does_not_grow_with_the_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(joining, "_MOST", 32)
+    monkeypatch.setattr(joining, "_FURTHER", 16)
+    peaks: list[tuple[int, int]] = []
+    for n in (8_000, 48_000):
+        left, right = tables(n, tmp_path, 2_000)
+        decisions, rewards = open_log(left, kind="decisions"), open_log(right, kind="rewards")
+
+        def work(decisions: Any = decisions, rewards: Any = rewards) -> None:
+            log, _ = join_logs(decisions, rewards, memory=1 << 20)
+            for _ in log.batches():
+                pass
+
+        tracemalloc.start()
+        arrow = arrow_peak(work)
+        peaks.append((arrow, tracemalloc.get_traced_memory()[1]))
+        tracemalloc.stop()
+    (small_arrow, small_numpy), (large_arrow, large_numpy) = peaks
+    # Six times the rows in row groups of one size, and parts of at most 128 KiB; held whole, it would be six times.
+    assert large_arrow < 2 * small_arrow
+    assert large_numpy < 2 * small_numpy
+
+
+class TestHashes:
+    @given(st.lists(st.text(), min_size=1, max_size=30), st.integers(0, 5))
+    def test_a_hash_depends_on_the_text_alone(self, texts: list[str], skip: int) -> None:
+        every = hash_ids(pa.array(texts, pa.string()))
+        apart = [hash_ids(pa.array([text], pa.large_string()))[0] for text in texts]
+        assert every.tolist() == apart
+        assert hash_ids(pa.array(texts, pa.string()).slice(skip)).tolist() == apart[skip:]
+        assert len(set(apart)) == len(set(texts))
+
+    def test_hashes_are_even_and_stay_the_same(self) -> None:
+        assert hash_ids(pa.array([0, 1, -1])).tolist() == [
+            16294208416658607535,
+            10451216379200822465,
+            16490336266968443936,
+        ]
+        for ids in (pa.array(range(64_000)), pa.array([str(one) for one in range(64_000)])):
+            counts = np.bincount((hash_ids(ids) % np.uint64(64)).astype(int), minlength=64)
+            # Fixed ids; a fair hash leaves ±6 standard deviations of Poisson(1000) with probability 1e-7.
+            assert abs(counts - 1000).max() < 6 * np.sqrt(1000)

@@ -1,0 +1,81 @@
+"""Every registered experiment runs, from its grid to its figures, on one seed of its quick form."""
+
+import time
+from collections.abc import Iterable
+
+import pytest
+
+from spuir.reproduction import EXPERIMENTS, get_experiment, list_experiments
+from spuir.reproduction.base import AUTHORS_ONLY, FAILS, HOLDS, OPEN, Experiment, Plan
+from spuir.reproduction.report import Section
+from spuir.reproduction.runner import Result, Task
+from spuir.reproduction.schedule import Asked, ask
+
+pytest.importorskip("matplotlib")
+pytest.importorskip("sklearn")
+
+PLAN = Plan(repeats=1, quick=True)
+QUICK = Plan(quick=True)
+FULL = Plan()
+
+
+class Memory:
+    """Results that are kept for this module only: what one experiment has done, another need not do."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, Result] = {}
+
+    def find(self, task: Task) -> Result | None:
+        """Return the result of a task."""
+        return self.known.get(task.key)
+
+    def do(self, tasks: Iterable[Task]) -> None:
+        """Do tasks here and now."""
+        for task in tasks:
+            started = time.perf_counter()
+            self.known[task.key] = Result(task, task.run(), time.perf_counter() - started)
+
+
+MEMORY = Memory()
+
+
+def settled(experiment: Experiment) -> Asked:
+    """Return an experiment with all that it asks for."""
+    while True:
+        asked = ask(experiment, PLAN, MEMORY)
+        assert asked.failure is None
+        if not asked.missing:
+            return asked
+        MEMORY.do(asked.missing)
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS.names())
+def test_it_runs_and_has_everything_to_show(name, tmp_path):
+    experiment = get_experiment(name)
+    assert experiment.name == name
+    asked = settled(experiment)
+    section = Section(asked=asked, plan=PLAN, folder=tmp_path).run()
+    assert section["figures"]
+    assert section["tables"]
+    assert section["verdicts"]
+    assert section["lesson"]
+    files = [item["file"] for item in (*section["figures"], *section["tables"])]
+    assert len(set(files)) == len(files)
+    assert all((tmp_path / file).stat().st_size for file in files)
+    assert all(table["rows"] and table["title"] for table in section["tables"])
+    assert {verdict["outcome"] for verdict in section["verdicts"]} <= {HOLDS, AUTHORS_ONLY, FAILS, OPEN}
+    assert all(verdict["claim"] and verdict["evidence"] for verdict in section["verdicts"])
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS.names())
+def test_the_quick_form_is_a_part_of_the_full_one(name):
+    experiment = get_experiment(name)
+    quick, full = (experiment.grid(plan, []) for plan in (QUICK, FULL))
+    assert quick
+    assert {task.key for task in quick} <= {task.key for task in full}
+    assert len({task.key for task in quick}) < len({task.key for task in full})
+
+
+def test_all_are_listed():
+    assert list_experiments() == EXPERIMENTS.names()
+    assert len(list_experiments()) == 18

@@ -1,0 +1,260 @@
+"""What readers get: complete, self-contained, the same bytes from the same results."""
+
+import csv
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from spuir.reproduction import page
+from spuir.reproduction.base import Plan
+from spuir.reproduction.markup import lay_out, number, typeset
+from spuir.reproduction.report import caption, flat, tidy, write_report
+from spuir.reproduction.runner import Result, Task
+from spuir.reproduction.schedule import Asked, carry_out
+from spuir.reproduction.store import open_store
+from tests.reproduction import toy
+
+pytest.importorskip("matplotlib")
+
+ROOT = Path(__file__).parents[2]
+STORED = ROOT / "docs" / "reproduction" / "results.json"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with the results and the report of two toys, one of which cannot be written up."""
+    side = tmp_path_factory.mktemp("side")
+    out = side / "out"
+    written(out, side)
+    return out
+
+
+def written(out, side, **changes):
+    plan = Plan(repeats=2, data=side)
+    with open_store(out) as store:
+        asked, failures = carry_out([toy.EXPERIMENT, toy.SILENT], plan, store, 1)
+        given = {"workers": 1, "command": "spuir reproduce --only toy,silent"} | changes
+        return write_report(asked, failures, plan, store, **given)
+
+
+def files(out):
+    return {str(path.relative_to(out)): path.read_bytes() for path in out.rglob("*") if path.is_file()}
+
+
+class Outline(HTMLParser):
+    """Checks that tags are balanced and collects ids, links, addresses and alternative texts."""
+
+    VOID = ("meta", "img", "br")
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.ids, self.links, self.sources, self.alts = [], [], [], [], []
+
+    def handle_starttag(self, tag, attrs):
+        given = dict(attrs)
+        if tag not in self.VOID:
+            self.open.append(tag)
+        self.ids += [given["id"]] if "id" in given else []
+        self.links += [given["href"]] if "href" in given else []
+        self.sources += [given["src"]] if "src" in given else []
+        self.alts += [given.get("alt")] if tag == "img" else []
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+@pytest.fixture(scope="module")
+def outline(folder):
+    found = Outline()
+    found.feed((folder / "report.html").read_text(encoding="utf-8"))
+    return found
+
+
+def test_every_file_is_there(folder):
+    assert set(files(folder)) == {
+        "figures/toy.png",
+        "figures/toy.svg",
+        "lock",
+        "manifest.json",
+        "report.html",
+        "results.json",
+        "results.jsonl",
+        "rows/silent.csv",
+        "rows/toy.csv",
+        "tables/toy-odd.csv",
+        "tables/toy.csv",
+        "verdicts.csv",
+        "verdicts.json",
+    }
+
+
+def test_the_page_is_whole_and_needs_nothing_else(folder, outline):
+    assert outline.open == []
+    assert len(set(outline.ids)) == len(outline.ids)
+    assert {"verdicts", "origin", "toy", "silent"} <= set(outline.ids)
+    inner = {link[1:] for link in outline.links if link.startswith("#")}
+    assert inner - {"overview"} <= set(outline.ids)
+    assert all((folder / link).exists() for link in outline.links if not link.startswith("#"))
+    assert all(source.startswith("data:image/svg+xml;base64,") for source in outline.sources)
+    assert outline.alts == ["reward over episode"]
+    assert "http" not in (folder / "report.html").read_text(encoding="utf-8")
+
+
+def test_the_page_says_what_was_found(folder):
+    text = (folder / "report.html").read_text(encoding="utf-8")
+    for said in (
+        "A toy &amp; its box",
+        "Nothing &lt;b&gt;bold&lt;/b&gt;.",
+        "a | b &lt;c&gt;",
+        "1,234,567",
+        "−0.5 [−0.6, −0.4]",
+        "5\u202f% of 7\u202f%",
+        '<span class="badge holds">holds</span>',
+        '<span class="badge fails">does not hold here</span>',
+        "could not be written: ValueError: nothing to say",
+        "spuir reproduce --only toy,silent",
+    ):
+        assert said in text
+
+
+def test_tables_verdicts_and_rows_as_files(folder):
+    with (folder / "tables" / "toy.csv").open(encoding="utf-8") as file:
+        table = list(csv.DictReader(file))
+    with (folder / "rows" / "toy.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert list(table[0]) == ["cell", "reward", "reward ±"]
+    assert [row["cell"] for row in rows[::2]] == [row["cell"] for row in table]
+    assert [row["reward"] for row in rows[1::2]] == [row["reward"] for row in table]
+    verdicts = json.loads((folder / "verdicts.json").read_text(encoding="utf-8"))
+    assert [one["outcome"] for one in verdicts] == ["holds", "does not hold here", "not decided"]
+    assert {one["experiment"] for one in verdicts} == {"toy"}
+
+
+def test_the_same_results_give_the_same_bytes(folder):
+    before = files(folder)
+    written(folder, folder.parent, command="another")
+    written(folder, folder.parent)
+    assert files(folder) == before
+
+
+def test_what_is_written_already_is_left_alone_unless_a_file_is_gone(folder):
+    before = {name: (folder / name).stat().st_mtime_ns for name in files(folder) if name != "lock"}
+    written(folder, folder.parent)
+    assert before == {name: (folder / name).stat().st_mtime_ns for name in before}
+    (folder / "figures" / "toy.svg").unlink()
+    written(folder, folder.parent)
+    assert (folder / "figures" / "toy.svg").exists()
+
+
+@pytest.mark.parametrize(("world", "generated"), [({}, True), ({"path": "data.txt"}, False)])
+def test_the_title_says_that_criteo_rows_are_generated(tmp_path, world, generated):
+    task = Task(function="a:b", arguments={"environment": "criteo-all", "world": world, "cell": 0, "seed": 0})
+    asked = [Asked(toy.EXPERIMENT, [task], [Result(task, [{"reward": 0.5}, {"reward": 1.0}], 0.1)])]
+    with open_store(tmp_path) as store:
+        data = write_report(asked, {}, Plan(repeats=1), store, workers=1, command="spuir reproduce")
+    assert ("generated Criteo rows" in data["title"]) is data["generated"] is generated
+    text = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert ("No result here is one on Criteo's data" in text.replace("&#x27;", "'")) is generated
+
+
+def test_cells_are_shown_as_readers_expect():
+    sheet = lay_out(
+        [{"a": 0.12345, "a ±": 0.01, "b": "x", "c": None}, {"a": -1.0, "b": "-2.0 [-3.0, -1.0]", "c": 2, "d": True}],
+        {"a": "+.2f"},
+    )
+    assert list(sheet.heads) == ["a", "b", "c", "d"]
+    assert sheet.rows[0] == ["+0.12 ± 0.01", "x", "–", "–"]
+    assert sheet.rows[1] == ["−1.00", "−2.0 [−3.0, −1.0]", "2", "yes"]
+    assert list(sheet.numeric) == [True, False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (1234567, "1,234,567"),
+        (0.5, "0.5"),
+        (-0.000012345, "−1.234e-05"),
+        (123456.789, "123,457"),
+        (3.14159265, "3.142"),
+        (0.0, "0"),
+        (None, "–"),
+    ],
+)
+def test_numbers_without_a_format(value, text):
+    assert number(value) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("-0.00 and -0.01", "0.00 and −0.01"),
+        ("[-inf, inf]", "[−∞, ∞]"),
+        ("3% or 3 %", "3\u202f% or 3\u202f%"),
+        ("x-1, 5-10, --repeats 5, 1e-5, puir-rs", "x-1, 5-10, --repeats 5, 1e-5, puir-rs"),
+    ],
+)
+def test_sentences_are_typeset(text, shown):
+    assert typeset(text) == shown
+
+
+def test_rows_carry_their_arguments_flattened():
+    task = Task(function="a:b", arguments={"world": {"dim": 3, "deep": {"er": 1}}, "list": [1, 2], "seed": 4})
+    (row,) = tidy([Result(task, [{"reward": 0.5}], 0.25)])
+    assert row == {
+        "key": task.key,
+        "seconds": 0.25,
+        "world.dim": 3,
+        "world.deep.er": 1,
+        "list": "[1, 2]",
+        "seed": 4,
+        "reward": 0.5,
+    }
+    assert flat({}) == {}
+
+
+def test_a_figure_is_told_in_words(tmp_path):
+    findings = toy.report(Plan(), [Result(toy.drawing(tmp_path, 0, 0), [{"reward": 0.5}, {"reward": 1.0}], 0.1)])
+    figure = findings.figures[""]
+    figure.axes[0].set_title("mean of 2", loc="left")
+    figure.axes[0].text(0, 0, "puir")
+    figure.axes[0].text(0, 0, "0.25")
+    assert caption(figure) == "mean of 2: reward over episode for puir"
+
+
+def test_the_page_of_the_documentation_is_made_of_the_stored_results(folder):
+    data = json.loads((folder / "results.json").read_text(encoding="utf-8"))
+    text = page.page(data, "figures/reproduction")
+    assert text.startswith("<!-- Written by docs/reproduction.py")
+    for said in (
+        "## Figure 0: A toy & its box",
+        "![reward over episode](figures/reproduction/toy.svg)",
+        "| a \\| b <c> |",
+        "**does not hold here**",
+        "spuir reproduce --only toy,silent",
+    ):
+        assert said in text
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    assert all(len(re.findall(r"(?<!\\)\|", line)) >= 3 for line in rows)
+
+
+def test_the_documentation_says_what_the_full_run_found():
+    data = json.loads(STORED.read_text(encoding="utf-8"))
+    found = (ROOT / "docs" / "reproduction.md").read_text(encoding="utf-8")
+    assert found == page.page(data, "figures/reproduction"), "run python docs/reproduction.py"
+    assert len(data["seeds"]) == 20
+    assert not data["quick"]
+    assert not data["failures"]
+
+
+def test_a_section_without_results_is_still_listed(tmp_path):
+    empty = Asked(replace(toy.EXPERIMENT, name="empty"), [toy.drawing(tmp_path, 0, seed) for seed in range(20)])
+    with open_store(tmp_path) as store:
+        data = write_report([empty], {}, Plan(repeats=1), store, workers=1, command="spuir reproduce")
+    assert data["experiments"][0]["missing_count"] == 20
+    text = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "20 of 20 tasks are missing" in text
+    assert "and 8 more" in text

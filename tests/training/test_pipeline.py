@@ -1,0 +1,306 @@
+"""Training from a log equals partial_fit, episode by episode."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import csv
+
+import spuir
+from spuir.errors import InputError, ParameterError, UnknownNameError
+from spuir.logs import open_log
+from spuir.logs.doctor import examine
+from spuir.policies import list_policies
+from spuir.training import Training, train
+from spuir.training import pipeline as module
+from spuir.training.engines.local import Local
+from tests.training.logs import gap, make_table, one_by_one, write_files
+
+ROWS, BATCH = 2_600, 450
+SLICES = [slice(start, start + BATCH) for start in range(0, ROWS, BATCH)]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A log of files and row groups that have nothing to do with the episodes."""
+    return write_files(tmp_path / "log", make_table(ROWS), [1_000, 7, 1_400, 193], group=333)
+
+
+def model_bytes(trained: Training, tmp_path: Path) -> bytes:
+    """Return the saved model."""
+    path = tmp_path / "probe.spuir"
+    trained.bandit.save(path)
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize("name", list_policies())
+def test_equals_partial_fit(folder: Path, name: str) -> None:
+    policy = spuir.make_policy(name, preset="paper")
+    trained = train(str(folder), policy, batch_size=BATCH)
+    assert gap(trained.bandit, one_by_one(policy, make_table(ROWS), SLICES)) < 1e-9
+    assert [line.rows for line in trained.episodes] == [BATCH] * 5 + [350]
+
+
+@pytest.mark.parametrize("name", ["puir", "spuir", "puir-kernel", "bexp3"])
+def test_same_bits_for_any_number_of_workers_and_twice(folder: Path, tmp_path: Path, name: str) -> None:
+    models = {
+        model_bytes(train(str(folder), name, batch_size=BATCH, workers=workers), tmp_path) for workers in (1, 2, 3, 2)
+    }
+    assert len(models) == 1
+
+
+def test_weights_and_propensities_of_the_log_are_used(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    table = make_table(900, weight=rng.random(900) + 0.5, propensity=rng.uniform(0.2, 0.9, 900))
+    for name in ("puir", "spuir", "blts-b", "bexp3-ipw"):
+        trained = train(table, name, batch_size=300)
+        expected = one_by_one(
+            name,
+            table,
+            [slice(0, 300), slice(300, 600), slice(600, 900)],
+            sample_weight="weight",
+            propensities="propensity",
+        )
+        assert gap(trained.bandit, expected) < 1e-9
+
+
+@pytest.mark.parametrize("kind", ["episode", "time"])
+def test_scattered_episodes_are_grouped_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    numbers = np.random.default_rng(2).integers(0, 40, ROWS)
+    hours = pa.array(1_700_000_000 // 3600 * 3600 + 3600 * numbers + 5)
+    further: dict[str, Any] = {"episode": numbers} if kind == "episode" else {"time": hours}
+    table = make_table(ROWS, **further)
+    write_files(tmp_path / "log", table, [1_300, 1_300], group=200)
+    episodes = [np.flatnonzero(numbers == number) for number in np.unique(numbers)]
+    expected = one_by_one("spuir", table, episodes)
+    given: dict[str, Any] = {} if kind == "episode" else {"every": "hour"}
+    for limit, said in ((module.OPEN_BYTES, 0), (1, 1)):
+        monkeypatch.setattr(module, "OPEN_BYTES", limit)
+        trained = train(str(tmp_path / "log"), "spuir", **given)
+        assert sum("grouped by episode" in notice for notice in trained.notices) == said
+        assert gap(trained.bandit, expected) < 1e-9
+        assert [line.rows for line in trained.episodes] == [len(rows) for rows in episodes]
+
+
+def test_a_bad_row_of_a_grouped_log_is_named_where_it_came_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = make_table(100, episode=np.arange(100) % 10)
+    rewards = table["reward"].to_numpy().copy()
+    rewards[77] = np.inf
+    write_files(tmp_path / "log", table.set_column(1, "reward", pa.array(rewards)), [50, 50], group=20)
+    monkeypatch.setattr(module, "OPEN_BYTES", 1)
+    with pytest.raises(InputError, match=r"rewards in file .*part-01\.parquet': got inf at row 27"):
+        train(str(tmp_path / "log"), "puir")
+
+
+@pytest.mark.parametrize(("policy", "limit"), [("puir", 1), ("puir", 2**28), ("puir-kernel", 2**28)])
+def test_broken_rows_are_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str, limit: int) -> None:
+    rng = np.random.default_rng(4)
+    lines = [
+        json.dumps(
+            {
+                "_label_cost": -float(rng.random()),
+                "_label_probability": 0.5,
+                "_label_Action": 1 + at % 2,
+                "_labelIndex": at % 2,
+                "Timestamp": f"2024-05-06T{at % 4:02}:00:00Z",
+                "EventId": f"e{at}",
+                "a": [1 + at % 2, 2 - at % 2],
+                "p": [0.5, 0.5],
+                "c": {"u": {"x": float(rng.normal())}, "_multi": [{"_tag": "a"}, {"_tag": "b"}]},
+            }
+        )
+        for at in range(240)
+    ]
+    path = tmp_path / "log.json"
+    path.write_text("\n".join([*lines[:100], "{", *lines[100:]]), encoding="utf-8")
+    monkeypatch.setattr(module, "OPEN_BYTES", limit)
+    trained = train(str(path), policy, every="hour")
+    assert trained.rows == 240
+    assert [note for note in trained.notices if "broken" in note and "1 broken rows" in note and "line 101" in note]
+
+
+def test_many_actions_are_kept_as_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = make_table(600, labels=tuple(range(200)))
+    collected = []
+    original = spuir.Bandit.collect
+    monkeypatch.setattr(spuir.Bandit, "collect", lambda *a, **k: collected.append(1) or original(*a, **k))
+    trained = train(table, "puir", batch_size=100)
+    assert not collected
+    monkeypatch.undo()
+    assert gap(trained.bandit, one_by_one("puir", table, [slice(s, s + 100) for s in range(0, 600, 100)])) < 1e-9
+
+
+def test_rows_without_a_reward_are_left_out_and_counted() -> None:
+    table = make_table(300)
+    rewards = table["reward"].to_pylist()
+    rewards[:100] = [None] * 100
+    rewards[150] = None
+    log = table.set_column(1, "reward", pa.array(rewards, pa.float64()))
+    trained = train(log, "puir", batch_size=100)
+    kept = [np.delete(np.arange(100, 200), 50), np.arange(200, 300)]
+    assert gap(trained.bandit, one_by_one("puir", table, kept)) < 1e-9
+    assert [line.silent for line in trained.episodes] == [100, 1, 0]
+    assert trained.episodes[0].mean_reward is None
+    with pytest.raises(InputError, match="no row with a reward"):
+        train(table.set_column(1, "reward", pa.nulls(300, pa.float64())), "puir", batch_size=100)
+
+
+def test_text_labels_raw_columns_and_csv(tmp_path: Path) -> None:
+    table = make_table(400, labels=("north", "south", "été"), city=["Oslo", "Rome", "Bern", "Oslo"] * 100)
+    csv.write_csv(table, tmp_path / "log.csv")
+    trained = train(str(tmp_path / "log.csv"), "puir", batch_size=200, encoding={"intercept": True})
+    assert trained.bandit.actions_.tolist() == ["north", "south", "été"]
+    row = {"x0": 2.0, "x1": 0.0, "x2": 0.0, "x3": 0.0, "city": "Oslo"}
+    assert trained.bandit.predict([row]).tolist() == ["south"]
+    again = train(table, "puir", batch_size=200, encoding={"intercept": True})
+    np.testing.assert_allclose(again.bandit.coefficients_, trained.bandit.coefficients_, rtol=1e-9)
+
+
+def test_only_given_actions_are_taken(folder: Path) -> None:
+    trained = train(str(folder), "puir", batch_size=BATCH, actions=[2, 0, 1, 9])
+    assert trained.bandit.actions_.tolist() == [2, 0, 1, 9]
+    with pytest.raises(UnknownNameError, match=r"part-00\.parquet"):
+        train(str(folder), "puir", batch_size=BATCH, actions=[0, 1])
+
+
+def test_an_unknown_option_of_the_encoder_is_refused_at_once(folder: Path) -> None:
+    with pytest.raises(ParameterError, match=r"'hash'.*did you mean 'hashing'"):
+        train(folder, "puir", batch_size=100, encoding={"hash": 8})
+    with pytest.raises(ParameterError, match="'table'"):
+        examine(open_log(folder), encoding={"table": 1})
+
+
+def test_a_bad_row_is_named_with_its_file(tmp_path: Path) -> None:
+    table = make_table(50)
+    broken = table.set_column(1, "reward", pa.array([*table["reward"].to_pylist()[:-1], float("inf")]))
+    write_files(tmp_path / "log", broken, [50], group=50)
+    with pytest.raises(InputError, match=r"rewards in .*part-00\.parquet.*: got inf"):
+        train(str(tmp_path / "log"), "puir", batch_size=10)
+
+
+SCRIPT = """
+import sys, time
+from spuir.training import pipeline as training, train
+training.SAVE_SECONDS = 0.0
+from spuir.training.fold import Fold
+learn = Fold._learn
+def slow(*given):
+    time.sleep(0.15)
+    return learn(*given)
+Fold._learn = slow
+train(sys.argv[1], "spuir", batch_size=150, out=sys.argv[2], tell=lambda said: None)
+"""
+
+
+def test_a_killed_run_goes_on_to_the_same_bits(folder: Path, tmp_path: Path) -> None:
+    out, progress = tmp_path / "model.spuir", tmp_path / "model.spuir.progress" / "progress.json"
+    process = subprocess.Popen([sys.executable, "-c", SCRIPT, str(folder), str(out)])
+    try:
+        for _ in range(600):
+            if progress.exists() and process.poll() is None and "episode-000000003" in progress.read_text("utf-8"):
+                break
+            if process.poll() is not None:
+                break
+            time.sleep(0.02)
+        assert process.poll() is None, "it ended before it could be killed"
+        os.kill(process.pid, signal.SIGKILL)
+    finally:
+        process.kill()
+        process.wait(timeout=30)
+    assert not out.exists()
+    resumed = train(str(folder), "spuir", batch_size=150, out=out)
+    whole = train(str(folder), "spuir", batch_size=150, out=tmp_path / "whole.spuir")
+    assert resumed.resumed >= 3
+    assert out.read_bytes() == (tmp_path / "whole.spuir").read_bytes()
+    assert len(resumed.episodes) == len(whole.episodes) == 18
+    assert not progress.parent.exists()
+
+
+FULL = """
+import resource, sys
+from spuir.training import pipeline as training, train
+training.SAVE_SECONDS = 0.0
+_, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, most))  # as good as a full disk: a longer file cannot be written
+def watch(stage, done, total):
+    if stage == "learn" and done == total:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+train(sys.argv[1], "puir", batch_size=150, out=sys.argv[2], tell=print, watch=watch)
+"""
+
+
+def test_a_state_that_cannot_be_saved_ends_no_run(folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "model.spuir"
+    command = [sys.executable, "-c", FULL, str(folder), str(out)]
+    said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+    assert said.count("goes on without saving its progress") == 1 and "File too large" in said
+    train(str(folder), "puir", batch_size=150, out=tmp_path / "whole.spuir")
+    assert out.read_bytes() == (tmp_path / "whole.spuir").read_bytes()
+    assert sorted(path.name for path in tmp_path.glob("*.spuir*")) == ["model.spuir", "whole.spuir"]
+
+
+def test_other_settings_do_not_go_on_from_a_killed_run(folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "model.spuir"
+
+    class StopError(Exception):
+        pass
+
+    def stop(stage: str, done: int, total: int) -> None:
+        if stage == "learn" and done > 1_000:
+            raise StopError
+
+    module_save, module.SAVE_SECONDS = module.SAVE_SECONDS, 0.0
+    try:
+        with pytest.raises(StopError):
+            train(str(folder), "puir", batch_size=BATCH, out=out, watch=stop)
+    finally:
+        module.SAVE_SECONDS = module_save
+    again = train(str(folder), spuir.make_policy("puir", ridge=2.0), batch_size=BATCH, out=out)
+    assert again.resumed == 0
+    assert any(note.startswith("begins anew") for note in again.notices)
+
+
+def test_memory_is_foretold_and_too_much_refused(folder: Path) -> None:
+    table = make_table(3_000)
+    tracemalloc.start()
+    try:
+        trained = train(table, "puir", batch_size=1_000, workers=1)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < trained.needed.total
+    with pytest.raises(ParameterError, match=r"7 tables of 3 actions × \(4² \+ 4 \+ 2\) numbers.*fewer actions"):
+        train(str(folder), "puir", batch_size=BATCH, memory_limit=1_000)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"batch_size": 0}, "batch_size"),
+        ({}, "no episodes"),
+        ({"batch_size": 10, "workers": 0}, "workers"),
+        ({"batch_size": 10, "engine": "dusk"}, "did you mean 'dask'"),
+        ({"batch_size": 10, "context": []}, "context"),
+    ],
+)
+def test_wrong_arguments_are_refused(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(spuir.errors.SpuirError, match=message):
+        train(make_table(30), "puir", **given)
+
+
+def test_a_local_engine_keeps_order_and_hands_failures_on() -> None:
+    engine = Local(3)
+    assert list(engine.map(lambda item: item * 2, range(50))) == list(range(0, 100, 2))
+    with pytest.raises(ZeroDivisionError):
+        list(engine.map(lambda item: 1 // item, [1, 0, 2]))
