@@ -87,6 +87,14 @@ class Policy(ABC):
             got, rule = type(state).__name__, f"this policy keeps a {self.state_type.__name__}"
             raise ParameterError("policy", got, rule, "call fit to start anew with another policy")
 
+    def width(self, dim: int) -> int:
+        """Return how many feature columns the policy makes of ``dim`` context columns."""
+        return dim
+
+    def fixed(self, state: Any) -> bool:
+        """Return whether everything is fixed that the first batch decides; see :meth:`prepare`."""
+        return True
+
     def prepare(self, state: Any, batch: Batch) -> State:
         """Return the state with everything fixed that the first batch decides (a bandwidth, say)."""
         return state

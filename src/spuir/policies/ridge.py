@@ -145,6 +145,14 @@ class Ridge(Policy, ABC):
             given |= {"n_features": self.n_features, "bandwidth": self.bandwidth, "raw": self.raw, "ridge": self.ridge}
         return make_features(self.features, **given)
 
+    def width(self, dim: int) -> int:
+        """Return the number of feature columns p."""
+        return self.feature_map.width(dim)
+
+    def fixed(self, state: RidgeState) -> bool:
+        """Return whether the feature map is fixed."""
+        return self.feature_map.fixed(state.features)
+
     @cached_property
     def row_map(self) -> Sketch:
         """The sketch of each batch."""

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from spuir.errors import ParameterError
 from spuir.policies.base import Policy
-from spuir.policies.ridge import Ridge
 
 FLOAT = 8
 BLOCK_BYTES, BLOCK_ROWS = 32 * 2**20, 65_536
@@ -86,17 +85,17 @@ def forecast(
     window, workers
         The most episodes open at once, and the workers that read.
     """
-    width = policy.feature_map.width(dim) if isinstance(policy, Ridge) else dim
+    width = policy.width(dim)
     table = table_bytes(actions, width)
     # Observed sums, the factors that acted and those that will act, an episode's own and a copy; with imputation the
     # imputed sums and the episode's complement too.
-    tables = 7 if isinstance(policy, Ridge) and policy.imputing else 5
+    tables = 7 if "imputing" in policy.traits else 5
     rows = row_bytes(dim) * largest
     share = rows if keep_rows is None or largest <= keep_rows else table
     reading = COPIES * (workers + 1) * block_rows(dim) * row_bytes(dim)
     sketch = 0
-    if isinstance(policy, Ridge) and "sketched" in policy.traits and largest > policy.sketch_size:
-        sketch = 3 * FLOAT * actions * policy.sketch_size * (width + 1)
+    if "sketched" in policy.traits and largest > (size := getattr(policy, "sketch_size", 0)):
+        sketch = 3 * FLOAT * actions * size * (width + 1)
     if keep_rows is None:
         reading += 2 * rows  # the episode joined, and what learning it takes
     return Forecast(

@@ -25,7 +25,6 @@ from spuir.logs import Cut, Log, cut_episodes, open_log
 from spuir.logs.columns import declaring
 from spuir.logs.formats import Faults
 from spuir.policies import Policy, as_policy
-from spuir.policies.ridge import Ridge
 from spuir.storage.snapshot import is_snapshot
 from spuir.tables.arrow import arrow, compute
 from spuir.tables.column_encoders import Category
@@ -310,8 +309,7 @@ class Job:
         policy = self.policy
         if "foldable" not in policy.traits:
             return None
-        features = policy.feature_map.width(width) if isinstance(policy, Ridge) else width
-        return memory.table_bytes(actions, features) // memory.row_bytes(width)
+        return memory.table_bytes(actions, policy.width(width)) // memory.row_bytes(width)
 
     def learn_encoder(self, layout: Layout, options: Mapping[str, Any]) -> Encoder:
         """Learn the encoder on the first rows of the first episode."""
@@ -380,9 +378,7 @@ class Job:
 
     def _fixed(self, width: int) -> bool:
         """Tell whether the feature map is known before the first episode."""
-        if not isinstance(self.policy, Ridge):
-            return True
-        return self.policy.feature_map.fixed(self.policy.init(1, width, generator(self.seed, "init")).features)
+        return self.policy.fixed(self.policy.init(1, width, generator(self.seed, "init")))
 
     def _spans(self, width: int, done: int, total: int) -> list[range]:
         """Return the episodes to sum in one go: all, or the first alone where it fixes the feature map."""
