@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from spuir.results import figures
+from spuir.base.records import Batch, Floats
 from spuir.environments.base import Environment
 from spuir.errors import MissingExtraError
 from spuir.policies.base import Policy
-from spuir.base.records import Batch, Floats
+from spuir.results import figures
 
 
 def parameters_of(owner: Any) -> dict[str, Any]:
@@ -171,19 +171,22 @@ class Recorder:
     def __init__(self, policy: Policy, environment: Environment, batch_size: int, seed: int) -> None:
         self._policy, self._environment, self._batch_size, self._seed = policy, environment, batch_size, seed
         self._columns: dict[str, list[Any]] = {}
+        self._seconds: dict[str, float] = {}
 
     def _put(self, name: str, value: Any) -> None:
         self._columns.setdefault(name, []).append(value)
 
     @contextmanager
     def timed(self, step: str) -> Iterator[None]:
-        """Note the seconds that the body takes as ``{step}_seconds`` of the coming episode."""
+        """Record the seconds that the body takes as ``{step}_seconds`` of the next episode that is added."""
         start = perf_counter()
         yield
-        self._put(f"{step}_seconds", perf_counter() - start)
+        self._seconds[step] = perf_counter() - start
 
     def add(self, expected: Floats, batch: Batch) -> None:
-        """Note an episode: the expected rewards (B, M) of its contexts, and what was done and earned."""
+        """Record an episode: the expected rewards (B, M) of its contexts, and what was done and earned."""
+        for step, seconds in self._seconds.items():
+            self._put(f"{step}_seconds", seconds)
         self._put("rewards", batch.rewards.mean())
         self._put("counts", np.bincount(batch.actions, minlength=expected.shape[1]))
         chosen = expected[np.arange(len(batch)), batch.actions]

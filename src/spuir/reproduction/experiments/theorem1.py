@@ -14,8 +14,8 @@ from spuir.environments import make_environment
 from spuir.environments.base import Environment
 from spuir.loop import observe
 from spuir.policies import make_policy
+from spuir.policies.learner import RidgeState
 from spuir.policies.optimistic import Optimistic
-from spuir.policies.ridge import RidgeState
 from spuir.reproduction.base import FAILS, Experiment, Findings, Plan, Table, Verdict
 from spuir.reproduction.panels import Line, Panel, side_by_side
 from spuir.reproduction.runner import Result, Task
