@@ -14,7 +14,7 @@ from benchmarks.shapes import DEEP, LARGE, PAPER, SHAPES, WIDE, Floats, Rows, Sh
 from benchmarks.timing import Clock, Task, race, ratio
 from spuir import Bandit, make_environment, make_policy
 from spuir.base.streams import generator
-from spuir.core.scoring import TIE
+from spuir.core.ties import TIE
 
 SETTING = {"alpha": ALPHA, "imputation_rate": 0.1, "discount": 0.9}
 SKETCH = 1_000

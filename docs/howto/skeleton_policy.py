@@ -6,7 +6,7 @@ import numpy as np
 
 from spuir.base.parameters import POSITIVE, parameter
 from spuir.base.records import Floats, Mask, Table
-from spuir.core import scoring
+from spuir.core import ties
 from spuir.policies import POLICIES, make_policy
 from spuir.policies.base import Recipe
 from spuir.policies.ridge import Ridge, RidgeState
@@ -34,7 +34,7 @@ class Softmax(Ridge):
             means=means,
             widths=widths,
             scores=np.array(means),
-            probabilities=scoring.with_floor(probabilities, eligible, self.floor),
+            probabilities=ties.with_floor(probabilities, eligible, self.floor),
         )
 
 

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from spuir.base import streams
 from spuir.base.parameters import SEED, check_names, parameters_of
 from spuir.base.records import Decision, Floats, Info, Mask, State, Table, as_ids
-from spuir.core import scoring
+from spuir.core import ties as scoring
 from spuir.errors import InputError, NotFittedError, ParameterError, ShardError
 from spuir.policies import Policy, as_policy, make_policy
 from spuir.policies.ridge import Ridge

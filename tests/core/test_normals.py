@@ -10,7 +10,7 @@ from scipy.special import log_ndtr, ndtr
 from spuir.base.streams import generator
 from spuir.core import normals
 from spuir.core.normals import monte_carlo_probabilities, win_probabilities
-from spuir.core.scoring import argmax_probabilities
+from spuir.core.ties import argmax_probabilities
 
 EVERYWHERE, USUALLY = 1e-4, 1e-6  # the tolerance that the module states
 

@@ -9,7 +9,7 @@ from scipy import sparse
 
 from spuir.base.records import Batch
 from spuir.base.streams import generator
-from spuir.core import scoring, statistics
+from spuir.core import statistics, ties
 from tests.identities import naive
 from tests.identities.episodes import Pair, close, make_batch
 
@@ -113,7 +113,7 @@ def test_pieces_of_any_size_give_the_same_sums(
     sketch: dict[str, Any] = {"sketch_size": 12} if name == "spuir" else {}
     pair = Pair.start(4, 5, name=name, **SETTINGS[setting], **sketch)
     monkeypatch.setattr(statistics, "GATHER_BYTES", piece * 8 * 5)
-    monkeypatch.setattr(scoring, "BLOCK_BYTES", piece * 8 * 5)
+    monkeypatch.setattr(ties, "BLOCK_BYTES", piece * 8 * 5)
     assert next(statistics.blocks(15, 8 * 5)) == slice(0, piece)
     learn_some(pair, shape, episodes=2, **FEEDBACK[feedback])
     pair.compare(make_batch(generator(6, "probe"), 9, 5, 1).contexts)

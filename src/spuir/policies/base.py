@@ -14,7 +14,7 @@ from numpy.random import Generator
 
 from spuir.base.parameters import TEXT, UNIT, check, check_fields, check_names, parameter
 from spuir.base.records import Batch, Decision, Floats, Info, Mask, State, Table
-from spuir.core import scoring
+from spuir.core import ties as scoring
 from spuir.errors import ParameterError
 
 

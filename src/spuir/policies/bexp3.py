@@ -14,7 +14,7 @@ from numpy.random import Generator
 
 from spuir.base.parameters import COUNT, NON_NEGATIVE, POSITIVE, UNIT, Rule, one_of, optional, parameter
 from spuir.base.records import Batch, Floats, Info, Mask, State, Table, require_finite
-from spuir.core import scoring
+from spuir.core import ties as scoring
 from spuir.core.solving import solve
 from spuir.core.statistics import Statistics, blocks, dense_rows, grow, summarise
 from spuir.errors import NumericalError, ParameterError

@@ -14,7 +14,8 @@ from scipy.special import expit
 
 from spuir.base.parameters import COUNT, POSITIVE, one_of, optional, parameter
 from spuir.base.records import Batch, Codes, Floats, Info, Mask, State, Table, require_finite
-from spuir.core import delays, scoring
+from spuir.core import delays
+from spuir.core import ties as scoring
 from spuir.core.delays import Clicks
 from spuir.core.statistics import by_action, dense_rows, grow
 from spuir.errors import InputError, ParameterError, ShardError

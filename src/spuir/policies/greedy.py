@@ -7,7 +7,7 @@ import numpy as np
 
 from spuir.base.parameters import UNIT, parameter
 from spuir.base.records import Floats, Mask, Table
-from spuir.core import scoring
+from spuir.core import ties as scoring
 from spuir.policies.base import Recipe
 from spuir.policies.ridge import Ridge, RidgeState
 

@@ -11,7 +11,8 @@ from numpy.random import Generator
 
 from spuir.base.parameters import FLAG, NON_NEGATIVE, parameter
 from spuir.base.records import Decision, Floats, Mask, Table
-from spuir.core import scoring
+from spuir.core import screening
+from spuir.core import ties as scoring
 from spuir.core.quiet import quietly
 from spuir.errors import InputError
 from spuir.policies.base import Recipe
@@ -50,11 +51,11 @@ class Optimistic(Ridge):
             return super().decide(state, contexts, rng, eligible)
         readout = self.readout(state)
         allowed = None if mask is None else np.ascontiguousarray(mask.T)
-        rule = scoring.Acting(
+        rule = screening.Acting(
             solved=readout.solved, alpha=self.alpha, bound=readout.bound if self.alpha and self.screen else None
         )
         try:
-            found = scoring.winners(
+            found = screening.winners(
                 n,
                 lambda rows: self.feature_map.apply(state.features, contexts[rows]),
                 lambda features: self.means(readout, features),

@@ -26,10 +26,11 @@ from spuir.base.parameters import (
 from spuir.base.records import Batch, Floats, Info, State, require_finite
 from spuir.core.imputing import LINKS, balanced_rates, scheduled_rate
 from spuir.core.quiet import quietly
-from spuir.core.scoring import Bound, check_finite, row_blocks, squared_widths
 from spuir.core.scratch import frozen
+from spuir.core.screening import Bound, squared_widths
 from spuir.core.solving import Solved, solve
 from spuir.core.statistics import Statistics, add_scaled, dense_rows
+from spuir.core.ties import check_finite, row_blocks
 from spuir.errors import InputError, ParameterError, ShardError
 from spuir.features import FeatureMap, FeatureRows, MapState, make_features
 from spuir.policies.base import Policy

@@ -13,7 +13,7 @@ from numpy.random import Generator
 
 from spuir.base.parameters import COUNT, NON_NEGATIVE, UNIT, optional, parameter
 from spuir.base.records import Batch, Codes, Decision, Floats, Mask, Table
-from spuir.core import scoring
+from spuir.core import ties as scoring
 from spuir.core.normals import monte_carlo_probabilities, win_probabilities
 from spuir.core.statistics import refuse_non_finite
 from spuir.policies.base import Recipe

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.random import Generator
 
 from spuir.base.records import Batch, Floats, Info, Mask, State, Table, require_finite
-from spuir.core import scoring
+from spuir.core import ties as scoring
 from spuir.core.statistics import count_codes, grow, refuse_non_finite
 from spuir.errors import ParameterError
 from spuir.policies.base import Policy, Recipe
