@@ -10,7 +10,7 @@ import pytest
 from threadpoolctl import threadpool_info
 
 from spuir.base.parameters import COUNT, optional, parameter
-from spuir.base.records import Info, State, Table
+from spuir.base.records import Info, Scores, State
 from spuir.environments import ENVIRONMENTS, list_environments, make_environment
 from spuir.errors import InputError, MissingExtraError, ParameterError, UnknownNameError
 from spuir.loop import run, with_horizon
@@ -43,7 +43,7 @@ class Frugal(Policy):
         means = np.tile(state.total / np.maximum(state.count, 1), (len(contexts), 1))
         weights = np.exp(10 * means)
         probabilities = weights / weights.sum(axis=1, keepdims=True)
-        return Table(means=means, widths=0 * means, scores=means, probabilities=probabilities)
+        return Scores(means=means, widths=0 * means, scores=means, probabilities=probabilities)
 
     def collect(self, state, batch, rng):
         rng.random()

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from spuir.base import streams
 from spuir.base.parameters import SEED, check_names, parameters_of
-from spuir.base.records import Decision, Floats, Info, Mask, State, Table, as_ids
+from spuir.base.records import Decision, Floats, Info, Mask, Scores, State, as_ids
 from spuir.core import ties as scoring
 from spuir.errors import InputError, NotFittedError, ParameterError, ShardError
 from spuir.policies import Policy, as_policy, make_policy
@@ -241,7 +241,7 @@ class Bandit:
         """Return what the rule compares (n, M): mean + α·width, the mean, or the logit; changes nothing."""
         return self._table(X, eligible).scores
 
-    def _table(self, X: Any, eligible: ArrayLike | None) -> Table:
+    def _table(self, X: Any, eligible: ArrayLike | None) -> Scores:
         model = self._model
         contexts, state, mask = self._prepared(model, X, eligible, own=False)
         return self.policy_.table(state, contexts, scoring.eligible_mask(mask, len(contexts), state.n_actions))

@@ -302,8 +302,8 @@ class Batch:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Table:
-    """What a policy says of n contexts × M actions, each (n, M)."""
+class Scores:
+    """A policy's view of n contexts × M actions, each array (n, M)."""
 
     means: Floats
     widths: Floats
@@ -323,7 +323,7 @@ class Decision:
         self,
         actions: NDArray[Any],
         propensities: Floats,
-        table: Callable[[], Table],
+        table: Callable[[], Scores],
         *,
         exact: bool = True,
         ids: Any = None,
@@ -332,7 +332,7 @@ class Decision:
         self._make = table
 
     @cached_property
-    def _table(self) -> Table:
+    def _table(self) -> Scores:
         return self._make()
 
     def __getstate__(self) -> dict[str, Any]:

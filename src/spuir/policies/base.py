@@ -13,7 +13,7 @@ import numpy as np
 from numpy.random import Generator
 
 from spuir.base.parameters import TEXT, UNIT, check, check_fields, check_names, parameter
-from spuir.base.records import Batch, Decision, Floats, Info, Mask, State, Table
+from spuir.base.records import Batch, Decision, Floats, Info, Mask, Scores, State
 from spuir.core import ties as scoring
 from spuir.errors import ParameterError
 
@@ -57,7 +57,7 @@ class Policy(ABC):
         """Return the state of a policy that has seen nothing."""
 
     @abstractmethod
-    def table(self, state: Any, contexts: Floats, eligible: Mask) -> Table:
+    def table(self, state: Any, contexts: Floats, eligible: Mask) -> Scores:
         """Return means, widths, scores and probabilities (n, M) for contexts (n, d); pure."""
 
     @abstractmethod

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.random import Generator
 
 from spuir.base.parameters import COUNT, NON_NEGATIVE, POSITIVE, UNIT, Rule, one_of, optional, parameter
-from spuir.base.records import Batch, Floats, Info, Mask, State, Table, require_finite
+from spuir.base.records import Batch, Floats, Info, Mask, Scores, State, require_finite
 from spuir.core import ties as scoring
 from spuir.core.solving import solve
 from spuir.core.statistics import Statistics, blocks, dense_rows, grow, summarise
@@ -115,7 +115,7 @@ class Exponential(Policy, ABC):
         m = state.n_actions
         return float(np.sqrt(2.0 * (1.0 - self.mixing) * np.log(m) / (m * horizon)))
 
-    def table(self, state: ExponentialState, contexts: Floats, eligible: Mask) -> Table:
+    def table(self, state: ExponentialState, contexts: Floats, eligible: Mask) -> Scores:
         """Return, each (n, M), mean rewards, zero widths, the logits ρ⟨Θ_a,s⟩ as scores, and probabilities.
 
         The mean is ⟨Θ_a,s⟩ over the number of terms in Θ (steps, or episodes): the average of the estimates.
@@ -129,7 +129,7 @@ class Exponential(Policy, ABC):
         rule = (1.0 - self.mixing) * odds / odds.sum(axis=1, keepdims=True)
         rule += self.mixing * (eligible / eligible.sum(axis=1, keepdims=True))
         terms = state.episode if self.accumulate == "episodes" else float(state.counts.sum())
-        return Table(
+        return Scores(
             means=products / terms if terms else np.zeros_like(products),
             widths=np.zeros_like(products),
             scores=scores,

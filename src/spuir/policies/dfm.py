@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from spuir.base.parameters import COUNT, POSITIVE, one_of, optional, parameter
-from spuir.base.records import Batch, Codes, Floats, Info, Mask, State, Table, require_finite
+from spuir.base.records import Batch, Codes, Floats, Info, Mask, Scores, State, require_finite
 from spuir.core import delays
 from spuir.core import ties as scoring
 from spuir.core.delays import Clicks
@@ -174,7 +174,7 @@ class DelayedFeedback(Policy):
         contexts = None if state.kept is None else state.kept.contexts
         require_finite(weights=state.weights, counts=state.counts, information=state.information, contexts=contexts)
 
-    def table(self, state: DelayedState, contexts: Floats, eligible: Mask) -> Table:
+    def table(self, state: DelayedState, contexts: Floats, eligible: Mask) -> Scores:
         """Return, each (n, M), σ(⟨w_c,s⟩) as means, zero widths, ⟨w_c,s⟩ as scores, and probabilities.
 
         The mean is the chance that a click converts. It is the expected reward where the reward is the
@@ -184,7 +184,7 @@ class DelayedFeedback(Policy):
             scores = contexts @ state.weights[:, 0].T
         scoring.check_finite(scores, contexts)
         best = scoring.argmax_probabilities(scores, eligible)
-        return Table(
+        return Scores(
             means=expit(scores),
             widths=np.zeros_like(scores),
             scores=scores,

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.random import Generator
 
 from spuir.base.parameters import FLAG, NON_NEGATIVE, parameter
-from spuir.base.records import Decision, Floats, Mask, Table
+from spuir.base.records import Decision, Floats, Mask, Scores
 from spuir.core import screening
 from spuir.core import ties as scoring
 from spuir.core.quiet import quietly
@@ -28,13 +28,13 @@ class Optimistic(Ridge):
     screen: bool = parameter(True, "skip widths that one bound for all actions makes needless; same actions", FLAG)
 
     @quietly
-    def table(self, state: RidgeState, contexts: Floats, eligible: Mask) -> Table:
+    def table(self, state: RidgeState, contexts: Floats, eligible: Mask) -> Scores:
         """Return means, widths, mean + α·width and probabilities (n, M)."""
         means, widths = self.estimates(state, contexts)
         scores = means + self.alpha * widths
         scoring.check_finite(scores, contexts)
         probabilities = scoring.argmax_probabilities(scores, eligible)
-        return Table(
+        return Scores(
             means=means,
             widths=widths,
             scores=scores,

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.random import Generator
 
 from spuir.base.parameters import COUNT, NON_NEGATIVE, UNIT, optional, parameter
-from spuir.base.records import Batch, Codes, Decision, Floats, Mask, Table
+from spuir.base.records import Batch, Codes, Decision, Floats, Mask, Scores
 from spuir.core import ties as scoring
 from spuir.core.normals import monte_carlo_probabilities, win_probabilities
 from spuir.core.statistics import refuse_non_finite
@@ -44,11 +44,11 @@ class Thompson(Ridge):
         """Whether a sketch or Monte-Carlo propensities are drawn."""
         return super().draws_to_learn or self.propensity_draws is not None
 
-    def table(self, state: RidgeState, contexts: Floats, eligible: Mask) -> Table:
+    def table(self, state: RidgeState, contexts: Floats, eligible: Mask) -> Scores:
         """Return means, widths, the means as scores, and win probabilities (n, M)."""
         means, widths = self.estimates(state, contexts)
         rule = win_probabilities(means, self.scale * widths, eligible)
-        return Table(
+        return Scores(
             means=means,
             widths=widths,
             scores=np.array(means),

@@ -6,7 +6,7 @@ from typing import final
 import numpy as np
 from numpy.random import Generator
 
-from spuir.base.records import Batch, Floats, Info, Mask, State, Table, require_finite
+from spuir.base.records import Batch, Floats, Info, Mask, Scores, State, require_finite
 from spuir.core import ties as scoring
 from spuir.core.statistics import count_codes, grow, refuse_non_finite
 from spuir.errors import ParameterError
@@ -68,11 +68,11 @@ class Uniform(Policy):
         """Return zero counts."""
         return UniformState(n_actions=n_actions, dim=dim, counts=np.zeros(n_actions))
 
-    def table(self, state: UniformState, contexts: Floats, eligible: Mask) -> Table:
+    def table(self, state: UniformState, contexts: Floats, eligible: Mask) -> Scores:
         """Return zeros for means, widths and scores, and equal probabilities (n, M)."""
         scoring.check_finite(contexts, contexts)
         even = eligible / eligible.sum(axis=1, keepdims=True)
-        return Table(
+        return Scores(
             means=np.zeros(eligible.shape),
             widths=np.zeros(eligible.shape),
             scores=np.zeros(eligible.shape),
