@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import peers
+from benchmarks import calls, peers
 from benchmarks.naive import FreshHash, NaivePolicy
 from benchmarks.peers import ALPHA, AS_THEY_COME, CAST, RIVALS, Entry, Peer
 from benchmarks.shapes import DEEP, LARGE, PAPER, SHAPES, WIDE, Floats, Rows, Shape, draw_rows
@@ -264,6 +264,30 @@ def sketching(out: Speed, shape: Shape, effort: Effort, *, naive: bool) -> None:
             out.found[f"speed/sketch-naive/{label}"] = ratio(clocks["sketching per action"], mine)
 
 
+def text_labels(out: Speed, shape: Shape, effort: Effort) -> None:
+    """Learn one batch whose actions are text, in every form of a column, against integer actions."""
+    tasks = calls.label_tasks(shape, lambda actions: Bandit(make_policy("puir", **SETTING), actions, random_state=0))
+    clocks = out.keep("learn, text labels", shape, effort.race(tasks))
+    for form in calls.TEXT_LABELS:
+        out.found[f"speed/labels/{form}"] = ratio(clocks[form], clocks["integers"])
+
+
+def predicting(out: Speed, shape: Shape, effort: Effort) -> None:
+    """Decide and predict one batch, and decide rows one by one, after a few episodes."""
+    batches = [draw_rows(shape, episode) for episode in range(calls.EPISODES)]
+    made, paper = bandit("puir", shape, *batches), paper_form(shape)
+    for rows in batches:
+        paper.learn(batch_of(rows))
+    contexts = draw_rows(shape, calls.EPISODES).contexts
+    whole: dict[str, Task] = {"decide": lambda: made.decide(contexts), "predict": lambda: made.predict(contexts)}
+    clocks = out.keep("predict", shape, effort.race(whole))
+    out.found[f"speed/predict/{shape.name}"] = ratio(clocks["predict"], clocks["decide"])
+    clocks = out.keep(
+        f"{calls.ONE_ROW_CALLS} calls with one row", shape, effort.race(calls.one_row_tasks(made, paper, contexts))
+    )
+    out.found[f"speed/one-row/{shape.name}"] = ratio(clocks["decide, one row"], clocks["bare NumPy, one row"])
+
+
 def measure(effort: Effort, say: Callable[[str], None]) -> Speed:
     """Run every race."""
     out = Speed()
@@ -277,6 +301,11 @@ def measure(effort: Effort, say: Callable[[str], None]) -> Speed:
         say(f"deciding with the shared bound, {shape}")
         bounding(out, shape, effort)
         whole_episode(out, shape, effort)
+    say(f"text labels, {PAPER}")
+    text_labels(out, PAPER, effort)
+    for shape in (PAPER, WIDE):
+        say(f"predict and single rows, {shape}")
+        predicting(out, shape, effort)
     for shape in (DEEP, LARGE):
         say(f"sketched learning, {shape}")
         sketching(out, shape, effort, naive=shape is LARGE)
