@@ -124,6 +124,25 @@ def grid(seeds: int = 20) -> list[Requirement]:
             "at least",
             {"sketched": 10.0, "default": 10.0},
         ),
+        *_rows(
+            "speed/labels",
+            "learning with text labels at paper, time over integer labels",
+            "at most",
+            {
+                "list": 1.35,
+                "object array": 1.35,
+                "pandas Categorical": 1.1,
+                "Arrow dictionary": 1.1,
+                "a decision's own labels": 1.1,
+            },
+        ),
+        *_rows("speed/predict", "predict, time over decide", "at most", {"paper": 1.05, "wide": 1.05}),
+        *_rows(
+            "speed/one-row",
+            "deciding one row, time over bare NumPy scores, argmax and draw",
+            "at most",
+            {"paper": 3.0, "wide": 3.0},
+        ),
         *_rows("scaling/learn", "exponent of exact learning around large", "at most", {"B": 1.1, "M": 1.1, "d": 2.2}),
         *_rows("scaling/decide", "exponent of dense deciding around large", "at most", {"B": 1.1, "M": 1.1, "d": 2.2}),
         *_rows(

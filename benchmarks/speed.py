@@ -7,16 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import peers
-from benchmarks.naive import NaivePuir, NaiveSpuir
+from benchmarks import calls, peers
+from benchmarks.naive import FreshHash, NaivePolicy
 from benchmarks.peers import ALPHA, AS_THEY_COME, CAST, RIVALS, Entry, Peer
 from benchmarks.shapes import DEEP, LARGE, PAPER, SHAPES, WIDE, Floats, Rows, Shape, draw_rows
 from benchmarks.timing import Clock, Task, race, ratio
 from spuir import Bandit, make_environment, make_policy
+from spuir.base.records import Batch
 from spuir.base.streams import generator
-from spuir.core.scoring import TIE
+from spuir.core.ties import TIE
 
-SETTING = {"alpha": ALPHA, "imputation_rate": 0.1, "discount": 0.9}
+SETTING: dict[str, Any] = {"alpha": ALPHA, "imputation_rate": 0.1, "discount": 0.9}
 SKETCH = 1_000
 MOMENTS = ("sketched", "exact", "corrected")
 GEMM_ROWS = 2_000
@@ -79,6 +80,16 @@ def bandit(name: str, shape: Shape, *warm: Rows, **parameters: Any) -> Bandit:
     return made
 
 
+def batch_of(rows: Rows) -> Batch:
+    """Return an episode as the record that the paper's own form reads."""
+    return Batch(contexts=rows.contexts, actions=rows.actions, rewards=rows.rewards)
+
+
+def paper_form(shape: Shape, sketch: FreshHash | None = None) -> NaivePolicy:
+    """Return the paper's own form, action by action, with our setting; with a sketch, a new one per action and term."""
+    return NaivePolicy(shape.actions, shape.dim, sketch=sketch, moments="sketched", with_energy=False, **SETTING)
+
+
 def learner(made: Bandit, rows: Rows) -> Task:
     """Return a task that learns one episode, coefficients included."""
     return lambda: made.partial_fit(rows.contexts, rows.actions, rows.rewards).coefficients_
@@ -121,21 +132,22 @@ def check_peers(shape: Shape, batches: list[Rows], contexts: Floats) -> None:
 def check_naive(shape: Shape) -> None:
     """Assert that the paper's own form arrives at our coefficients, on the first rows of two episodes."""
     batches = [draw_rows(shape, episode).head(2_000) for episode in range(2)]
-    naive = NaivePuir(shape)
+    naive = paper_form(shape)
     for rows in batches:
-        naive.learn(rows)
-    np.testing.assert_allclose(naive.theta, bandit("puir", shape, *batches).coefficients_, rtol=0, atol=1e-9)
+        naive.learn(batch_of(rows))
+    theta = [naive.theta(j) for j in range(shape.actions)]
+    np.testing.assert_allclose(theta, bandit("puir", shape, *batches).coefficients_, rtol=0, atol=1e-9)
 
 
 def learning(out: Speed, shape: Shape, effort: Effort) -> None:
     """Learn one batch with exact imputation."""
     check_naive(shape)
     warm, rows = draw_rows(shape, 0), draw_rows(shape, 1)
-    naive = NaivePuir(shape)
+    naive, batch = paper_form(shape), batch_of(rows)
     ours = {
         "puir": learner(bandit("puir", shape, warm), rows),
         "sbucb": learner(sbucb(shape, warm), rows),
-        "the paper's own form": lambda: naive.learn(rows),
+        "the paper's own form": lambda: naive.learn(batch),
     }
     others = entries(contenders(shape), shape, [warm], lambda peer: peer.learning(rows))
     clocks = out.keep("learn", shape, effort.race(ours, others))
@@ -239,8 +251,9 @@ def sketching(out: Speed, shape: Shape, effort: Effort, *, naive: bool) -> None:
     }
     tasks["puir"] = learner(bandit("puir", shape, warm), rows)
     if naive:
-        per_action = NaiveSpuir(shape, size=SKETCH)
-        tasks["sketching per action"] = lambda: per_action.learn(rows)
+        per_action = paper_form(shape, FreshHash(SKETCH, generator(0, "benchmarks", "naive")))
+        batch = batch_of(rows)
+        tasks["sketching per action"] = lambda: per_action.learn(batch)
         # A slow task runs in the first rounds only, and five are few for the median of a ratio.
         effort = replace(effort, rounds=3 * effort.rounds)
     clocks = out.keep("learn, sketched", shape, effort.race(tasks))
@@ -249,6 +262,30 @@ def sketching(out: Speed, shape: Shape, effort: Effort, *, naive: bool) -> None:
         out.found[f"speed/sketch-{shape.name}/{label}"] = ratio(clocks["puir"], mine)
         if naive and label in ("sketched", "default"):
             out.found[f"speed/sketch-naive/{label}"] = ratio(clocks["sketching per action"], mine)
+
+
+def text_labels(out: Speed, shape: Shape, effort: Effort) -> None:
+    """Learn one batch whose actions are text, in every form of a column, against integer actions."""
+    tasks = calls.label_tasks(shape, lambda actions: Bandit(make_policy("puir", **SETTING), actions, random_state=0))
+    clocks = out.keep("learn, text labels", shape, effort.race(tasks))
+    for form in calls.TEXT_LABELS:
+        out.found[f"speed/labels/{form}"] = ratio(clocks[form], clocks["integers"])
+
+
+def predicting(out: Speed, shape: Shape, effort: Effort) -> None:
+    """Decide and predict one batch, and decide rows one by one, after a few episodes."""
+    batches = [draw_rows(shape, episode) for episode in range(calls.EPISODES)]
+    made, paper = bandit("puir", shape, *batches), paper_form(shape)
+    for rows in batches:
+        paper.learn(batch_of(rows))
+    contexts = draw_rows(shape, calls.EPISODES).contexts
+    whole: dict[str, Task] = {"decide": lambda: made.decide(contexts), "predict": lambda: made.predict(contexts)}
+    clocks = out.keep("predict", shape, effort.race(whole))
+    out.found[f"speed/predict/{shape.name}"] = ratio(clocks["predict"], clocks["decide"])
+    clocks = out.keep(
+        f"{calls.ONE_ROW_CALLS} calls with one row", shape, effort.race(calls.one_row_tasks(made, paper, contexts))
+    )
+    out.found[f"speed/one-row/{shape.name}"] = ratio(clocks["decide, one row"], clocks["bare NumPy, one row"])
 
 
 def measure(effort: Effort, say: Callable[[str], None]) -> Speed:
@@ -264,6 +301,11 @@ def measure(effort: Effort, say: Callable[[str], None]) -> Speed:
         say(f"deciding with the shared bound, {shape}")
         bounding(out, shape, effort)
         whole_episode(out, shape, effort)
+    say(f"text labels, {PAPER}")
+    text_labels(out, PAPER, effort)
+    for shape in (PAPER, WIDE):
+        say(f"predict and single rows, {shape}")
+        predicting(out, shape, effort)
     for shape in (DEEP, LARGE):
         say(f"sketched learning, {shape}")
         sketching(out, shape, effort, naive=shape is LARGE)

@@ -12,7 +12,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from spuir import Bandit, list_policies, make_policy
 from spuir.base.packing import pack
 from spuir.base.parameters import COUNT, optional, parameter
-from spuir.base.records import Info, State, Table
+from spuir.base.records import Info, Scores, State
 from spuir.base.streams import generator
 from spuir.environments import ENVIRONMENTS, list_environments, make_environment
 from spuir.errors import InputError, MissingExtraError, ParameterError, UnknownNameError
@@ -47,7 +47,7 @@ class Frugal(Policy):
         means = np.tile(state.total / np.maximum(state.count, 1), (len(contexts), 1))
         weights = np.exp(10 * means)
         probabilities = weights / weights.sum(axis=1, keepdims=True)
-        return Table(means=means, widths=0 * means, scores=means, probabilities=probabilities)
+        return Scores(means=means, widths=0 * means, scores=means, probabilities=probabilities)
 
     def collect(self, state, batch, rng):
         rng.random()
@@ -282,7 +282,7 @@ def test_plot_writes_both_formats(tmp_path):
 @pytest.mark.parametrize("name", list_policies())
 def test_a_loop_around_a_bandit_gives_the_same_actions_and_the_same_state(name, monkeypatch):
     policy = with_horizon(make_policy(name, preset="paper"), 3, 60)
-    made: list[Bandit] = []
+    made: list[Any] = []
 
     class Watched(Bandit):
         def __init__(self, *given: Any, **named: Any) -> None:

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from spuir.base.parameters import POSITIVE, parameter
-from spuir.base.records import Floats, Mask, Table
-from spuir.core import scoring
+from spuir.base.records import Floats, Mask, Scores
+from spuir.core import ties
 from spuir.policies import POLICIES, make_policy
 from spuir.policies.base import Recipe
 from spuir.policies.learner import RidgeState
@@ -25,17 +25,17 @@ class Softmax(Ridge):
         """Return what ridge learning brings, and sampling: these probabilities are no argmax."""
         return super().traits | {"sampling"}
 
-    def table(self, state: RidgeState, contexts: Floats, eligible: Mask) -> Table:
+    def table(self, state: RidgeState, contexts: Floats, eligible: Mask) -> Scores:
         """Return means, widths, the means as scores, and softmax probabilities, each (n, M)."""
         means, widths = self.estimates(state, contexts)
         logits = np.where(eligible, means / self.temperature, -np.inf)
         weights = np.exp(logits - logits.max(axis=1, keepdims=True))
         probabilities = weights / weights.sum(axis=1, keepdims=True)
-        return Table(
+        return Scores(
             means=means,
             widths=widths,
             scores=np.array(means),
-            probabilities=scoring.with_floor(probabilities, eligible, self.floor),
+            probabilities=ties.with_floor(probabilities, eligible, self.floor),
         )
 
 

@@ -13,8 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from spuir.base import streams
 from spuir.base.parameters import SEED, check_names, parameters_of
-from spuir.base.records import Decision, Floats, Info, Mask, State, Table, as_ids
-from spuir.core import scoring
+from spuir.base.records import Decision, Floats, Info, Mask, Scores, State, as_ids
+from spuir.core import ties
 from spuir.errors import InputError, NotFittedError, ParameterError, ShardError
 from spuir.policies import Policy, as_policy, make_policy
 from spuir.storage import model_file, snapshot
@@ -269,10 +269,10 @@ class Bandit:
         """Return what the rule compares (n, M): mean + α·width, the mean, or the logit; changes nothing."""
         return self._table(X, eligible).scores
 
-    def _table(self, X: Any, eligible: ArrayLike | None) -> Table:
+    def _table(self, X: Any, eligible: ArrayLike | None) -> Scores:
         model = self._model
         contexts, state, mask = self._prepared(model, X, eligible, own=False)
-        return self.policy_.table(state, contexts, scoring.eligible_mask(mask, len(contexts), state.n_actions))
+        return self.policy_.table(state, contexts, ties.eligible_mask(mask, len(contexts), state.n_actions))
 
     def _prepared(self, model: Model, X: Any, eligible: ArrayLike | None, own: bool) -> tuple[Floats, Any, Mask | None]:
         """Return contexts as float64 (a copy if ``own``), the state, and eligibility (n, M) or None for all."""

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from spuir.base.records import Batch, Decision, Derived, Feedback, Rounds, State, Table, all_finite
+from spuir.base.records import Batch, Decision, Derived, Feedback, Rounds, Scores, State, all_finite
 from spuir.errors import InputError
 
 B, D, M = 4, 3, 2
@@ -162,9 +162,9 @@ def test_arguments_are_never_written() -> None:
 def test_a_decision_makes_its_table_once_and_only_when_asked() -> None:
     calls: list[int] = []
 
-    def table() -> Table:
+    def table() -> Scores:
         calls.append(1)
-        return Table(
+        return Scores(
             **{name: np.full((B, M), i) for i, name in enumerate(["means", "widths", "scores", "probabilities"])}
         )
 

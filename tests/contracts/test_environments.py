@@ -8,7 +8,7 @@ import pytest
 
 from spuir import list_environments, make_environment
 from spuir.base.records import Rounds
-from spuir.base.streams import generator, get_state
+from spuir.base.streams import generator
 from spuir.environments import ENVIRONMENTS, parameters_of
 from spuir.errors import InputError, ParameterError
 from tests.environments.files import COUPONS, COVERTYPE, find, write_survey
@@ -70,7 +70,7 @@ def cycle(world, n=80):
 
 def play(world, rounds, actions, seed=2):
     rng = generator(seed, "noise")
-    return world.feedback(rounds, np.asarray(actions), rng), get_state(rng)
+    return world.feedback(rounds, np.asarray(actions), rng), rng.bit_generator.state
 
 
 def test_the_set_tested_is_the_set_registered():
@@ -157,7 +157,7 @@ def test_wrong_actions_are_refused_before_anything_is_drawn(world, actions):
     with pytest.raises(InputError) as caught:
         world.feedback(draw(world), actions, rng)
     assert caught.value.rule and caught.value.remedy
-    assert get_state(rng) == get_state(generator(2, "noise"))
+    assert rng.bit_generator.state == generator(2, "noise").bit_generator.state
 
 
 def test_every_parameter_has_a_rule(world):

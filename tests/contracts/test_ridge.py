@@ -1,11 +1,12 @@
 """Every ridge policy against the paper's formulas written out, and the limits in which policies coincide."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from benchmarks.naive import NaivePolicy
 from spuir import Bandit, make_policy
 from spuir.base import streams
 from spuir.base.records import Batch
@@ -13,7 +14,6 @@ from spuir.policies.ridge import Ridge
 from spuir.policies.thompson import Thompson
 from spuir.testing.trial import contexts, enriched, episode, frozen, require_close
 from tests.contracts.cases import CASES
-from tests.contracts.naive import NaiveRidge
 
 RIDGE = {case: policy for case, policy in CASES.items() if isinstance(policy, Ridge)}
 SIZES = (60, 200, 30, 170)
@@ -25,6 +25,13 @@ def batch_of(policy, number, size, actions):
     given = {name: value for name, value in rows.columns().items() if name not in ("X", "sample_weight")}
     chances = np.linspace(0.05, 1.0, size)
     return Batch(contexts=rows.X, weights=rows.sample_weight, **{**given, "propensities": chances})
+
+
+def naive_of(policy, n_actions, width):
+    """Return the paper's own form with the policy's parameters."""
+    sketch = None if policy.sketch == "identity" else policy.learner.summation.sketch
+    given = {item.name for item in fields(NaivePolicy)} & {item.name for item in fields(policy)} - {"sketch"}
+    return NaivePolicy(n_actions, width, sketch=sketch, **{name: getattr(policy, name) for name in given})
 
 
 def weights_of(policy, batch):
@@ -39,7 +46,7 @@ def weights_of(policy, batch):
 def test_learning_is_the_paper_written_out(policy, like):
     """Weights, revealed rewards, a schedule, a new action, episodes below and above the size of the sketch."""
     state = policy.init(3, 5, streams.generator(0, "init"))
-    naive = NaiveRidge(policy, 3, policy.feature_map.width(5))
+    naive = naive_of(policy, 3, policy.feature_map.width(5))
     for number, size in enumerate(SIZES):
         if number == 2:
             state = policy.grow(state, like)
@@ -47,13 +54,14 @@ def test_learning_is_the_paper_written_out(policy, like):
         batch = batch_of(policy, number, size, state.n_actions)
         key = int(streams.generator(1, "learn", number).integers(2**63))
         state, info = policy.learn(state, batch, streams.generator(1, "learn", number))
-        naive.learn(policy.feature_map.apply(state.features, batch.contexts), batch, weights_of(policy, batch), key)
+        rows = policy.feature_map.apply(state.features, batch.contexts)
+        naive.learn(replace(batch, contexts=rows, weights=weights_of(policy, batch)), key)
         X = contexts(30)
         found = policy.table(state, X, np.ones((30, state.n_actions), bool))
-        means, widths = naive.says(policy.feature_map.apply(state.features, X))
+        means, widths, _ = naive.tables(policy.feature_map.apply(state.features, X))
         require_close(found.means, means, f"means after {number + 1} episodes")
         require_close(found.widths, widths, f"widths after {number + 1} episodes")
-        require_close(info.rate, [naive.rate(j) for j in range(state.n_actions)], "rates")
+        require_close(info.rate, [naive.gamma(j) for j in range(state.n_actions)], "rates")
 
 
 def played(policy, batches=(80, 200, 60), actions=4):

@@ -6,6 +6,7 @@ import sys
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -101,7 +102,7 @@ class Boastful(Softmax):
 class Biased(Softmax):
     """Draws are pulled towards the first actions, though propensities look right."""
 
-    def decide(self, state, contexts, rng, eligible=None):
+    def decide(self, state, contexts, rng: Any, eligible=None):
         made = super().decide(state, contexts, rng, eligible)
         chances = made.probabilities
         first = (chances > 0.2).argmax(axis=1)

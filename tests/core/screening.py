@@ -7,29 +7,30 @@ import numpy as np
 import pytest
 
 from spuir.base.records import Floats, Mask
-from spuir.core import scoring
-from spuir.core.scoring import TIE, Winners
+from spuir.core import screening, ties
 from spuir.core.solving import Solved, solve
+from spuir.core.ties import TIE, Winners
 
 WAYS: dict[str, dict[str, Any]] = {
     "as it comes": {},
-    "action by action": {"LOOP_ACTION": 0.0, "LOOP_PAIR": 0.0},
-    "single, then action by action": {"LOOP_ACTION": 0.0, "LOOP_PAIR": 1.0},
-    "single, then all together": {"LOOP_ACTION": 1e18},
-    "all together": {"LOOP_ACTION": 1e18, "TRUSTED": 0.0},
-    "context by context": {"CACHE_BYTES": 1, "PIECE_ROWS": 1},
+    "action by action": {"COST_PER_ACTION": 0.0, "COST_PER_PAIR": 0.0},
+    "single, then action by action": {"COST_PER_ACTION": 0.0, "COST_PER_PAIR": 1.0},
+    "single, then all together": {"COST_PER_ACTION": 1e18},
+    "all together": {"COST_PER_ACTION": 1e18, "MAX_RELATIVE_ERROR": 0.0},
+    "context by context": {"CACHE_BYTES": 1, "MIN_CHUNK_ROWS": 1},
     "a context a block": {"BLOCK_BYTES": 1},
-    "seven contexts a block, the bound given up at once": {"BLOCK_BYTES": 7 * 8 * 25, "LOOSE": 0.0},
-    "seven contexts a block, the bound kept": {"BLOCK_BYTES": 7 * 8 * 25, "LOOSE": 2.0},
+    "seven contexts a block, the bound given up at once": {"BLOCK_BYTES": 7 * 8 * 25, "MAX_OPEN_SHARE": 0.0},
+    "seven contexts a block, the bound kept": {"BLOCK_BYTES": 7 * 8 * 25, "MAX_OPEN_SHARE": 2.0},
 }
-"""Settings of the scoring module that force each of its branches."""
+"""Settings of the screening module (and the block size of ties) that force each branch."""
 
 
 def force(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
     """Take one of the ways until the end of the test."""
     for name, value in WAYS[way].items():
-        assert hasattr(scoring, name)
-        monkeypatch.setattr(scoring, name, value)
+        module = ties if name == "BLOCK_BYTES" else screening
+        assert hasattr(module, name)
+        monkeypatch.setattr(module, name, value)
 
 
 def extended_widths(upper: Floats, contexts: Floats) -> Any:
@@ -108,7 +109,7 @@ def check_winners(found: Winners, means: Floats, solved: Solved, alpha: float, c
     Means are −inf where ineligible. A context is passed over, and not counted, if two ways of rounding could disagree
     about a tie.
     """
-    bonus = alpha * np.sqrt(scoring.squared_widths(solved, contexts))
+    bonus = alpha * np.sqrt(screening.squared_widths(solved, contexts))
     scores = means + bonus
     top = scores.max(axis=0)
     spread = np.abs(np.where(np.isfinite(means), means, 0.0)).max(axis=0) + bonus.max(axis=0)

@@ -1,5 +1,7 @@
 """Win probabilities against a naive quadrature, against draws, against closed forms and against their own laws."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,7 +12,7 @@ from scipy.special import log_ndtr, ndtr
 from spuir.base.streams import generator
 from spuir.core import normals
 from spuir.core.normals import monte_carlo_probabilities, win_probabilities
-from spuir.core.scoring import argmax_probabilities
+from spuir.core.ties import argmax_probabilities
 
 EVERYWHERE, USUALLY = 1e-4, 1e-6  # the tolerance that the module states
 
@@ -252,6 +254,11 @@ def test_duplicates_win_alike(pair):
 # The authors' estimate -----------------------------------------------------------------------------------------
 
 
+def joint(rng: Any, actions: int, draws: int) -> Any:
+    """Return what gives standard normals for a slice of rows."""
+    return lambda rows: rng.standard_normal((rows.stop - rows.start, actions, draws))
+
+
 def test_monte_carlo_agrees_with_the_integral():
     rng = generator(7, "normals")
     means, sds = rng.normal(size=(40, 4)), np.exp(0.3 * rng.normal(size=(40, 4)))
@@ -259,7 +266,7 @@ def test_monte_carlo_agrees_with_the_integral():
     eligible[:20, 3] = False
     executed = rng.integers(3, size=40)
     draws = 4000
-    found = monte_carlo_probabilities(means, sds, eligible, draws, rng, executed)
+    found = monte_carlo_probabilities(means, sds, eligible, draws, joint(rng, 4, draws), executed)
     p = win_probabilities(means, sds, eligible)[np.arange(40), executed]
     expected = (p * draws + 1) / (draws + 1)
     # 40 comparisons at 5 standard errors: fails once in 4·10⁴ seeds.
@@ -268,7 +275,9 @@ def test_monte_carlo_agrees_with_the_integral():
 
 def test_monte_carlo_is_never_zero_and_splits_ties():
     means, sds = np.array([[0.0, 50.0, 0.0], [2.0, 2.0, 1.0]]), np.array([[1.0, 1.0, 1.0], [0.0, 0.0, 0.0]])
-    found = monte_carlo_probabilities(means, sds, everyone(means), 99, generator(8, "normals"), np.array([0, 1]))
+    found = monte_carlo_probabilities(
+        means, sds, everyone(means), 99, joint(generator(8, "normals"), 3, 99), np.array([0, 1])
+    )
     assert_allclose(found, [0.01, (99 / 2 + 1) / 100])
 
 
@@ -278,7 +287,8 @@ def test_monte_carlo_repeats_with_the_same_generator_in_bounded_memory(monkeypat
     executed = rng.integers(3, size=50)
     monkeypatch.setattr(normals, "SCREEN_BYTES", 8 * 3 * 100 * 7)
     runs = [
-        monte_carlo_probabilities(means, sds, everyone(means), 100, generator(1, "draws"), executed) for _ in range(2)
+        monte_carlo_probabilities(means, sds, everyone(means), 100, joint(generator(1, "draws"), 3, 100), executed)
+        for _ in range(2)
     ]
     assert_array_equal(runs[0], runs[1])
     assert np.all((runs[0] > 0) & (runs[0] <= 1))

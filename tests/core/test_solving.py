@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from spuir.core import solving
-from spuir.core.scoring import TINY, single_widths, squared_widths
+from spuir.core.screening import UNDERFLOW_LOSS, single_widths, squared_widths
 from spuir.core.solving import DEFICIENT, FINE, JITTERED, MEANING, Solved, diagonals, solve
 from spuir.errors import NumericalError
 from tests.core.screening import KINDS, extended_widths, single_case
@@ -123,9 +123,9 @@ def test_widths_in_single_precision_are_off_by_no_more_than_stated(kind: str, p:
                 overflows += 1
                 continue
             off = np.abs(found[0] - scale * exact)
-            assert np.all(off <= error * scale * exact + TINY), (condition, scale)
-            assert error > 0.5 or np.all(off <= 2.0 * error * found[0] + TINY), (condition, scale)
-            assert np.all(off <= np.abs(scale * contexts) @ solved.single.rounding + TINY), (condition, scale)
+            assert np.all(off <= error * scale * exact + UNDERFLOW_LOSS), (condition, scale)
+            assert error > 0.5 or np.all(off <= 2.0 * error * found[0] + UNDERFLOW_LOSS), (condition, scale)
+            assert np.all(off <= np.abs(scale * contexts) @ solved.single.rounding + UNDERFLOW_LOSS), (condition, scale)
     assert overflows <= 2 * len(CONDITIONS)
 
 
@@ -190,12 +190,12 @@ def test_what_the_ends_of_single_precision_would_spoil_is_not_trusted(
     psi, contexts = 2.0**matrix * matrices(rng, 1, 6, 10.0), 2.0**context * rng.normal(size=(50, 6))
     solved = solve(psi.copy(), np.zeros((1, 6)))
     assert solved.single.error == np.inf
-    # Without that, widths far above TINY would be off by more than stated: their digits are lost to underflow.
+    # Without that, widths far above UNDERFLOW_LOSS would be off by more than stated: underflow takes their digits.
     monkeypatch.setattr(solving, "RANGE", np.inf)
     single = solve(psi.copy(), np.zeros((1, 6))).single
     found, exact = single_widths(single, contexts), extended_widths(solved.upper[0], contexts)
     assert found is not None and single.error < 1e-4 and exact.min() > 1e-8
-    assert np.any(np.abs(found[0] - exact) > 2.0 * single.error * found[0] + TINY)
+    assert np.any(np.abs(found[0] - exact) > 2.0 * single.error * found[0] + UNDERFLOW_LOSS)
 
 
 @pytest.mark.parametrize("size", [1e-300, 1e-60, 1e60, 1e150])

@@ -5,13 +5,13 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.naive import NaivePolicy
 from spuir import make_policy
 from spuir.base.records import Batch, Floats
 from spuir.base.streams import generator
 from spuir.policies.learner import RidgeState
 from spuir.policies.ridge import Ridge
 from spuir.sketches import make_sketch
-from tests.identities.naive import NaivePolicy
 
 NAIVE_ONLY = ("ridge", "imputation_rate", "discount", "balance", "forgetting", "link", "imputed_cap", "moments")
 NAIVE_ONLY += ("episodes", "alpha")
@@ -63,7 +63,7 @@ class Pair:
         made = make_policy(name, **parameters)
         assert isinstance(made, Ridge)
         given = {key: getattr(made, key) for key in NAIVE_ONLY if hasattr(made, key)}
-        sketch = None
+        sketch: Any = None
         if made.sketch != "identity":
             sketch = make_sketch(made.sketch, size=made.sketch_size, blocks=made.sketch_blocks)
         state = made.init(n_actions, dim, generator(seed, "init"))

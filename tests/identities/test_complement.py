@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
+from benchmarks.naive import NaivePolicy
 from spuir.base.records import Batch
 from spuir.base.streams import generator
 from spuir.core.imputing import complement, linear_moments
 from spuir.core.statistics import summarise
 from tests.identities.episodes import Pair, make_batch
-from tests.identities.naive import NaivePolicy, rows_of
 
 
 @pytest.mark.parametrize("n_actions", [1, 2, 8, 9, 60])
@@ -16,11 +16,11 @@ from tests.identities.naive import NaivePolicy, rows_of
 def test_identity_1_imputed_grams_are_the_other_actions_grams(n_actions: int, weights: bool) -> None:
     batch = make_batch(generator(1, "complement", n_actions), 50, 4, n_actions, weights=weights)
     observed = summarise(batch.contexts, batch.actions, batch.rewards, batch.weights, n_actions)
-    naive, rows = NaivePolicy(n_actions, 4), rows_of(batch)
+    naive = NaivePolicy(n_actions, 4)
     for j, (gram, weight) in enumerate(zip(complement(observed.gram), complement(observed.weight), strict=True)):
-        S_hat, _, ids = naive.imputed(rows, j, np.zeros(4))
-        np.testing.assert_allclose(gram, S_hat.T @ S_hat, rtol=1e-12, atol=1e-12)
-        assert weight == pytest.approx(sum(rows[b].weight for b in ids))
+        hidden = naive.imputed(batch, j, np.zeros(4))
+        np.testing.assert_allclose(gram, hidden.S.T @ hidden.S, rtol=1e-12, atol=1e-12)
+        assert weight == pytest.approx(hidden.weight)
     room = np.full_like(observed.gram, np.nan)
     assert np.shares_memory(complement(observed.gram, room), room)
     np.testing.assert_array_equal(room, complement(observed.gram))
@@ -46,10 +46,10 @@ def test_identity_2_linear_imputed_moments_need_no_rows(n_actions: int) -> None:
     rng = generator(2, "moments", n_actions)
     batch, theta = make_batch(rng, 50, 4, n_actions, weights=True), rng.normal(size=(n_actions, 4))
     observed = summarise(batch.contexts, batch.actions, batch.rewards, batch.weights, n_actions)
-    naive, rows = NaivePolicy(n_actions, 4), rows_of(batch)
+    naive = NaivePolicy(n_actions, 4)
     for j, moment in enumerate(linear_moments(complement(observed.gram), theta)):
-        S_hat, R_hat, _ = naive.imputed(rows, j, theta[j])
-        np.testing.assert_allclose(moment, S_hat.T @ R_hat, rtol=1e-12, atol=1e-12)
+        hidden = naive.imputed(batch, j, theta[j])
+        np.testing.assert_allclose(moment, hidden.S.T @ hidden.R, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("sketch", ["identity", "sjlt"])

@@ -1,40 +1,47 @@
 """Identity 3: one hash a batch gives every action an SJLT of its own rows and one of all other rows."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
+from benchmarks.naive import NaivePolicy, sketch_matrix
 from spuir.base.records import Batch
 from spuir.base.streams import generator
 from spuir.sketches import make_sketch
 from tests.identities.episodes import Pair, make_batch
-from tests.identities.naive import NaivePolicy, rows_of, sketch_matrix
 
 C, B, D, M = 24, 70, 5, 4
 SKETCHES = [("sjlt", 1), ("sjlt", 3), ("sjlt", 8), ("gaussian", 1)]
 
 
+def matrix_of(sketch: Any, ids: Any, key: int) -> np.ndarray:
+    """Return the sketch of these ids as a dense matrix (c, N)."""
+    made = sketch_matrix(sketch, ids, key)
+    return made if isinstance(made, np.ndarray) else made.toarray()
+
+
 @pytest.mark.parametrize(("kind", "blocks"), SKETCHES)
 def test_sketches_of_the_other_actions_add_up_to_the_imputed_sketch(kind: str, blocks: int) -> None:
     batch = make_batch(generator(1, "hash"), B, D, M, weights=True)
-    sketch, naive, rows = make_sketch(kind, size=C, blocks=blocks), NaivePolicy(M, D), rows_of(batch)
+    sketch, naive = make_sketch(kind, size=C, blocks=blocks), NaivePolicy(M, D)
     assert batch.weights is not None
     scaled = batch.contexts * np.sqrt(batch.weights)[:, None]
     Gamma = sketch.sums(scaled, batch.actions, M, np.arange(B), 77)
     for j in range(M):
-        S, _, ids = naive.observed(rows, j)
-        S_hat, _, ids_hat = naive.imputed(rows, j, np.zeros(D))
-        C_j, C_hat = sketch_matrix(sketch, ids, 77), sketch_matrix(sketch, ids_hat, 77)
-        np.testing.assert_allclose(Gamma[j], C_j @ S, atol=1e-12)
-        np.testing.assert_allclose(sum(Gamma[k] for k in range(M) if k != j), C_hat @ S_hat, atol=1e-12)
+        seen, hidden = naive.observed(batch, j), naive.imputed(batch, j, np.zeros(D))
+        C_j, C_hat = matrix_of(sketch, seen.ids, 77), matrix_of(sketch, hidden.ids, 77)
+        np.testing.assert_allclose(Gamma[j], C_j @ seen.S, atol=1e-12)
+        np.testing.assert_allclose(sum(Gamma[k] for k in range(M) if k != j), C_hat @ hidden.S, atol=1e-12)
 
 
 @pytest.mark.parametrize("blocks", [1, 3, 8])
 def test_each_action_has_a_block_sjlt_of_its_rows_and_one_of_the_others(blocks: int) -> None:
     batch = make_batch(generator(1, "columns"), B, D, M)
-    sketch, naive, rows = make_sketch("sjlt", size=C, blocks=blocks), NaivePolicy(M, D), rows_of(batch)
+    sketch, naive = make_sketch("sjlt", size=C, blocks=blocks), NaivePolicy(M, D)
     for j in range(M):
-        for ids in (naive.observed(rows, j)[2], naive.imputed(rows, j, np.zeros(D))[2]):
-            columns = sketch_matrix(sketch, ids, 5).T.reshape(len(ids), blocks, C // blocks)
+        for ids in (naive.observed(batch, j).ids, naive.imputed(batch, j, np.zeros(D)).ids):
+            columns = matrix_of(sketch, ids, 5).T.reshape(len(ids), blocks, C // blocks)
             # One entry ±1/√D in each block of each column.
             assert np.all((columns != 0).sum(axis=2) == 1)
             np.testing.assert_allclose(np.abs(columns.sum(axis=2)), 1 / np.sqrt(blocks), rtol=1e-15)
@@ -44,10 +51,10 @@ def test_each_action_has_a_block_sjlt_of_its_rows_and_one_of_the_others(blocks: 
 def test_a_column_depends_on_id_and_key_alone(kind: str, blocks: int) -> None:
     sketch = make_sketch(kind, size=C, blocks=blocks)
     ids = [3, 10**12, 7, 0, 2**62]
-    whole = sketch_matrix(sketch, ids, 9)
-    np.testing.assert_array_equal(sketch_matrix(sketch, ids[::-1], 9), whole[:, ::-1])
-    np.testing.assert_array_equal(sketch_matrix(sketch, ids[2:3], 9), whole[:, 2:3])
-    assert not np.array_equal(sketch_matrix(sketch, ids, 10), whole)
+    whole = matrix_of(sketch, ids, 9)
+    np.testing.assert_array_equal(matrix_of(sketch, ids[::-1], 9), whole[:, ::-1])
+    np.testing.assert_array_equal(matrix_of(sketch, ids[2:3], 9), whole[:, 2:3])
+    assert not np.array_equal(matrix_of(sketch, ids, 10), whole)
 
 
 @pytest.mark.parametrize(("kind", "blocks"), SKETCHES)

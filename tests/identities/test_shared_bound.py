@@ -9,9 +9,10 @@ import pytest
 
 from spuir import make_policy
 from spuir.base.streams import generator
-from spuir.core import scoring
-from spuir.core.scoring import Acting, Bound, Winners
+from spuir.core import screening
+from spuir.core.screening import Acting, Bound
 from spuir.core.solving import solve
+from spuir.core.ties import Winners
 from spuir.policies.learner import Readout, RidgeState
 from spuir.policies.optimistic import Optimistic
 from tests.core.screening import WAYS, check_winners, force
@@ -36,10 +37,10 @@ def check_order(policy: Optimistic, state: RidgeState) -> Readout:
     """Assert that every Ψ_j that the bound covers is at least its P, in the order of quadratic forms."""
     readout = policy.readout(state)
     assert readout.bound is not None
-    root = readout.bound.stretch * readout.bound.shared.roots[0]
+    root = readout.bound.inflation * readout.bound.shared.roots[0]
     P = np.linalg.inv(root @ root.T)
     for j, matrix in enumerate(psi(policy, state)):
-        if j not in readout.bound.free:
+        if j not in readout.bound.uncovered:
             assert np.linalg.eigvalsh(matrix - P).min() >= -1e-9 * np.trace(matrix), f"action {j}"
         else:
             assert readout.rates[j] == 0
@@ -144,8 +145,10 @@ def test_rounding_never_lifts_the_bound_above_a_computed_width(ridge: float) -> 
     readout = policy.readout(state)
     if readout.bound is not None:
         contexts = generator(13, "probe").normal(size=(500, DIM))
-        reach = readout.bound.stretch * np.sqrt(scoring.squared_widths(readout.bound.shared, contexts)[0])
-        assert np.all(np.sqrt(scoring.squared_widths(readout.solved, contexts)) <= reach * (1 + scoring.MARGIN))
+        reach = readout.bound.inflation * np.sqrt(screening.squared_widths(readout.bound.shared, contexts)[0])
+        assert np.all(
+            np.sqrt(screening.squared_widths(readout.solved, contexts)) <= reach * (1 + screening.ROUNDING_MARGIN)
+        )
     assert (readout.bound is None) == (ridge < 1e-10)
 
 
@@ -161,12 +164,12 @@ def test_the_reach_is_never_below_the_norm_it_stands_for(p: int, condition: floa
     contexts = rng.normal(size=(200, p))
     contexts[:100] = contexts[:100] @ P / condition  # along the long axes, where digits are lost
     norms = np.sqrt(np.einsum("np,pq,nq->n", contexts, np.linalg.inv(P), contexts)) * scale
-    reach = bound.reach(scale * contexts, 1.0)
+    reach = bound.largest_bonus(scale * contexts, 1.0)
     assert np.all(reach >= norms)
-    again = replace(bound, stretch=3.0).reach(scale * contexts, 0.5)
-    np.testing.assert_allclose(again, 1.5 * reach / bound.stretch, rtol=1e-6)
+    again = replace(bound, inflation=3.0).largest_bonus(scale * contexts, 0.5)
+    np.testing.assert_allclose(again, 1.5 * reach / bound.inflation, rtol=1e-6)
     # Nor far above it, but for what single precision cannot tell from nought.
-    assert np.all(reach <= norms * 1.05 + 2 * scoring.TINY)
+    assert np.all(reach <= norms * 1.05 + 2 * screening.UNDERFLOW_LOSS)
 
 
 # ---- the screened path ----------------------------------------------------------------------------------------
@@ -216,7 +219,7 @@ def random_case(seed: int) -> tuple[Optimistic, RidgeState, np.ndarray, np.ndarr
 def run(policy: Optimistic, readout: Readout, contexts: np.ndarray, eligible: np.ndarray | None, bound: Any) -> Winners:
     allowed = None if eligible is None else np.ascontiguousarray(eligible.T)
     rule = Acting(solved=readout.solved, alpha=policy.alpha, bound=bound)
-    return scoring.winners(
+    return screening.winners(
         len(contexts), lambda rows: contexts[rows], lambda rows: policy.learner.means(readout, rows), rule, allowed
     )
 
@@ -224,13 +227,13 @@ def run(policy: Optimistic, readout: Readout, contexts: np.ndarray, eligible: np
 def spy(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return a list of the numbers of (action, context) pairs that widths are computed for after the shared bound."""
     pairs: list[int] = []
-    honest = scoring._by_width
+    honest = screening._winners_by_width
 
     def counting(score: Any, play: Any, *rest: Any) -> Any:
         pairs.append(int(play.sum()))
         return honest(score, play, *rest)
 
-    monkeypatch.setattr(scoring, "_by_width", counting)
+    monkeypatch.setattr(screening, "_winners_by_width", counting)
     return pairs
 
 
@@ -275,12 +278,12 @@ def test_an_action_that_the_bound_does_not_cover_stays_in_play() -> None:
     for n in range(4):
         state = learn(policy, state, n, rows=300, actions=[0, 1, 2], truth=truth)
     readout = policy.readout(state)
-    assert readout.bound is not None and readout.bound.free.tolist() == [3]
+    assert readout.bound is not None and readout.bound.uncovered.tolist() == [3]
     contexts = np.full((50, DIM), 0.3)
     dense = run(policy, readout, contexts, None, None)
     assert np.all(dense.winner == 3)  # optimism about the untried action wins everywhere
     np.testing.assert_array_equal(run(policy, readout, contexts, None, readout.bound).winner, dense.winner)
-    covered = replace(readout.bound, free=np.empty(0, np.intp))
+    covered = replace(readout.bound, uncovered=np.empty(0, np.intp))
     assert not np.array_equal(run(policy, readout, contexts, None, covered).winner, dense.winner)
 
 

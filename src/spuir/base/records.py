@@ -302,8 +302,8 @@ class Batch:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Table:
-    """What a policy says of n contexts × M actions, each (n, M)."""
+class Scores:
+    """A policy's view of n contexts × M actions, each array (n, M)."""
 
     means: Floats
     widths: Floats
@@ -324,7 +324,7 @@ class Decision:
         self,
         actions: NDArray[Any],
         propensities: Floats,
-        table: Callable[[], Table],
+        table: Callable[[], Scores],
         *,
         exact: bool = True,
         ids: Any = None,
@@ -343,7 +343,7 @@ class Decision:
         return np.arange(self._first, self._first + len(self))
 
     @cached_property
-    def _table(self) -> Table:
+    def _table(self) -> Scores:
         return self._make()
 
     def __getstate__(self) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""Pure functions on arrays: sums, imputation, solving, scoring. NumPy and SciPy only."""
+"""Pure functions on arrays: sums, imputation, solving, screening, ties. NumPy and SciPy only."""

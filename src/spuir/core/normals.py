@@ -19,8 +19,8 @@ import numpy as np
 from scipy.special import erfcx, ndtr
 
 from spuir.base.records import Codes, Floats, Mask
-from spuir.core.scoring import TIE, tied_actions
 from spuir.core.statistics import blocks
+from spuir.core.ties import TIE, tied_actions
 
 REACH = 9.0
 """Sds within which a normal is taken to lie: what is beyond on one side has probability 1.1e-19."""

@@ -9,7 +9,7 @@ from numpy.random import Generator
 
 from spuir.base.parameters import COUNT, FLAG, NON_NEGATIVE, POSITIVE, check_value, either, one_of, parameter
 from spuir.base.records import Codes, Floats, require_finite
-from spuir.core.scoring import check_finite
+from spuir.core.ties import check_finite
 from spuir.errors import InputError, ParameterError
 from spuir.features.bandwidth import choose
 from spuir.features.base import FeatureMap, MapState

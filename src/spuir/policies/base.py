@@ -13,9 +13,9 @@ import numpy as np
 from numpy.random import Generator
 
 from spuir.base.parameters import TEXT, UNIT, check, check_fields, check_names, parameter
-from spuir.base.records import Batch, Codes, Decision, Floats, Info, Mask, State, Table
+from spuir.base.records import Batch, Codes, Decision, Floats, Info, Mask, Scores, State
 from spuir.base.streams import Draws
-from spuir.core import scoring
+from spuir.core import ties
 from spuir.errors import ParameterError
 
 
@@ -58,7 +58,7 @@ class Policy(ABC):
         """Return the state of a policy that has seen nothing."""
 
     @abstractmethod
-    def table(self, state: Any, contexts: Floats, eligible: Mask) -> Table:
+    def table(self, state: Any, contexts: Floats, eligible: Mask) -> Scores:
         """Return means, widths, scores and probabilities (n, M) for contexts (n, d); pure."""
 
     @abstractmethod
@@ -100,7 +100,7 @@ class Policy(ABC):
         """Return the state with everything fixed that the first batch decides (a bandwidth, say)."""
         return state
 
-    def learn(self, state: Any, batch: Batch, rng: Generator) -> tuple[State, Info]:
+    def learn(self, state: Any, batch: Batch, rng: Generator) -> tuple[Any, Info]:
         """Return the state after one episode: prepare, collect, absorb. An empty batch is not an episode."""
         if not len(batch):
             return state, Info(rows=0, counts=np.zeros(int(state.n_actions)))
@@ -113,24 +113,24 @@ class Policy(ABC):
         mask = self._allowed(state, contexts, eligible)
         uniforms = Draws.of(rng, n).uniforms
         actions, propensities = np.empty(n, np.intp), np.empty(n)
-        for rows in scoring.row_blocks(n, state.n_actions):
+        for rows in ties.row_blocks(n, state.n_actions):
             table = self.table(state, contexts[rows], mask[rows])
-            actions[rows], propensities[rows] = scoring.draw(table.probabilities, uniforms[rows])
+            actions[rows], propensities[rows] = ties.draw(table.probabilities, uniforms[rows])
         return Decision(actions, propensities, lambda: self.table(state, contexts, mask))
 
     def predict(self, state: Any, contexts: Floats, eligible: Mask | None = None) -> Codes:
         """Return the most probable action of each context (n,), the lowest code of equals; draws nothing."""
         mask = self._allowed(state, contexts, eligible)
         best = np.empty(len(contexts), np.intp)
-        for rows in scoring.row_blocks(len(contexts), state.n_actions):
+        for rows in ties.row_blocks(len(contexts), state.n_actions):
             best[rows] = self.table(state, contexts[rows], mask[rows]).probabilities.argmax(axis=1)
         return best
 
     def _allowed(self, state: Any, contexts: Floats, eligible: Mask | None) -> Mask:
         """Return eligibility (n, M), after refusing a floor that is too high and contexts that are not finite."""
-        mask = scoring.eligible_mask(eligible, len(contexts), state.n_actions)
-        scoring.check_floor(self.floor, mask[:1] if eligible is None else mask)
-        scoring.check_finite(contexts, contexts)
+        mask = ties.eligible_mask(eligible, len(contexts), state.n_actions)
+        ties.check_floor(self.floor, mask[:1] if eligible is None else mask)
+        ties.check_finite(contexts, contexts)
         return mask
 
 

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.random import Generator
 
 from spuir.base.parameters import COUNT, NON_NEGATIVE, POSITIVE, UNIT, Rule, one_of, optional, parameter
-from spuir.base.records import Batch, Floats, Info, Mask, State, Table, require_finite
-from spuir.core import scoring
+from spuir.base.records import Batch, Floats, Info, Mask, Scores, State, require_finite
+from spuir.core import ties
 from spuir.core.solving import solve
 from spuir.core.statistics import Statistics, blocks, dense_rows, grow, summarise
 from spuir.errors import NumericalError, ParameterError
@@ -115,7 +115,7 @@ class Exponential(Policy, ABC):
         m = state.n_actions
         return float(np.sqrt(2.0 * (1.0 - self.mixing) * np.log(m) / (m * horizon)))
 
-    def table(self, state: ExponentialState, contexts: Floats, eligible: Mask) -> Table:
+    def table(self, state: ExponentialState, contexts: Floats, eligible: Mask) -> Scores:
         """Return, each (n, M), mean rewards, zero widths, the logits ρ⟨Θ_a,s⟩ as scores, and probabilities.
 
         The mean is ⟨Θ_a,s⟩ over the number of terms in Θ (steps, or episodes): the average of the estimates.
@@ -123,17 +123,17 @@ class Exponential(Policy, ABC):
         with np.errstate(over="ignore", invalid="ignore"):
             products = contexts @ state.totals.T
             scores = self.rate_at(state) * products
-        scoring.check_finite(scores, contexts)
+        ties.check_finite(scores, contexts)
         logits = np.where(eligible, scores, -np.inf)
         odds = np.exp(logits - logits.max(axis=1, keepdims=True))
         rule = (1.0 - self.mixing) * odds / odds.sum(axis=1, keepdims=True)
         rule += self.mixing * (eligible / eligible.sum(axis=1, keepdims=True))
         terms = state.episode if self.accumulate == "episodes" else float(state.counts.sum())
-        return Table(
+        return Scores(
             means=products / terms if terms else np.zeros_like(products),
             widths=np.zeros_like(products),
             scores=scores,
-            probabilities=scoring.with_floor(rule, eligible, self.floor),
+            probabilities=ties.with_floor(rule, eligible, self.floor),
         )
 
     def collect(self, state: ExponentialState, batch: Batch, rng: Generator) -> ExponentialSums:
@@ -191,7 +191,7 @@ class BatchedExp3(Exponential):
         if self.accumulate == "episodes":
             return own
         gram = np.zeros_like(own.gram)
-        mask = scoring.eligible_mask(batch.eligible, len(batch), state.n_actions)
+        mask = ties.eligible_mask(batch.eligible, len(batch), state.n_actions)
         for rows in blocks(len(batch), 8 * (2 * state.dim + 4 * state.n_actions)):
             S = dense_rows(batch.contexts, rows)
             chance = self.table(state, S, mask[rows]).probabilities
@@ -224,7 +224,7 @@ class WeightedExp3(Exponential):
         return summarise(batch.contexts, batch.actions, batch.rewards, weights, state.n_actions)
 
     def _own_propensities(self, state: ExponentialState, batch: Batch) -> Floats:
-        mask = scoring.eligible_mask(batch.eligible, len(batch), state.n_actions)
+        mask = ties.eligible_mask(batch.eligible, len(batch), state.n_actions)
         chosen = np.empty(len(batch))
         for rows in blocks(len(batch), 8 * (state.dim + 4 * state.n_actions)):
             table = self.table(state, dense_rows(batch.contexts, rows), mask[rows])

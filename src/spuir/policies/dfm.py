@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from spuir.base.parameters import COUNT, POSITIVE, one_of, optional, parameter
-from spuir.base.records import Batch, Codes, Floats, Info, Mask, State, Table, require_finite
-from spuir.core import delays, scoring
+from spuir.base.records import Batch, Codes, Floats, Info, Mask, Scores, State, require_finite
+from spuir.core import delays, ties
 from spuir.core.delays import Clicks
 from spuir.core.statistics import by_action, dense_rows, grow
 from spuir.errors import InputError, ParameterError, ShardError
@@ -173,7 +173,7 @@ class DelayedFeedback(Policy):
         contexts = None if state.kept is None else state.kept.contexts
         require_finite(weights=state.weights, counts=state.counts, information=state.information, contexts=contexts)
 
-    def table(self, state: DelayedState, contexts: Floats, eligible: Mask) -> Table:
+    def table(self, state: DelayedState, contexts: Floats, eligible: Mask) -> Scores:
         """Return, each (n, M), σ(⟨w_c,s⟩) as means, zero widths, ⟨w_c,s⟩ as scores, and probabilities.
 
         The mean is the chance that a click converts. It is the expected reward where the reward is the
@@ -181,13 +181,13 @@ class DelayedFeedback(Policy):
         """
         with np.errstate(over="ignore", invalid="ignore"):
             scores = contexts @ state.weights[:, 0].T
-        scoring.check_finite(scores, contexts)
-        best = scoring.argmax_probabilities(scores, eligible)
-        return Table(
+        ties.check_finite(scores, contexts)
+        best = ties.argmax_probabilities(scores, eligible)
+        return Scores(
             means=expit(scores),
             widths=np.zeros_like(scores),
             scores=scores,
-            probabilities=scoring.with_floor(best, eligible, self.floor),
+            probabilities=ties.with_floor(best, eligible, self.floor),
         )
 
     def collect(self, state: DelayedState, batch: Batch, rng: Generator) -> DelayedRows:

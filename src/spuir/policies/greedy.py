@@ -6,8 +6,8 @@ from typing import final
 import numpy as np
 
 from spuir.base.parameters import UNIT, parameter
-from spuir.base.records import Floats, Mask, Table
-from spuir.core import scoring
+from spuir.base.records import Floats, Mask, Scores
+from spuir.core import ties
 from spuir.policies.base import Recipe
 from spuir.policies.learner import RidgeState
 from spuir.policies.ridge import Ridge
@@ -25,17 +25,17 @@ class Greedy(Ridge):
         """Return the learner's traits, and sampling where ε > 0."""
         return super().traits | ({"sampling"} if self.epsilon else frozenset[str]())
 
-    def table(self, state: RidgeState, contexts: Floats, eligible: Mask) -> Table:
+    def table(self, state: RidgeState, contexts: Floats, eligible: Mask) -> Scores:
         """Return means, widths, the means as scores, and probabilities (n, M)."""
         means, widths = self.estimates(state, contexts)
-        rule = scoring.argmax_probabilities(means, eligible)
+        rule = ties.argmax_probabilities(means, eligible)
         uniform = eligible / eligible.sum(axis=1, keepdims=True)
         probabilities = (1.0 - self.epsilon) * rule + self.epsilon * uniform
-        return Table(
+        return Scores(
             means=means,
             widths=widths,
             scores=np.array(means),
-            probabilities=scoring.with_floor(probabilities, eligible, self.floor),
+            probabilities=ties.with_floor(probabilities, eligible, self.floor),
         )
 
 

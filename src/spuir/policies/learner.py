@@ -14,9 +14,10 @@ from numpy.random import Generator
 from spuir.base.records import Batch, Floats, Info, State, require_finite
 from spuir.core.imputing import Link
 from spuir.core.quiet import quietly
-from spuir.core.scoring import Bound, check_finite, squared_widths
+from spuir.core.screening import Bound, squared_widths
 from spuir.core.solving import Solved, solve
 from spuir.core.statistics import Statistics, add_scaled, dense_rows
+from spuir.core.ties import check_finite
 from spuir.errors import InputError, ParameterError, ShardError
 from spuir.features import FeatureMap, FeatureRows, MapState
 from spuir.policies.exact import ExactSummation, ImputedRewards

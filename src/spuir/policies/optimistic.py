@@ -10,9 +10,9 @@ import numpy as np
 from numpy.random import Generator
 
 from spuir.base.parameters import FLAG, NON_NEGATIVE, parameter
-from spuir.base.records import Codes, Decision, Floats, Mask, Table
+from spuir.base.records import Codes, Decision, Floats, Mask, Scores
 from spuir.base.streams import Draws
-from spuir.core import scoring
+from spuir.core import screening, ties
 from spuir.core.quiet import quietly
 from spuir.errors import InputError
 from spuir.policies.base import Recipe
@@ -32,17 +32,17 @@ class Optimistic(Ridge):
     screen: bool = parameter(True, "skip widths that one bound for all actions makes needless; same actions", FLAG)
 
     @quietly
-    def table(self, state: RidgeState, contexts: Floats, eligible: Mask) -> Table:
+    def table(self, state: RidgeState, contexts: Floats, eligible: Mask) -> Scores:
         """Return means, widths, mean + α·width and probabilities (n, M)."""
         means, widths = self.estimates(state, contexts)
         scores = means + self.alpha * widths
-        scoring.check_finite(scores, contexts)
-        probabilities = scoring.argmax_probabilities(scores, eligible)
-        return Table(
+        ties.check_finite(scores, contexts)
+        probabilities = ties.argmax_probabilities(scores, eligible)
+        return Scores(
             means=means,
             widths=widths,
             scores=scores,
-            probabilities=scoring.with_floor(probabilities, eligible, self.floor),
+            probabilities=ties.with_floor(probabilities, eligible, self.floor),
         )
 
     def decide(
@@ -55,8 +55,8 @@ class Optimistic(Ridge):
         allowed = None if mask is None else np.ascontiguousarray(mask.T)
         actions, propensities = winners.draw(lambda: Draws.of(rng, len(contexts)).uniforms, allowed, self.floor)
 
-        def table() -> Table:
-            return self.table(state, contexts, scoring.eligible_mask(mask, len(contexts), state.n_actions))
+        def table() -> Scores:
+            return self.table(state, contexts, ties.eligible_mask(mask, len(contexts), state.n_actions))
 
         return Decision(actions, propensities, table)
 
@@ -66,24 +66,22 @@ class Optimistic(Ridge):
             return super().predict(state, contexts, eligible)
         return self._winners(state, contexts, eligible)[1].winner
 
-    def _winners(
-        self, state: RidgeState, contexts: Floats, eligible: Mask | None
-    ) -> tuple[Mask | None, scoring.Winners]:
+    def _winners(self, state: RidgeState, contexts: Floats, eligible: Mask | None) -> tuple[Mask | None, ties.Winners]:
         """Return eligibility (n, M), None for all, and who has the largest score."""
         n, m = len(contexts), state.n_actions
-        mask = None if eligible is None else scoring.eligible_mask(eligible, n, m)
+        mask = None if eligible is None else ties.eligible_mask(eligible, n, m)
         if self.floor:
-            scoring.check_floor(self.floor, scoring.eligible_mask(None, 1, m) if mask is None else mask)
+            ties.check_floor(self.floor, ties.eligible_mask(None, 1, m) if mask is None else mask)
         learner = self.learner
         readout = learner.readout(state)
         if n == 1 and readout.solved.upper.size <= ONE_ROW:
             row = learner.feature_map.apply(state.features, contexts)
-            return mask, scoring.row_winners(learner.means(readout, row)[:, 0], readout.solved, self.alpha, row, mask)
-        rule = scoring.Acting(
+            return mask, screening.row_winners(learner.means(readout, row)[:, 0], readout.solved, self.alpha, row, mask)
+        rule = screening.Acting(
             solved=readout.solved, alpha=self.alpha, bound=readout.bound if self.alpha and self.screen else None
         )
         try:
-            return mask, scoring.winners(
+            return mask, screening.winners(
                 n,
                 lambda rows: learner.feature_map.apply(state.features, contexts[rows]),
                 lambda features: learner.means(readout, features),
@@ -91,7 +89,7 @@ class Optimistic(Ridge):
                 None if mask is None else np.ascontiguousarray(mask.T),
             )
         except InputError:
-            scoring.check_finite(contexts, contexts)  # in the caller's rows and columns, not in a block's
+            ties.check_finite(contexts, contexts)  # in the caller's rows and columns, not in a block's
             raise
 
 

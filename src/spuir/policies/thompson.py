@@ -12,9 +12,9 @@ import numpy as np
 from numpy.random import Generator
 
 from spuir.base.parameters import COUNT, NON_NEGATIVE, UNIT, optional, parameter
-from spuir.base.records import Batch, Codes, Decision, Floats, Mask, Table
+from spuir.base.records import Batch, Codes, Decision, Floats, Mask, Scores
 from spuir.base.streams import Draws
-from spuir.core import scoring
+from spuir.core import ties
 from spuir.core.normals import monte_carlo_probabilities, win_probabilities
 from spuir.core.statistics import dense_rows, refuse_non_finite
 from spuir.policies.base import Recipe
@@ -49,15 +49,15 @@ class Thompson(Ridge):
         """Whether a sketch or Monte-Carlo propensities are drawn."""
         return super().draws_to_learn or self.propensity_draws is not None
 
-    def table(self, state: RidgeState, contexts: Floats, eligible: Mask) -> Table:
+    def table(self, state: RidgeState, contexts: Floats, eligible: Mask) -> Scores:
         """Return means, widths, the means as scores, and win probabilities (n, M)."""
         means, widths = self.estimates(state, contexts)
         rule = win_probabilities(means, self.scale * widths, eligible)
-        return Table(
+        return Scores(
             means=means,
             widths=widths,
             scores=np.array(means),
-            probabilities=scoring.with_floor(rule, eligible, self.floor),
+            probabilities=ties.with_floor(rule, eligible, self.floor),
         )
 
     def decide(
@@ -70,7 +70,7 @@ class Thompson(Ridge):
         mask = self._allowed(state, contexts, eligible)
         means, widths = self.estimates(state, contexts)
         scores = means + self.scale * widths * draws.normals(SCORES, state.n_actions)
-        sampled = scoring.Winners.of(np.where(mask, scores, -np.inf).T)
+        sampled = ties.Winners.of(np.where(mask, scores, -np.inf).T)
         actions, _ = sampled.draw(lambda: draws.uniforms, np.ascontiguousarray(mask.T), self.floor)
         propensities = self._estimated(means, widths, mask, draws, actions)
         return Decision(actions, propensities, lambda: self.table(state, contexts, mask), exact=False)
@@ -96,10 +96,10 @@ class Thompson(Ridge):
             return replace(batch, weights=balance if batch.weights is None else balance * batch.weights)
 
     def _own_propensities(self, state: RidgeState, batch: Batch, rng: Generator) -> Floats:
-        mask = scoring.eligible_mask(batch.eligible, len(batch), state.n_actions)
+        mask = ties.eligible_mask(batch.eligible, len(batch), state.n_actions)
         refuse_non_finite(batch.contexts)
         out = np.empty(len(batch))
-        for rows in scoring.row_blocks(len(batch), state.dim + state.n_actions):
+        for rows in ties.row_blocks(len(batch), state.dim + state.n_actions):
             contexts, executed = dense_rows(batch.contexts, rows), batch.actions[rows]
             if self.propensity_draws is None:
                 table = self.table(state, contexts, mask[rows])

@@ -6,8 +6,8 @@ from typing import final
 import numpy as np
 from numpy.random import Generator
 
-from spuir.base.records import Batch, Floats, Info, Mask, State, Table, require_finite
-from spuir.core import scoring
+from spuir.base.records import Batch, Floats, Info, Mask, Scores, State, require_finite
+from spuir.core import ties
 from spuir.core.statistics import count_codes, grow, refuse_non_finite
 from spuir.errors import ParameterError
 from spuir.policies.base import Policy, Recipe
@@ -65,15 +65,15 @@ class Uniform(Policy):
         """Return zero counts."""
         return UniformState(n_actions=n_actions, dim=dim, counts=np.zeros(n_actions))
 
-    def table(self, state: UniformState, contexts: Floats, eligible: Mask) -> Table:
+    def table(self, state: UniformState, contexts: Floats, eligible: Mask) -> Scores:
         """Return zeros for means, widths and scores, and equal probabilities (n, M)."""
-        scoring.check_finite(contexts, contexts)
+        ties.check_finite(contexts, contexts)
         even = eligible / eligible.sum(axis=1, keepdims=True)
-        return Table(
+        return Scores(
             means=np.zeros(eligible.shape),
             widths=np.zeros(eligible.shape),
             scores=np.zeros(eligible.shape),
-            probabilities=scoring.with_floor(even, eligible, self.floor),
+            probabilities=ties.with_floor(even, eligible, self.floor),
         )
 
     def collect(self, state: UniformState, batch: Batch, rng: Generator) -> UniformSums:

@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from spuir.base.records import Batch, Codes, Floats, Mask, State
-from spuir.core.scoring import eligible_mask
 from spuir.core.statistics import dense_rows
+from spuir.core.ties import eligible_mask
 from spuir.errors import InputError, ParameterError
 from spuir.tables.encoder import Encoder
 from spuir.tables.inputs import Labels, as_table, column_names

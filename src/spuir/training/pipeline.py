@@ -19,7 +19,7 @@ from spuir import __version__
 from spuir.bandit import Bandit
 from spuir.base.parameters import parameters_of
 from spuir.base.streams import generator
-from spuir.core.scoring import TIE
+from spuir.core.ties import TIE
 from spuir.errors import InputError, ParameterError, SpuirError
 from spuir.logs import Cut, Log, cut_episodes, open_log
 from spuir.logs.columns import declaring

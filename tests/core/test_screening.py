@@ -1,170 +1,18 @@
-"""Scores to actions: the tie rule, exact propensities, floors, eligibility, widths in two precisions, workspaces."""
+"""Winners by screening: widths in two precisions, the shared bound, and the memory they work in."""
 
-import itertools
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from spuir.core import scoring, scratch
-from spuir.core.scoring import (
-    Acting,
-    Bound,
-    Winners,
-    argmax_probabilities,
-    draw,
-    eligible_mask,
-    tied_actions,
-    with_floor,
-)
+from spuir.core import scratch, screening, ties
+from spuir.core.screening import Acting, Bound
 from spuir.core.solving import FINE, Solved, solve
+from spuir.core.ties import Winners
 from spuir.errors import InputError
 from tests.core.screening import WAYS, check_winners, extended_widths, force, single_case, tie_table
-
-ALL = np.ones((1, 3), np.bool_)
-
-
-def probabilities(*scores: float) -> list[float]:
-    return argmax_probabilities(np.array([scores]), np.ones((1, len(scores)), np.bool_))[0].tolist()
-
-
-class TestTieRule:
-    def test_equal_scores_share_equally(self) -> None:
-        assert probabilities(1.0, 1.0, 0.5) == [0.5, 0.5, 0.0]
-        assert probabilities(0.0, 0.0, 0.0, 0.0) == [0.25] * 4
-
-    @pytest.mark.parametrize("top", [1.0, 3e8, 2e-9, -1.0, -5e6])
-    def test_scores_within_1e12_relative_are_tied_and_others_not(self, top: float) -> None:
-        assert probabilities(top, top - 0.9e-12 * abs(top)) == [0.5, 0.5]
-        assert probabilities(top, top - 1.1e-12 * abs(top)) == [1.0, 0.0]
-        assert probabilities(top - 0.9e-12 * abs(top), top) == [0.5, 0.5]
-
-    def test_nothing_but_nought_ties_with_nought(self) -> None:
-        assert probabilities(0.0, -1e-300, 0.0) == [0.5, 0.0, 0.5]
-
-    def test_ties_are_with_the_best_not_with_one_another(self) -> None:
-        # The third is within the tolerance of the second, which is within that of the best; the third is out.
-        assert probabilities(1.0, 1.0 - 0.8e-12, 1.0 - 1.6e-12) == [0.5, 0.5, 0.0]
-
-    def test_an_ineligible_action_neither_wins_nor_ties(self) -> None:
-        scores, eligible = np.array([[5.0, 1.0, 1.0]]), np.array([[False, True, True]])
-        assert argmax_probabilities(scores, eligible).tolist() == [[0.0, 0.5, 0.5]]
-        assert scores.tolist() == [[5.0, 1.0, 1.0]]
-
-    def test_the_lowest_code_leads_the_tied_ones(self) -> None:
-        found = Winners.of(np.array([[0.0, 2.0], [1.0, 2.0], [1.0, 0.0]]))
-        assert found.winner.tolist() == [1, 0]
-        assert found.columns.tolist() == [0, 1]
-        assert found.tied.tolist() == [[False, True], [True, True], [True, False]]
-
-
-tie_scores = st.lists(st.sampled_from([0.0, 1.0, 1.0 - 5e-13, 1.0 - 1e-9, -2.0]), min_size=1, max_size=6)
-
-
-@st.composite
-def rules(draw_: st.DrawFn) -> tuple[np.ndarray, np.ndarray, float]:
-    """Scores (M,) full of ties and near-ties, who is eligible, and a floor from 0 to all that there is."""
-    scores = np.array(draw_(tie_scores))
-    m = len(scores)
-    eligible = np.array(draw_(st.lists(st.booleans(), min_size=m, max_size=m)))
-    eligible[draw_(st.integers(0, m - 1))] = True
-    share = draw_(st.sampled_from([0.0, 1e-3, 0.25, 0.5, 0.9, 1.0]))
-    return scores, eligible, share / int(eligible.sum())
-
-
-@pytest.mark.parametrize("m", [1, 2, 5, 254, 255, 256, 300])
-def test_first_and_count_look_down_the_columns(m: int) -> None:
-    rng = np.random.default_rng(m)
-    for share in (0.0, 0.01, 0.5, 1.0):
-        mask = rng.random((m, 40)) < share
-        mask[rng.integers(m, size=40), np.arange(40)] = True
-        for given_ in (mask, np.asfortranarray(mask), mask[:, ::3], mask[:, :0]):
-            np.testing.assert_array_equal(scoring.first(given_), given_.argmax(axis=0))
-            np.testing.assert_array_equal(scoring.count(given_), given_.sum(axis=0))
-
-
-@settings(max_examples=150)
-@given(rules(), st.booleans())
-def test_one_uniform_draws_exactly_the_stated_probabilities(
-    rule: tuple[np.ndarray, np.ndarray, float], everyone: bool
-) -> None:
-    scores, eligible, floor = rule
-    m = len(scores)
-    if everyone:
-        eligible, floor = np.ones(m, np.bool_), min(floor, 1.0 / m)
-    grid = 6000
-    uniforms = (np.arange(grid) + 0.5) / grid
-    table = np.where(eligible, scores, -np.inf)[:, None].repeat(grid, axis=1)
-    mask = None if everyone else eligible[:, None].repeat(grid, axis=1)
-    actions, propensities = Winners.of(table).draw(uniforms, mask, floor)
-    expected = with_floor(argmax_probabilities(scores[None], eligible[None]), eligible[None], floor)[0]
-    # Every propensity is the probability of the action drawn, also of a tied action that was explored …
-    np.testing.assert_allclose(propensities, expected[actions], rtol=1e-12, atol=1e-15)
-    # … and the uniforms that lead to an action have just that measure: at most two cut cells per action.
-    shares = np.bincount(actions, minlength=m) / grid
-    np.testing.assert_allclose(shares, expected, atol=2.01 / grid)
-    assert not shares[~eligible].any()
-
-
-@given(rules())
-def test_drawing_by_inversion_agrees_with_the_probabilities(rule: tuple[np.ndarray, np.ndarray, float]) -> None:
-    scores, eligible, floor = rule
-    expected = with_floor(argmax_probabilities(scores[None], eligible[None]), eligible[None], floor)
-    grid = 3000
-    table = expected.repeat(grid, axis=0)
-    actions, propensities = draw(table, (np.arange(grid) + 0.5) / grid)
-    np.testing.assert_array_equal(propensities, expected[0][actions])
-    assert np.all(propensities > 0)
-    np.testing.assert_allclose(np.bincount(actions, minlength=len(scores)) / grid, expected[0], atol=1.01 / grid)
-
-
-def test_the_ends_of_the_unit_interval_draw_possible_actions() -> None:
-    table = np.array([[0.0, 0.3, 0.7, 0.0]] * 3)
-    actions, propensities = draw(table, np.array([0.0, np.nextafter(1.0, 0.0), 0.3]))
-    assert actions.tolist() == [1, 2, 2]
-    assert propensities.tolist() == [0.3, 0.7, 0.7]
-    # Nine tenths that sum to a little less than one.
-    actions, _ = draw(np.array([[0.1] * 10 + [0.0]]), np.array([np.nextafter(1.0, 0.0)]))
-    assert actions.tolist() == [9]
-
-
-class TestEligibility:
-    def test_none_is_everyone_and_one_row_is_for_all(self) -> None:
-        assert eligible_mask(None, 2, 3).tolist() == [[True] * 3] * 2
-        assert eligible_mask(np.array([1, 0, 1]), 2, 3).tolist() == [[True, False, True]] * 2
-        assert eligible_mask([[0.0, 1.0]], 1, 2).tolist() == [[False, True]]
-
-    @pytest.mark.parametrize(
-        ("given_", "text"),
-        [
-            (np.ones((2, 2), bool), "shape"),
-            (np.array([[1, 2, 0]] * 2), "True or False"),
-            (np.array([["a", "b", "c"]] * 2), "True or False"),
-            (np.array([[True, True, True], [False, False, False]]), "row 1"),
-        ],
-    )
-    def test_other_masks_are_refused(self, given_: np.ndarray, text: str) -> None:
-        with pytest.raises(InputError, match=text):
-            eligible_mask(given_, 2, 3)
-
-
-class TestFloor:
-    def test_every_eligible_action_keeps_its_least_probability(self) -> None:
-        eligible = np.array([[True, True, False], [True, True, True]])
-        rule = np.array([[1.0, 0.0, 0.0], [0.0, 0.5, 0.5]])
-        expected = [[0.9, 0.1, 0.0], [0.1, 0.45, 0.45]]
-        np.testing.assert_allclose(with_floor(rule, eligible, 0.1), expected, rtol=1e-15)
-        assert with_floor(rule, eligible, 0.0) is rule
-
-    def test_a_floor_that_leaves_nothing_is_uniform_and_a_higher_one_refused(self) -> None:
-        np.testing.assert_allclose(with_floor(np.array([[1.0, 0.0, 0.0]]), ALL, 1 / 3), [[1 / 3] * 3], rtol=1e-15)
-        with pytest.raises(InputError, match=r"at most 0\.333"):
-            with_floor(np.array([[1.0, 0.0, 0.0]]), ALL, 0.34)
-
 
 # ---- widths ---------------------------------------------------------------------------------------------------
 
@@ -183,19 +31,19 @@ def choose(
 ) -> Winners:
     rule = Acting(solved=solved, alpha=alpha, bound=bound)
     n = len(contexts)
-    return scoring.winners(n, lambda rows: contexts[rows], lambda rows: solved.theta @ rows.T, rule, eligible)
+    return screening.winners(n, lambda rows: contexts[rows], lambda rows: solved.theta @ rows.T, rule, eligible)
 
 
 def spy(monkeypatch: pytest.MonkeyPatch, name: str) -> list[int]:
     """Return a list that grows by one number, its first argument's or contexts' length, at each call of a function."""
     calls: list[int] = []
-    honest = getattr(scoring, name)
+    honest = getattr(screening, name)
 
     def counting(*given_: Any) -> Any:
         calls.append(len(given_[1]))
         return honest(*given_)
 
-    monkeypatch.setattr(scoring, name, counting)
+    monkeypatch.setattr(screening, name, counting)
     return calls
 
 
@@ -206,8 +54,8 @@ def test_widths_in_both_precisions_are_those_of_the_factor(m: int, condition: fl
     solved = solved_of(rng, m, 7, condition)
     contexts = rng.normal(size=(50, 7))
     expected = np.stack([extended_widths(upper, contexts) for upper in solved.upper])
-    np.testing.assert_allclose(np.sqrt(scoring.squared_widths(solved, contexts)), expected, rtol=1e-11)
-    short = scoring.single_widths(solved.single, contexts)
+    np.testing.assert_allclose(np.sqrt(screening.squared_widths(solved, contexts)), expected, rtol=1e-11)
+    short = screening.single_widths(solved.single, contexts)
     assert short is not None and short.shape == (m, 50) and short.dtype == np.float64
     np.testing.assert_allclose(short, expected.astype(float), rtol=solved.single.error)
     assert 1e-9 < np.abs(short / expected - 1).max()  # it is single precision indeed
@@ -218,18 +66,18 @@ def test_widths_in_both_precisions_are_those_of_the_factor(m: int, condition: fl
 def test_widths_do_not_depend_on_the_size_of_pieces(monkeypatch: pytest.MonkeyPatch, budget: int, least: int) -> None:
     rng = np.random.default_rng(3)
     solved, contexts = solved_of(rng, 14, 7, 10.0), rng.normal(size=(23, 7))
-    double, single = scoring.squared_widths(solved, contexts), scoring.single_widths(solved.single, contexts)
-    monkeypatch.setattr(scoring, "CACHE_BYTES", budget)
-    monkeypatch.setattr(scoring, "PIECE_ROWS", least)
-    np.testing.assert_allclose(scoring.squared_widths(solved, contexts), double, rtol=1e-13)
-    again = scoring.single_widths(solved.single, contexts)
+    double, single = screening.squared_widths(solved, contexts), screening.single_widths(solved.single, contexts)
+    monkeypatch.setattr(screening, "CACHE_BYTES", budget)
+    monkeypatch.setattr(screening, "MIN_CHUNK_ROWS", least)
+    np.testing.assert_allclose(screening.squared_widths(solved, contexts), double, rtol=1e-13)
+    again = screening.single_widths(solved.single, contexts)
     assert again is not None and single is not None
     np.testing.assert_allclose(again, single, rtol=solved.single.error)
 
 
 def test_pieces_are_of_the_size_of_the_cache_but_of_no_less_rows_than_pay() -> None:
-    assert [rows.stop - rows.start for rows in scoring._pieces(100, 2**30)] == [32, 32, 32, 4]
-    assert [rows.stop - rows.start for rows in scoring._pieces(1000, scoring.CACHE_BYTES // 400)] == [400, 400, 200]
+    assert [rows.stop - rows.start for rows in screening._chunks(100, 2**30)] == [32, 32, 32, 4]
+    assert [rows.stop - rows.start for rows in screening._chunks(1000, screening.CACHE_BYTES // 400)] == [400, 400, 200]
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -277,7 +125,7 @@ def test_winners_and_ties_are_those_of_exact_widths(monkeypatch: pytest.MonkeyPa
             eligible[rng.integers(m, size=n), np.arange(n)] = True
             means = np.where(eligible, means, -np.inf)
         ties += check_winners(choose(solved, contexts, alpha, eligible), means, solved, alpha, contexts)
-        trusted += solved.single.error < scoring.TRUSTED
+        trusted += solved.single.error < screening.MAX_RELATIVE_ERROR
     assert ties > 300 and (way == "all together" or 30 < trusted < 80)
 
 
@@ -310,15 +158,15 @@ def test_single_precision_decides_nothing_that_it_may_have_wrong() -> None:
         contexts = np.concatenate([contexts, more])
         solved = Solved(upper=np.concatenate([first.upper, second.upper]), theta=np.zeros((2, p)), codes=(FINE, FINE))
         short, widths = (
-            scoring.single_widths(solved.single, contexts),
-            np.sqrt(scoring.squared_widths(solved, contexts)),
+            screening.single_widths(solved.single, contexts),
+            np.sqrt(screening.squared_widths(solved, contexts)),
         )
-        assert short is not None and solved.single.error < scoring.TRUSTED
+        assert short is not None and solved.single.error < screening.MAX_RELATIVE_ERROR
         for leader in (0, 1):
             # Means that all but level the scores: the leader is ahead by a hundred-millionth.
             means = widths.max(axis=0) - widths
             means[leader] += 1e-8 * widths.max(axis=0)
-            found, _ = scoring._settled(means, Acting(solved=solved, alpha=1.0), contexts)
+            found, _ = screening._block_winners(means, Acting(solved=solved, alpha=1.0), contexts)
             assert np.all(found.winner == leader) and not len(found.columns)
             misled += int(((means + short).argmax(axis=0) != leader).sum())
     assert misled > 500  # single precision alone would have had them wrong
@@ -377,7 +225,7 @@ def test_scores_that_overflow_are_refused(monkeypatch: pytest.MonkeyPatch, way: 
         assert tie_table(choose(solved, contexts[:3], alpha, bound=bound)).all()
     if size > 1e150:
         with pytest.raises(InputError, match="overflow"):
-            scoring.squared_widths(solved, contexts)
+            screening.squared_widths(solved, contexts)
 
 
 class TestBound:
@@ -391,11 +239,11 @@ class TestBound:
     def test_a_reach_that_overflows_leaves_everyone_in_play(self) -> None:
         solved, contexts = self.case(1, 1e150)
         P = 1e-40 * np.array([[1.0, 0.5, 0.0], [0.5, 1.0, 0.5], [0.0, 0.5, 1.0]])
-        bound = Bound(shared=solve(P[None], np.zeros((1, 3))), stretch=1.0, free=self.nobody)
+        bound = Bound(shared=solve(P[None], np.zeros((1, 3))), inflation=1.0, uncovered=self.nobody)
         # One context alone: infinite parts of both signs may meet in its product.
         for given_ in (1e170 * contexts, 1e295 * np.abs(contexts), 1e295 * np.abs(contexts[:1])):
             with np.errstate(over="ignore", invalid="ignore"):
-                assert np.all(bound.reach(given_, 1.0) == np.inf)
+                assert np.all(bound.largest_bonus(given_, 1.0) == np.inf)
             found = choose(solved, given_, 1e150, bound=bound)
             check_winners(found, solved.theta @ given_.T, solved, 1e150, given_)
 
@@ -415,13 +263,13 @@ class TestBound:
         force(monkeypatch, way)
         wide, narrow = np.diag([1.0, 2.0, 3.0]), 1e12 * np.eye(3)
         contexts = scale * np.random.default_rng(3).normal(size=(50, 3))
-        bound = Bound(shared=solve(wide[None].copy(), np.zeros((1, 3))), stretch=1.0, free=np.empty(0, np.intp))
+        bound = Bound(shared=solve(wide[None].copy(), np.zeros((1, 3))), inflation=1.0, uncovered=np.empty(0, np.intp))
         solved = solve(np.stack([narrow, wide, narrow]), np.zeros((3, 3)))
-        reach = np.sqrt(scoring.squared_widths(bound.shared, contexts)[0])
+        reach = np.sqrt(screening.squared_widths(bound.shared, contexts)[0])
         for gap, winner in ((1.0 - 1e-5, 1), (1.0 + 1e-5, 0)):
             # Means are given: action 1 is behind by a little less, or more, than all that its width can make good.
             means = np.stack([np.full(50, scale), scale - gap * 0.5 * reach, np.full(50, -9.0 * scale)])
-            found, _ = scoring._settled(means, Acting(solved=solved, alpha=0.5, bound=bound), contexts)
+            found, _ = screening._block_winners(means, Acting(solved=solved, alpha=0.5, bound=bound), contexts)
             check_winners(found, means, solved, 0.5, contexts)
             assert np.all(found.winner == winner)
 
@@ -432,7 +280,7 @@ class TestBound:
         # Three actions of narrow widths, and a free one of a low mean and a width far above the shared bound.
         psi = np.stack([400.0 * np.eye(3)] * 3 + [np.eye(3)])
         solved = solve(psi, psi[:, 0, :1] * rng.normal(size=(4, 3)))
-        bound = Bound(shared=solve(400.0 * np.eye(3)[None], np.zeros((1, 3))), stretch=1.0, free=np.array([3]))
+        bound = Bound(shared=solve(400.0 * np.eye(3)[None], np.zeros((1, 3))), inflation=1.0, uncovered=np.array([3]))
         contexts = rng.normal(size=(300, 3))
         means = solved.theta @ contexts.T
         found = choose(solved, contexts, 1.0, bound=bound)
@@ -455,7 +303,7 @@ def test_blocks_of_contexts_join_to_the_same_winners(monkeypatch: pytest.MonkeyP
     whole = choose(solved, contexts, 1.0)
     assert n < 16 or 0 < len(whole.columns) < n
     for rows in (1, 2, 3):
-        monkeypatch.setattr(scoring, "BLOCK_BYTES", rows * 8 * 4)
+        monkeypatch.setattr(ties, "BLOCK_BYTES", rows * 8 * 4)
         cut = choose(solved, contexts, 1.0)
         np.testing.assert_array_equal(cut.winner, whole.winner)
         np.testing.assert_array_equal(cut.columns, whole.columns)
@@ -478,7 +326,7 @@ def test_ties_of_means_survive_a_bound_far_below_them() -> None:
     solved = solve(np.stack([1e12 * np.eye(2)] * 2), np.zeros((2, 2)))
     bound = Bound.of(0.5e12 * np.eye(2), 0.0, solved, np.empty(0, np.intp))
     contexts, means = np.array([[1e-6, 0.0]]), np.array([[1.0], [1.0 - 5e-13]])
-    found, _ = scoring._settled(means, Acting(solved=solved, alpha=1e-3, bound=bound), contexts)
+    found, _ = screening._block_winners(means, Acting(solved=solved, alpha=1e-3, bound=bound), contexts)
     assert found.columns.tolist() == [0] and found.tied.all()
 
 
@@ -486,16 +334,16 @@ def test_ties_of_means_survive_a_bound_far_below_them() -> None:
 def test_widths_as_wrong_as_they_may_be_change_no_winner(monkeypatch: pytest.MonkeyPatch, sign: float) -> None:
     rng = np.random.default_rng(13)
     solved, contexts = solved_of(rng, 2, 6, 100.0), rng.normal(size=(400, 6))
-    exact = np.sqrt(scoring.squared_widths(solved, contexts))
+    exact = np.sqrt(screening.squared_widths(solved, contexts))
     # The first is computed too narrow by all that is allowed and the second too wide, or the other way round.
     stated = np.abs(contexts) @ solved.single.rounding
     wrong = exact + 0.999 * sign * np.stack([-stated, stated])
-    monkeypatch.setattr(scoring, "single_widths", lambda *_: wrong.copy())
+    monkeypatch.setattr(screening, "single_widths", lambda *_: wrong.copy())
     # Means that level the scores but for a lead of 1.9 times the error: computed widths would have it the other way.
     leader = 0 if sign > 0 else 1
     means = exact.max(axis=0) - exact
     means[leader] += 1.9 * stated
-    found, _ = scoring._settled(means, Acting(solved=solved, alpha=1.0), contexts)
+    found, _ = screening._block_winners(means, Acting(solved=solved, alpha=1.0), contexts)
     assert np.all(found.winner == leader) and not len(found.columns)
     assert np.all((means + wrong).argmax(axis=0) != leader)
 
@@ -510,12 +358,18 @@ def kept() -> list[np.ndarray]:
 
 def results(solved: Solved, contexts: np.ndarray) -> list[np.ndarray]:
     """Return every array that leaves the module for one set of contexts."""
-    short = scoring.single_widths(solved.single, contexts)
+    short = screening.single_widths(solved.single, contexts)
     assert short is not None
     bound = Bound.of(0.9 * np.eye(contexts.shape[1]), 0.0, solved, np.empty(0, np.intp))
     assert bound is not None
     found = choose(solved, contexts, 0.5, bound=bound)
-    return [short, scoring.squared_widths(solved, contexts), bound.reach(contexts, 0.5), found.winner, found.tied]
+    return [
+        short,
+        screening.squared_widths(solved, contexts),
+        bound.largest_bonus(contexts, 0.5),
+        found.winner,
+        found.tied,
+    ]
 
 
 class TestWorkspaces:
@@ -568,25 +422,3 @@ class TestWorkspaces:
             (one, fine), (other, well) = pool.map(work, [self.first, self.second])
         assert fine and well
         assert not np.shares_memory(one, other)
-
-
-class TestFinite:
-    def test_the_first_bad_value_is_named(self) -> None:
-        contexts = np.ones((3, 2))
-        contexts[2, 1] = np.nan
-        with pytest.raises(InputError, match="nan at row 2, column 1"):
-            scoring.check_finite(np.ones((2, 2)) @ contexts.T, contexts)
-
-    def test_an_overflow_of_finite_values_is_named_as_such(self) -> None:
-        with pytest.raises(InputError, match="overflow"):
-            scoring.check_finite(np.array([[np.inf]]), np.ones((1, 1)))
-
-    def test_large_scores_whose_sum_overflows_are_fine(self) -> None:
-        with np.errstate(over="ignore"):
-            scoring.check_finite(np.full((2, 2), 1e308), np.ones((2, 2)))
-
-
-def test_all_patterns_of_ties_among_four_are_found() -> None:
-    for pattern in itertools.product([0.0, 1.0], repeat=4):
-        scores = np.array(pattern)[:, None]
-        assert tied_actions(scores)[:, 0].tolist() == [x == max(pattern) for x in pattern]

@@ -1,0 +1,276 @@
+"""Coefficients, factors and contexts → the winners of (9), with exact widths only where they decide.
+
+Three steps, each on the contexts that the step before left undecided:
+
+1. one bound on the widths of all actions (identity 4): :class:`Bound`;
+2. widths in single precision, with a bound on their error: :func:`single_widths`;
+3. exact widths ‖s‖ in the inverse of Ψ_j or W_j, (9): :func:`squared_widths`.
+
+Tables are (M, n): one row per action, one column per context.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spuir.base.records import Codes, Floats, Mask, all_finite
+from spuir.core.quiet import quietly
+from spuir.core.scratch import CACHE_BYTES, frozen, workspace
+from spuir.core.solving import FINE, Single, Solved, solve
+from spuir.core.statistics import blocks
+from spuir.core.ties import TIE, Winners, check_finite, first_true, row_blocks, undecided_columns
+
+ROUNDING_MARGIN = 1e-9
+"""Slack for rounding and ties, relative to the best score."""
+FACTOR_ROUNDING = 16 * 2.0**-52
+"""Largest rounding error of a computed Gram matrix and its factor, per unit of its trace."""
+MAX_RELATIVE_ERROR = 0.01
+"""Largest relative error with which the shared bound and widths in single precision are used."""
+UNDERFLOW_LOSS = 1e-16
+"""Upper bound on what a width of up to 10⁴ columns loses because numbers below 2⁻¹²⁶ become 0."""
+MIN_CHUNK_ROWS = 32
+"""Least number of contexts in one product: with fewer, reading the roots costs more than using them (measured)."""
+MAX_OPEN_SHARE = 0.5
+"""Largest share of contexts the shared bound may leave undecided; above it, later blocks skip the bound (measured)."""
+COST_PER_ACTION, COST_PER_PAIR = 50.0, 2.5
+"""Cost of visiting one action, and one of its contexts, relative to one width computed in bulk (measured)."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Bound:
+    """A width that no action exceeds: ‖s‖ in the inverse of P ⪯ Ψ_j for every j (identity 4).
+
+    ``shared`` is P, factored. ``inflation`` ≥ 1 multiplies its widths to allow for rounding. The bound does not cover
+    the actions ``uncovered`` (k,), which stay candidates for every context.
+    """
+
+    shared: Solved
+    inflation: float
+    uncovered: Codes
+
+    @classmethod
+    def of(cls, shared: Floats, ridge: float, solved: Solved, uncovered: Codes) -> "Bound | None":
+        """Factor P = ``shared`` + λI; None where rounding may have lifted P above some Ψ_j.
+
+        A computed Ψ_j is off by at most ε = FACTOR_ROUNDING·trace Ψ_j, and P − εI ⪰ (1 − ε·trace P⁻¹)·P.
+        """
+        factored = solve(shared[None].copy(), np.zeros((1, len(shared))), ridge)
+        slack = FACTOR_ROUNDING * float(solved.traces.max()) * float(np.vdot(factored.roots, factored.roots))
+        if factored.worst != FINE or not slack <= MAX_RELATIVE_ERROR:
+            return None
+        return cls(shared=factored, inflation=1.0 + slack, uncovered=uncovered)
+
+    def largest_bonus(self, contexts: Floats, alpha: float) -> Floats:
+        """Return an upper bound on α·width of every covered action (n,), in single precision where that is accurate."""
+        single, inflation = self.shared.single, self.inflation
+        widths = single_widths(single, contexts) if single.error < MAX_RELATIVE_ERROR else None
+        if widths is not None:
+            bonus = widths[0]
+            bonus *= inflation * (1.0 + 2.0 * single.error)
+            bonus += inflation * UNDERFLOW_LOSS
+            bonus *= alpha
+            return bonus
+        projected = contexts @ self.shared.roots[0]
+        bonus = alpha * (inflation * np.sqrt(np.einsum("np,np->n", projected, projected)))
+        # Where even this overflows there is no bound; the widths themselves may still be finite.
+        return np.where(np.isnan(bonus), np.inf, bonus)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Acting:
+    """What an optimistic rule acts by: factored matrices, the weight α of widths, and the shared bound if any."""
+
+    solved: Solved
+    alpha: float
+    bound: Bound | None = None
+
+
+@quietly
+def row_winners(means: Floats, solved: Solved, alpha: float, row: Floats, eligible: Mask | None) -> Winners:
+    """Return the argmax of mean (M,) + α·width for one context (1, p), all widths from one product."""
+    m, scores = len(means), means
+    if alpha:
+        projected = (row @ solved.stacked_roots).reshape(m, -1)
+        scores = means + alpha * np.sqrt(np.vecdot(projected, projected))
+    if not math.isfinite(np.add.reduce(scores)):
+        check_finite(scores, row)
+    if eligible is not None:
+        scores = np.where(eligible[0], scores, -np.inf)
+    best = scores.item(scores.argmax())
+    tied = scores >= best - TIE * abs(best)
+    if np.count_nonzero(tied) > 1:
+        return Winners.of(scores[:, None])
+    return Winners.without_ties(tied.nonzero()[0], m)
+
+
+def winners(
+    n: int,
+    features: Callable[[slice], Floats],
+    means: Callable[[Floats], Floats],
+    rule: Acting,
+    eligible: Mask | None,
+) -> Winners:
+    """Return the argmax of mean + α·width, (9), for n contexts, with exact widths only where they decide.
+
+    ``features`` returns the rows (k, p) of a slice, ``means`` their estimates (M, k). ``eligible`` is (M, n), None for
+    all. If the shared bound decides too few contexts of a block, the blocks after it skip the bound.
+    """
+    m, p = rule.solved.theta.shape
+    parts: list[Winners] = []
+    starts: list[int] = []
+    for rows in row_blocks(n, max(m, p)):
+        block = features(rows)
+        score = means(block)
+        check_finite(score, block, rows.start)
+        if eligible is not None:
+            score = np.where(eligible[:, rows], score, -np.inf)
+        part, open_share = _block_winners(score, rule, block)
+        if open_share > MAX_OPEN_SHARE:
+            rule = replace(rule, bound=None)
+        parts.append(part)
+        starts.append(rows.start)
+    return _concatenated(parts, starts, m)
+
+
+def _concatenated(parts: list[Winners], starts: list[int], m: int) -> Winners:
+    """Return the winners of consecutive blocks as one record."""
+    if len(parts) == 1:
+        return parts[0]
+    if not parts:
+        return Winners.without_ties(np.empty(0, np.intp), m)
+    return Winners(
+        winner=np.concatenate([part.winner for part in parts]),
+        columns=np.concatenate([part.columns + start for part, start in zip(parts, starts, strict=True)]),
+        tied=np.concatenate([part.tied for part in parts], axis=1),
+    )
+
+
+@quietly
+def _block_winners(score: Floats, rule: Acting, contexts: Floats) -> tuple[Winners, float]:
+    """Find the winners of a block from its means (M, n); return also the share that the shared bound left undecided."""
+    if not rule.alpha:
+        return Winners.of(score), 0.0
+    if rule.bound is None:
+        return _winners_by_width(score, np.isfinite(score), rule, contexts), 0.0
+    best = score.max(axis=0)
+    bonus = rule.bound.largest_bonus(contexts, rule.alpha)
+    # A bonus lies between 0 and the largest one: an action further below the best mean than that cannot win or tie.
+    candidates = score >= best - bonus - ROUNDING_MARGIN * np.abs(best)
+    uncovered = rule.bound.uncovered
+    if len(uncovered):
+        candidates[uncovered] = np.isfinite(score[uncovered])
+    columns = undecided_columns(candidates)
+    if not len(columns):
+        return Winners.without_ties(first_true(candidates), len(score)), 0.0
+    exact = _winners_by_width(
+        score.take(columns, axis=1), candidates.take(columns, axis=1), rule, contexts.take(columns, axis=0)
+    )
+    return _with_exact(first_true(candidates), columns, exact), len(columns) / score.shape[1]
+
+
+def _winners_by_width(score: Floats, candidates: Mask, rule: Acting, contexts: Floats) -> Winners:
+    """Find the winners among the candidates (M, n): by widths in single precision, then by exact ones where close."""
+    single = rule.solved.single
+    widths = None
+    if single.error < MAX_RELATIVE_ERROR and not _few_pairs(candidates):
+        widths = single_widths(single, contexts)
+    if widths is None:
+        return _winners_by_exact_width(score, candidates, rule, contexts)
+    widths *= rule.alpha
+    widths += score
+    best = widths.max(axis=0)
+    if not math.isfinite(np.add.reduce(best)):
+        return _winners_by_exact_width(score, candidates, rule, contexts)
+    # Two widths, each off by at most its error. The rest of 2.1 covers the rounding of exact widths and of sums.
+    error = 2.1 * (rule.alpha * (np.abs(contexts) @ single.rounding))
+    error += ROUNDING_MARGIN * np.abs(best) + 2.0 * rule.alpha * UNDERFLOW_LOSS
+    close = widths >= best - error
+    columns = undecided_columns(close)
+    if not len(columns):
+        return Winners.without_ties(first_true(close), len(score))
+    candidates = close.take(columns, axis=1) & candidates.take(columns, axis=1)
+    exact = _winners_by_exact_width(score.take(columns, axis=1), candidates, rule, contexts.take(columns, axis=0))
+    return _with_exact(first_true(close), columns, exact)
+
+
+def _winners_by_exact_width(score: Floats, candidates: Mask, rule: Acting, contexts: Floats) -> Winners:
+    """Find the winners among the candidates (M, n) by exact widths."""
+    if _few_pairs(candidates):
+        score = _candidate_scores(score, candidates, rule, contexts)
+    else:
+        widths = squared_widths(rule.solved, contexts)
+        np.sqrt(widths, out=widths)
+        widths *= rule.alpha
+        score = score + widths
+    check_finite(score.max(axis=0), contexts)
+    return Winners.of(score)
+
+
+def _with_exact(winner: Codes, columns: Codes, exact: Winners) -> Winners:
+    """Return ``winner`` (n,) with the exact winners of some columns put in."""
+    winner[columns] = exact.winner
+    return Winners(winner=winner, columns=columns[exact.columns], tied=exact.tied)
+
+
+def _few_pairs(candidates: Mask) -> bool:
+    """Return whether visiting each action's own candidate contexts is cheaper than computing all widths at once."""
+    # Every context here has two candidates or more: with few actions the answer is known before counting.
+    if 2 * COST_PER_PAIR >= len(candidates):
+        return False
+    return COST_PER_ACTION * candidates.any(axis=1).sum() + COST_PER_PAIR * candidates.sum() < candidates.size
+
+
+def _candidate_scores(score: Floats, candidates: Mask, rule: Acting, contexts: Floats) -> Floats:
+    """Return mean + α·width of the candidates, −inf elsewhere; (M, n)."""
+    out = np.full_like(score, -np.inf)
+    for j in np.flatnonzero(candidates.any(axis=1)):
+        columns = np.flatnonzero(candidates[j])
+        projected = contexts[columns] @ rule.solved.roots[j]
+        width = np.sqrt(np.einsum("np,np->n", projected, projected))
+        out[j, columns] = score[j, columns] + rule.alpha * width
+    return out
+
+
+@quietly
+def squared_widths(solved: Solved, contexts: Floats) -> Floats:
+    """Return sᵀΨ_j⁻¹s = ‖sᵀU_j⁻¹‖² of (9) for all actions and contexts (n, p), as (M, n), by one product per chunk."""
+    m, p = solved.theta.shape
+    out = np.empty((m, len(contexts)))
+    for rows in _chunks(len(contexts), 8 * m * p):
+        flat = workspace("projected", (rows.stop - rows.start, m * p))
+        projected = np.matmul(contexts[rows], solved.stacked_roots, out=flat).reshape(-1, m, p)
+        out[:, rows] = np.einsum("nmp,nmp->nm", projected, projected).T
+    check_finite(out, contexts)
+    return out
+
+
+@quietly
+def single_widths(single: Single, contexts: Floats) -> Floats | None:
+    """Return the widths ‖sᵀU_j⁻¹‖ of all roots, as (M, n), in single precision; None where that overflows."""
+    n, p = contexts.shape
+    m = single.roots.shape[1] // p
+    out, ones = np.empty((m, n)), _ones(p)
+    for rows in _chunks(n, 4 * single.roots.shape[1]):
+        k = rows.stop - rows.start
+        short = workspace("short", (k, p), np.float32)
+        np.copyto(short, contexts[rows], casting="same_kind")
+        flat = workspace("flat", (k, single.roots.shape[1]), np.float32)
+        np.matmul(short, single.roots, out=flat)
+        np.multiply(flat, flat, out=flat)
+        out[:, rows] = (flat.reshape(k * m, -1) @ ones).reshape(k, m).T
+    np.sqrt(out, out=out)
+    return out if all_finite(out) else None
+
+
+@lru_cache(maxsize=64)
+def _ones(p: int) -> NDArray[np.float32]:
+    return frozen(np.ones(p, np.float32))
+
+
+def _chunks(n: int, row_bytes: int) -> Iterator[slice]:
+    """Return slices of contexts whose products are still in the cache when their squares are summed."""
+    return blocks(n, row_bytes, max(CACHE_BYTES, MIN_CHUNK_ROWS * row_bytes))

@@ -1,0 +1,187 @@
+"""Scores → actions and exact propensities: the tie rule, eligibility, floors and drawing.
+
+Tables that users see are (n, M). :class:`Winners` and what it uses work on (M, n), with one row per action and one
+column per context: reductions over actions are then operations on whole rows.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from spuir.base.records import Codes, Floats, Mask, all_finite, as_array, as_mask
+from spuir.core.scratch import frozen
+from spuir.core.statistics import blocks
+from spuir.errors import InputError
+
+TIE = 1e-12
+"""Scores within this relative distance of the best are tied."""
+BLOCK_BYTES = 4 * 2**20
+"""Working memory of one block of contexts."""
+
+
+def row_blocks(n: int, width: int) -> Iterator[slice]:
+    """Return slices that cut n rows into blocks whose tables of ``width`` columns fit the working memory."""
+    return blocks(n, 8 * width, BLOCK_BYTES)
+
+
+def eligible_mask(eligible: ArrayLike | None, n: int, n_actions: int) -> Mask:
+    """Return eligibility as (n, M); a row without any eligible action is refused."""
+    if eligible is None:
+        return np.broadcast_to(np.True_, (n, n_actions))
+    mask = as_mask("eligible", as_array("eligible", eligible))
+    if mask.shape not in ((n_actions,), (n, n_actions)):
+        raise InputError(
+            "eligible", f"shape {mask.shape}", f"it must be ({n}, {n_actions}) or ({n_actions},)", "match the table"
+        )
+    mask = np.broadcast_to(mask, (n, n_actions))
+    some = mask.any(axis=1)
+    if not some.all():
+        raise InputError(
+            "eligible", f"no action at row {int(np.argmin(some))}", "every row needs one", "allow an action there"
+        )
+    return mask
+
+
+def check_floor(floor: float, eligible: Mask) -> None:
+    """Refuse a floor that leaves nothing for the rule: m·floor > 1 over m eligible actions (n, M)."""
+    most = int(eligible.sum(axis=1).max(initial=0)) if floor else 0
+    if most * floor > 1 + TIE:
+        raise InputError("floor", floor, f"{most} eligible actions × floor must be ≤ 1", f"use at most {1 / most:.3g}")
+
+
+def with_floor(probabilities: Floats, eligible: Mask, floor: float) -> Floats:
+    """Return floor + (1 − m·floor)·p where eligible, over m eligible actions; (n, M)."""
+    if not floor:
+        return probabilities
+    check_floor(floor, eligible)
+    rest = np.maximum(1.0 - floor * eligible.sum(axis=1, keepdims=True), 0.0)
+    return np.where(eligible, floor + rest * probabilities, 0.0)
+
+
+def argmax_probabilities(scores: Floats, eligible: Mask) -> Floats:
+    """Return the probabilities (n, M) of an argmax rule: ties split uniformly, 0 where ineligible."""
+    tied = tied_actions(np.where(eligible, scores, -np.inf).T).T
+    return tied / tied.sum(axis=1, keepdims=True)
+
+
+def tied_actions(scores: Floats) -> Mask:
+    """Return which actions tie for the best in each column of (M, n)."""
+    top = scores.max(axis=0)
+    return scores >= top - TIE * np.abs(top)
+
+
+def count_true(mask: Mask) -> Codes:
+    """Return how many are True in each column of (M, n), in the shortest integers that hold M."""
+    return np.add.reduce(mask, axis=0, dtype=np.min_scalar_type(len(mask)))
+
+
+def first_true(mask: Mask) -> Codes:
+    """Return the code of the first True in each column of (M, n); every column has one."""
+    # The largest rank, in short integers: several times faster than argmax down the columns (measured).
+    return len(mask) - np.maximum.reduce(mask * _ranks(len(mask)), axis=0).astype(np.intp)
+
+
+@lru_cache(maxsize=64)
+def _ranks(m: int) -> Codes:
+    """Return m…1 (m, 1), in the shortest integers that hold m."""
+    return frozen(np.arange(m, 0, -1, dtype=np.min_scalar_type(m))[:, None])
+
+
+def draw(probabilities: Floats, uniforms: Floats) -> tuple[Codes, Floats]:
+    """Return actions drawn from rows of probabilities (n, M) by inversion, and their probabilities."""
+    cumulative = np.cumsum(probabilities, axis=1)
+    cumulative /= cumulative[:, -1:]
+    actions = np.minimum((cumulative <= uniforms[:, None]).sum(axis=1), probabilities.shape[1] - 1)
+    # Rounding at a boundary may point at an action of probability zero: take the next likelier instead.
+    empty = np.flatnonzero(probabilities[np.arange(len(actions)), actions] == 0)
+    actions[empty] = probabilities[empty].argmax(axis=1)
+    return actions, probabilities[np.arange(len(actions)), actions]
+
+
+def check_finite(scores: Floats, contexts: Floats, first_row: int = 0) -> None:
+    """Refuse contexts whose scores (…, n) are not finite and name the row; ``first_row`` is the first row's number."""
+    if all_finite(scores):
+        return
+    bad = np.argwhere(~np.isfinite(contexts))
+    if len(bad):
+        row, column = (int(i) for i in bad[0])
+        raise InputError(
+            "contexts",
+            f"{contexts[row, column]} at row {first_row + row}, column {column}",
+            "every context value must be finite",
+            "drop or fill that value",
+        )
+    raise InputError("contexts", "values that overflow the score", "scores must be finite", "scale the contexts down")
+
+
+def undecided_columns(candidates: Mask) -> Codes:
+    """Return the columns of (M, n) with more than one candidate."""
+    return (count_true(candidates) > 1).nonzero()[0]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Winners:
+    """The outcome of an argmax rule for n contexts: the winner, and the columns in which several tie.
+
+    ``winner`` (n,) is the lowest tied code; ``columns`` (k,) are the contexts with ties, ``tied`` (M, k)
+    says between whom.
+    """
+
+    winner: Codes
+    columns: Codes
+    tied: Mask
+
+    @classmethod
+    def without_ties(cls, winner: Codes, m: int) -> "Winners":
+        """Return winners (n,) among m actions without any tie."""
+        return cls(winner=winner, columns=np.empty(0, np.intp), tied=np.empty((m, 0), np.bool_))
+
+    @classmethod
+    def of(cls, scores: Floats) -> "Winners":
+        """Find the winners of (M, n) scores, −inf where ineligible."""
+        tied = tied_actions(scores)
+        columns = undecided_columns(tied)
+        return cls(winner=first_true(tied), columns=columns, tied=tied[:, columns])
+
+    def draw(self, draw_uniforms: Callable[[], Floats], eligible: Mask | None, floor: float) -> tuple[Codes, Floats]:
+        """Split ties uniformly and mix in the floor; return actions and exact propensities, each (n,).
+
+        One uniform decides a row: below m·floor it picks an eligible action, above it the rule's. They are drawn only
+        if a row needs one.
+        """
+        actions, rule = self.winner.copy(), np.ones(len(self.winner))
+        if not floor and not len(self.columns):
+            return actions, rule
+        uniforms = draw_uniforms()
+        m = len(self.tied)
+        options = np.full(len(rule), m) if eligible is None else eligible.sum(axis=0)
+        lost = floor * options
+        rest = np.maximum(1.0 - lost, 0.0)
+        if len(self.columns):
+            counts = self.tied.sum(axis=0)
+            scaled = np.clip((uniforms[self.columns] - lost[self.columns]) / np.maximum(rest[self.columns], TIE), 0, 1)
+            actions[self.columns] = nth_true(self.tied, np.minimum((scaled * counts).astype(np.intp), counts - 1))
+            rule[self.columns] = 1.0 / counts
+        if not floor:
+            return actions, rule
+        explored = np.flatnonzero(uniforms < lost)
+        if len(explored):
+            pick = np.minimum((uniforms[explored] / floor).astype(np.intp), options[explored] - 1)
+            allowed = np.ones((m, len(explored)), np.bool_) if eligible is None else eligible[:, explored]
+            actions[explored] = nth_true(allowed, pick)
+            rule[explored] *= actions[explored] == self.winner[explored]
+            # A tied action that was explored is still one of the rule's.
+            place = np.searchsorted(self.columns, explored)
+            inside = np.flatnonzero((place < len(self.columns)) & np.isin(explored, self.columns))
+            column = place[inside]
+            share = self.tied[actions[explored[inside]], column] / self.tied[:, column].sum(axis=0)
+            rule[explored[inside]] = share
+        return actions, floor + rest * rule
+
+
+def nth_true(allowed: Mask, position: Codes) -> Codes:
+    """Return, per column of (M, k), the code of the ``position``-th True."""
+    return (np.cumsum(allowed, axis=0) > position).argmax(axis=0)
