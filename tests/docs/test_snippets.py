@@ -18,7 +18,8 @@ from typing import NamedTuple
 import pytest
 from click.testing import CliRunner
 
-from spuir.cli import app as cli
+from spuir.cli import main
+from spuir.cli import run as run_module
 from spuir.policies import POLICIES
 
 ROOT = Path(__file__).parents[2]
@@ -75,7 +76,7 @@ def call_spuir(arguments: list[str]) -> None:
     # Worker processes begin with the file of the main module, which is the page: they would run it again.
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, "__main__", ModuleType("__main__"))
-        outcome = CliRunner().invoke(cli.main, [*arguments, *SMALL.get(arguments[0], [])])
+        outcome = CliRunner().invoke(main, [*arguments, *SMALL.get(arguments[0], [])])
     assert outcome.exit_code == 0, f"spuir {shlex.join(arguments)}: {outcome.output}"
 
 
@@ -138,7 +139,7 @@ def test_blocks_run_and_print_what_the_page_says(
     found = read(page)
     assert any(block.kind == "python" for block in found)
     # Figures have tests of their own, and cost more than these small runs.
-    monkeypatch.setattr(cli, "draw", lambda *_: [])
+    monkeypatch.setattr(run_module, "draw", lambda *_: [])
     for name, source in BESIDE.get(name_of(page), {}).items():
         (apart / name).parent.mkdir(parents=True)
         shutil.copy(source, apart / name)
@@ -155,7 +156,7 @@ def test_blocks_run_and_print_what_the_page_says(
 @pytest.mark.parametrize("page", [page for page in CALLED if commands(read(page))], ids=name_of)
 @pytest.mark.usefixtures("apart")
 def test_commands_run(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cli, "draw", lambda *_: [])
+    monkeypatch.setattr(run_module, "draw", lambda *_: [])
     for arguments in commands(read(page)):
         call_spuir(arguments)
 
