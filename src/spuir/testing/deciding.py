@@ -77,7 +77,7 @@ def looking_changes_nothing(policy: Policy) -> None:
 
 
 def chances_are_probabilities(policy: Policy) -> None:
-    """Rows sum to one, ineligible actions have 0, others at least the floor; propensities are these chances."""
+    """TrialRows sum to one, ineligible actions have 0, others at least the floor; propensities are these chances."""
     X = contexts(600)
     for sizes in ((), (60,), (60, 200, 170)):
         bandit = learnt(policy, sizes)

@@ -15,7 +15,7 @@ from spuir.testing.trial import (
     DIM,
     N_ACTIONS,
     SIZES,
-    Rows,
+    TrialRows,
     contexts,
     enriched,
     episode,
@@ -62,7 +62,7 @@ def later_changes_of_the_inputs_do_not_matter(policy: Policy) -> None:
 
 
 def the_order_of_rows_does_not_matter(policy: Policy) -> None:
-    """Rows in another order, with their ids, teach the same."""
+    """TrialRows in another order, with their ids, teach the same."""
     straight, shuffled = fresh(policy), fresh(policy)
     rng = streams.generator(3, "order")
     for number, size in enumerate(SIZES):
@@ -95,7 +95,7 @@ def names_of_actions_do_not_matter(policy: Policy) -> None:
 
 
 def a_weight_counts_as_copies(policy: Policy) -> None:
-    """Rows of weight w teach what w copies teach, and rows of weight 0 nothing."""
+    """TrialRows of weight w teach what w copies teach, and rows of weight 0 nothing."""
     weighted, copied = fresh(policy), fresh(policy)
     for number, size in enumerate(SIZES):
         rows = episode(policy, number, size)
@@ -207,7 +207,7 @@ def extremes_are_learnt(policy: Policy) -> None:
         for number in range(3):
             bandit.partial_fit(**episode(policy, number, rows, actions=actions, dim=dim).columns())
         _check_alive(bandit, contexts(20, dim=dim), name)
-    changes: dict[str, Callable[[Rows], Rows]] = {
+    changes: dict[str, Callable[[TrialRows], TrialRows]] = {
         "one action executed throughout": lambda rows: replace(rows, actions=np.full(len(rows), 2)),
         "one context everywhere": lambda rows: replace(rows, X=np.tile(rows.X[:1], (len(rows), 1))),
         "rewards of a million": lambda rows: replace(rows, rewards=np.where(rows.rewards > 0.5, 1e6, -1e6)),

@@ -19,7 +19,7 @@ from spuir.testing.trial import (
     DIM,
     N_ACTIONS,
     SIZES,
-    Rows,
+    TrialRows,
     contexts,
     enriched,
     episode,
@@ -33,7 +33,7 @@ from spuir.testing.trial import (
 )
 
 
-def collected(bandit: Bandit, rows: Rows, cuts: list[int]) -> Shard:
+def collected(bandit: Bandit, rows: TrialRows, cuts: list[int]) -> Shard:
     """Return the sum of the shards between the cuts, each collected from the bandit as it is."""
     edges = [0, *cuts, len(rows)]
     shards = [bandit.collect(**rows.take(slice(*piece)).columns()) for piece in pairwise(edges)]
@@ -132,7 +132,7 @@ def a_history_folds(policy: Policy) -> None:
 
 
 def ids_are_asked_for(policy: Policy) -> None:
-    """Rows are hashed by ids: without them, or with one twice, a shard of a sketched policy is refused."""
+    """TrialRows are hashed by ids: without them, or with one twice, a shard of a sketched policy is refused."""
     bandit, columns = learnt(policy, SIZES[:1]), episode(policy, 1, 50).columns()
     for ids in (None, np.zeros(50, np.int64)):
         _refused(lambda ids=ids: bandit.collect(**{**columns, "row_ids": ids}), f"ids {ids}")

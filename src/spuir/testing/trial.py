@@ -17,7 +17,7 @@ from spuir.storage import model_file
 
 N_ACTIONS, DIM = 4, 5
 SIZES = (60, 200, 170)
-"""Rows of the episodes on trial: below and above the default size of a sketch."""
+"""TrialRows of the episodes on trial: below and above the default size of a sketch."""
 TOLERANCE = 1e-10
 """Relative distance within which two orders of summation agree."""
 
@@ -42,7 +42,7 @@ def law(check: Callable[[Policy], None], needs: Iterable[str] = (), unless: Iter
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Rows:
+class TrialRows:
     """The rows of an episode: ``X`` (B, d), labels and rewards (B,), and the optional columns of a batch."""
 
     X: Any
@@ -62,7 +62,7 @@ class Rows:
         """Return B."""
         return len(self.rewards)
 
-    def take(self, chosen: ArrayLike | slice) -> "Rows":
+    def take(self, chosen: ArrayLike | slice) -> "TrialRows":
         """Return some rows, in the order given."""
         picked = {name: column[chosen] for name, column in vars(self).items() if column is not None}
         return replace(self, **picked)
@@ -78,7 +78,9 @@ def is_exact(policy: Policy) -> bool:
     return policy.decide(state, np.zeros((1, 1)), streams.generator(0, "trial", "decide")).exact
 
 
-def episode(policy: Policy, number: int, rows: int, *, actions: int = N_ACTIONS, dim: int = DIM, seed: int = 0) -> Rows:
+def episode(
+    policy: Policy, number: int, rows: int, *, actions: int = N_ACTIONS, dim: int = DIM, seed: int = 0
+) -> TrialRows:
     """Return an episode of executed actions drawn uniformly, with rewards about 0.5 that are linear in the context.
 
     Contexts are exact in single precision. Propensities come with it only where the policy could not tell
@@ -91,10 +93,10 @@ def episode(policy: Policy, number: int, rows: int, *, actions: int = N_ACTIONS,
     rewards = 0.5 + np.einsum("nd,nd->n", X, weights[codes]) + 0.1 * rng.standard_normal(rows)
     chances = None if is_exact(policy) else np.full(rows, 1.0 / actions)
     ids = rng.permutation(10 * rows)[:rows]
-    return Rows(X=X, actions=codes, rewards=rewards, row_ids=ids, propensities=chances)
+    return TrialRows(X=X, actions=codes, rewards=rewards, row_ids=ids, propensities=chances)
 
 
-def enriched(rows: Rows, actions: int = N_ACTIONS, seed: int = 0, lightest: int = 0) -> Rows:
+def enriched(rows: TrialRows, actions: int = N_ACTIONS, seed: int = 0, lightest: int = 0) -> TrialRows:
     """Return the rows with weights, eligibility, some revealed rewards, and delayed conversions of clicks.
 
     Some weights are 0, unless the ``lightest`` is 1.
