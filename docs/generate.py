@@ -81,7 +81,7 @@ PARAMETER_HEAD = ("parameter", "meaning", "allowed", "default")
 
 def owners(targets: Iterable[type]) -> dict[type, list[Field[Any]]]:
     """Return the fields that each class adds to its bases, for all classes of the targets, bases first."""
-    found: dict[type, list[Field[Any]]] = {}
+    added_by: dict[type, list[Field[Any]]] = {}
     for target in targets:
         known: set[str] = {"name"}
         for owner in reversed(target.__mro__):
@@ -89,8 +89,8 @@ def owners(targets: Iterable[type]) -> dict[type, list[Field[Any]]]:
             added = [item for item in items if item.name not in known]
             known |= {item.name for item in items}
             if added:
-                found.setdefault(owner, added)
-    return found
+                added_by.setdefault(owner, added)
+    return added_by
 
 
 def changed(recipe: Recipe) -> dict[str, Any]:

@@ -69,13 +69,13 @@ def test_settings_reach_policies_and_environment(tmp_path):
 
 
 def test_presets_differ(tmp_path):
-    found = []
+    alphas = []
     for preset in ("paper", "default"):
         done = spuir_command(
             "run", "-p", "sbucb", "-n", 1, "-b", 20, "--seeds", 1, "-w", 1, "--preset", preset, "--json", "-o", tmp_path
         )
-        found.append(json.loads(done.stdout)["policies"]["sbucb"]["alpha"])
-    assert found[0] == 1.0 != found[1]
+        alphas.append(json.loads(done.stdout)["policies"]["sbucb"]["alpha"])
+    assert alphas[0] == 1.0 != alphas[1]
 
 
 def test_environments_without_clicks_have_no_conversion_columns(tmp_path):
@@ -93,7 +93,7 @@ def test_without_matplotlib_the_rest_is_written_and_the_remedy_named(tmp_path, m
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("-p", "puri"), "did you mean 'puir'"),
         (("-e", "linaer"), "did you mean 'linear'"),
@@ -105,10 +105,10 @@ def test_without_matplotlib_the_rest_is_written_and_the_remedy_named(tmp_path, m
         (("-n", "0"), "episodes of run"),
     ],
 )
-def test_every_refusal_is_one_sentence_and_exit_code_2(arguments, said, tmp_path):
+def test_every_refusal_is_one_sentence_and_exit_code_2(arguments, message, tmp_path):
     done = spuir_command(*SHORT, "-o", tmp_path, "-q", *arguments)
     assert done.exit_code == 2
-    assert said in done.stderr
+    assert message in done.stderr
     assert done.stderr.startswith("Error: ")
     assert done.stderr.count("\n") == 1
     assert not list(tmp_path.iterdir())
@@ -140,7 +140,7 @@ def test_assign_gives_each_policy_what_it_has():
         assign(["zzzzz=1"], {"one": ["a"], "two": ["a", "b"]}, [])
 
 
-def test_more_memory_than_there_is_is_said_in_one_sentence(tmp_path):
+def test_running_out_of_memory_is_reported_in_one_sentence(tmp_path):
     done = spuir_command(*SHORT, "-o", tmp_path, "-q", "-b", 2**39)
     assert done.exit_code == 1
     assert done.stderr.startswith("Error: memory: ") and done.stderr.count("\n") == 1
@@ -156,8 +156,8 @@ def test_an_interrupt_ends_with_130(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("given", "said"), [(("-p", ","), "--policy: got ','"), (("-b", "9" * 30), "not in the range")]
+    ("given", "message"), [(("-p", ","), "--policy: got ','"), (("-b", "9" * 30), "not in the range")]
 )
-def test_values_that_name_nothing_or_too_much_are_refused(given, said, tmp_path):
+def test_values_that_name_nothing_or_too_much_are_refused(given, message, tmp_path):
     done = spuir_command("run", *given, "-o", tmp_path, "-q")
-    assert done.exit_code == 2 and said in done.stderr
+    assert done.exit_code == 2 and message in done.stderr

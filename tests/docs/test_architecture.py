@@ -24,8 +24,8 @@ def table(title: str) -> list[list[str]]:
 
 def entries() -> set[str]:
     """Return the modules and folders at the top of the package, as the page writes them."""
-    found = {path.name + "/" if path.is_dir() else path.name for path in HOUSE.iterdir()}
-    return {name for name in found if not name.startswith("__") and name != "py.typed"}
+    names = {path.name + "/" if path.is_dir() else path.name for path in HOUSE.iterdir()}
+    return {name for name in names if not name.startswith("__") and name != "py.typed"}
 
 
 def test_every_room_has_a_paragraph() -> None:

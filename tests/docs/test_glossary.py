@@ -11,12 +11,12 @@ LONGEST = 260
 
 def entries() -> dict[str, str]:
     """Return the meaning of each term, without the letters in brackets behind it."""
-    found = [
+    pairs = [
         (re.sub(r" \(.*\)$", "", entry["term"]), entry["meaning"])
         for entry in ENTRY.finditer(PAGE.read_text(encoding="utf-8"))
     ]
-    assert len(dict(found)) == len(found), "a term is listed twice"
-    return dict(found)
+    assert len(dict(pairs)) == len(pairs), "a term is listed twice"
+    return dict(pairs)
 
 
 def test_there_are_at_most_thirty_terms_in_alphabetical_order() -> None:
