@@ -4,6 +4,7 @@ The only sources are the registries, the metadata of the parameters and the comm
 fails while a page and the code differ.
 """
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
 from inspect import cleandoc
@@ -213,13 +214,15 @@ def kind_of(item: click.Option) -> str:
         return ", ".join(f"`{choice}`" for choice in item.type.choices)
     if item.metavar:
         return f"`{item.metavar}`"
-    names = {"integer": "a whole number", "integer range": "a whole number", "float": "a number", "path": "a path"}
-    return names.get(item.type.name, item.type.name) + (", repeatable" if item.multiple else "")
+    names = {"integer range": "integer", "float": "number"}
+    return names.get(item.type.name, item.type.name)
 
 
 def meaning_and_default(item: click.Option) -> tuple[str, str]:
     """Return an option's meaning and its default, which may be in brackets at the end of its help text."""
-    meaning, _, default = (item.help or "").partition("  [default: ")
+    text, _, default = (item.help or "").partition("  [default: ")
+    # Without the marks of code, Sphinx would set two hyphens as a dash.
+    meaning = re.sub(r"--[a-z][a-z-]*|[\w.]*NAME=VALUE|\w+://[\w:]+", r"`\g<0>`", text)
     if default:
         return meaning, default.removesuffix("]")
     if item.required:

@@ -19,10 +19,14 @@ SHOWN_ACTIONS = 8
 @click.command("doctor")
 @click.argument("log", nargs=-1, required=True)
 @click.option(
-    "-b", "--batch-size", type=int, help="Rows per episode (B), to count the episodes.  [default: the column episode]"
+    "-b",
+    "--batch-size",
+    type=int,
+    help="Rows per episode (B), to count the episodes.  [default: the log's column episode]",
 )
 @click.option(
-    "--every", help="Duration of an episode, to count the episodes: hour, day, 15m, 6h.  [default: the column episode]"
+    "--every",
+    help="Duration of an episode, to count the episodes: hour, day, 15m, 6h.  [default: the log's column episode]",
 )
 @options.opening
 @options.encoding

@@ -27,9 +27,12 @@ UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
     "-s", "--set", "settings", multiple=True, metavar="NAME=VALUE", help="Set a parameter of the policy; repeatable."
 )
 @click.option(
-    "-b", "--batch-size", type=int, help="Rows per episode (B), in the order of the log.  [default: the column episode]"
+    "-b",
+    "--batch-size",
+    type=int,
+    help="Rows per episode (B), in the order of the log.  [default: the log's column episode]",
 )
-@click.option("--every", help="Duration of an episode: hour, day, 15m, 6h.  [default: the column episode]")
+@click.option("--every", help="Duration of an episode: hour, day, 15m, 6h.  [default: the log's column episode]")
 @click.option(
     "-o",
     "--out",
