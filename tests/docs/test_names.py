@@ -46,6 +46,7 @@ AWAITED: dict[str, int] = {
     "Place": 4,
     "Run": 2,
     "Job": 2,
+    "Moments": 2,
 }
 """Class names that are still used more than once, and how often; each waits for its renaming."""
 
