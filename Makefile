@@ -13,7 +13,7 @@ SOURCES := src tests benchmarks docs
 .DEFAULT_GOAL := help
 .PHONY: help setup run reproduce test test-engines check bench docs clean
 
-# One BLAS thread: results repeat bit for bit, and the worker processes do not fight for the cores.
+# One BLAS thread: results repeat bit for bit, and the worker processes do not compete for the cores.
 run reproduce test test-engines bench: export OPENBLAS_NUM_THREADS = 1
 run reproduce test test-engines bench: export OMP_NUM_THREADS = 1
 run reproduce test test-engines bench: export MKL_NUM_THREADS = 1
@@ -23,32 +23,32 @@ help:  ## list the targets
 
 setup: $(VENV)/.installed  ## create .venv and install the package with its development tools
 
-run: $(VENV)/.installed  ## run the default experiment; tables and figures go to results/
+run: $(VENV)/.installed  ## run the default experiment; the table and the figure go to results/
 	$(VENV)/bin/spuir run --out results $(RUN_ARGS)
 
-reproduce: $(VENV)/.installed  ## run the paper's whole evaluation, or what is missing of it, and write docs/reproduction.md
+reproduce: $(VENV)/.installed  ## run what is missing of the paper's evaluation and write docs/reproduction.md
 	$(VENV)/bin/spuir reproduce --out results/reproduction $(REPRODUCE_ARGS)
 	$(PY) docs/reproduction.py results/reproduction
 
-test: $(VENV)/.installed  ## run the tests on two cores; PYTEST_ARGS="-k snapshot" chooses
+test: $(VENV)/.installed  ## run the tests on two cores; PYTEST_ARGS="-k snapshot" selects some
 	$(PY) -m pytest -n 2 $(PYTEST_ARGS)
 
-test-engines: $(VENV)/.spark  ## run the engine tests on Spark too; installs it, and Java if need be and root
+test-engines: $(VENV)/.spark  ## run the engine tests on Spark too; installs Spark, and Java if it is missing and you are root
 	$(PY) -m pytest -m spark -rs tests/contracts/test_engines.py $(PYTEST_ARGS)
 
-check: $(VENV)/.installed docs  ## lint, format, types, import layers and docs
+check: $(VENV)/.installed docs  ## check lint, format, types, import layers and documentation
 	$(VENV)/bin/ruff check $(SOURCES)
 	$(VENV)/bin/ruff format --check $(SOURCES)
 	$(VENV)/bin/pyright --pythonpath $(PY)
 	$(VENV)/bin/lint-imports --no-cache
 
-bench: $(VENV)/.bench  ## measure against the peers and write docs/benchmarks.md
+bench: $(VENV)/.bench  ## compare speed with other libraries and write docs/benchmarks.md
 	$(PY) -m benchmarks $(BENCH_ARGS)
 
-docs: $(VENV)/.installed  ## build the documentation, offline, without a warning
+docs: $(VENV)/.installed  ## build the documentation offline; a warning is an error
 	$(PY) -m sphinx -q -W --keep-going -b html docs docs/_build/html
 
-clean:  ## remove .venv and everything that was generated, but not results/
+clean:  ## remove .venv and generated files, except results/
 	rm -rf $(VENV) docs/_build build dist .pytest_cache .ruff_cache .hypothesis
 	find src tests benchmarks docs -name __pycache__ -type d -prune -exec rm -rf {} +
 

@@ -154,8 +154,8 @@ MARKS = ("<!-- benchmark-table -->\n", "<!-- /benchmark-table -->")
 def summary(results: Results) -> str:
     """Return the short table: how many times faster than the fastest peer."""
     lines = [
-        "Times faster than the fastest LinUCB of contextualbandits (by the faster of its methods, in the faster of its",
-        "precisions) and of MABWiser, which impute nothing, on the same rows in double precision, on one thread:",
+        "Speed-up over the fastest LinUCB of contextualbandits and MABWiser, which do not impute. Same rows, double",
+        "precision, one thread; contextualbandits with its faster method in its faster precision:",
         "",
         "| | paper (1,400 × 40, 5 actions) | wide (1,400 × 40, 50 actions) |",
         "|---|---|---|",

@@ -1,9 +1,10 @@
-"""The reference pages that the code itself writes: ``python docs/generate.py`` after a change of parameters or options.
+"""Write the reference pages from the code: run ``python docs/generate.py`` after changing parameters or options.
 
-Registries, the parameters' metadata and the commands are the only source; tests/docs/test_reference.py fails
-while a page and the code differ.
+The only sources are the registries, the metadata of the parameters and the commands. tests/docs/test_reference.py
+fails while a page and the code differ.
 """
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
 from inspect import cleandoc
@@ -22,17 +23,26 @@ from spuir.policies.base import Recipe
 from spuir.sketches import SKETCHES
 
 REFERENCE = Path(__file__).parent / "reference"
-MADE = "<!-- Written by docs/generate.py. Change the code, not this page. -->"
+NOTICE = "<!-- Written by docs/generate.py. Change the code, not this page. -->"
 
 TRAITS = {
     "ridge": "one ridge regression per action; has `coefficients_` and `coefficient_table()`",
-    "imputing": "rewards are imputed for the actions that were not executed",
+    "imputing": "imputes rewards for the actions that were not executed",
     "sketched": "learns from a sketch of the batch; `collect` needs `row_ids`",
-    "sampling": "chooses at random also where no scores tie, so that propensities lie between 0 and 1",
+    "sampling": "chooses at random even if no scores tie, so that propensities lie between 0 and 1",
     "additive": "the shards of an episode merge by addition: `collect`, `+`, `absorb`",
-    "foldable": "its sums do not depend on the state that acted, so that a history can be summed in parallel",
+    "foldable": "its sums do not depend on the acting state, so that training can be parallelised across episodes",
 }
-"""What the words in a policy's traits mean."""
+"""The meaning of each trait."""
+
+
+EXIT_CODES = {
+    0: "success",
+    1: "failed work: memory ran out, tasks failed, or `doctor` has warnings",
+    2: "an error in the arguments or the data, or `doctor` has errors",
+    130: "interrupted",
+}
+"""The meaning of each exit code."""
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -42,7 +52,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def code(value: object) -> str:
-    """Return a value as it is written in code."""
+    """Return a value as code."""
     return f"`{value!r}`"
 
 
@@ -52,12 +62,12 @@ def listed(values: Mapping[str, Any]) -> str:
 
 
 def first_line(member: Any) -> str:
-    """Return what a member is for, in one line."""
+    """Return what a member is, in one line."""
     return str(getattr(member, "summary", None) or (member.__doc__ or "").split("\n")[0])
 
 
 def parameter_rows(items: Iterable[Field[Any]]) -> list[list[str]]:
-    """Return a row for each field that a caller may give: name, meaning, what is allowed, default."""
+    """Return one row per parameter: name, meaning, allowed values, default."""
     rows: list[list[str]] = []
     for item in items:
         rule: parameters.Rule | None = item.metadata.get("rule")
@@ -72,7 +82,7 @@ PARAMETER_HEAD = ("parameter", "meaning", "allowed", "default")
 
 def owners(targets: Iterable[type]) -> dict[type, list[Field[Any]]]:
     """Return the fields that each class adds to its bases, for all classes of the targets, bases first."""
-    found: dict[type, list[Field[Any]]] = {}
+    added_by: dict[type, list[Field[Any]]] = {}
     for target in targets:
         known: set[str] = {"name"}
         for owner in reversed(target.__mro__):
@@ -80,12 +90,12 @@ def owners(targets: Iterable[type]) -> dict[type, list[Field[Any]]]:
             added = [item for item in items if item.name not in known]
             known |= {item.name for item in items}
             if added:
-                found.setdefault(owner, added)
-    return found
+                added_by.setdefault(owner, added)
+    return added_by
 
 
 def changed(recipe: Recipe) -> dict[str, Any]:
-    """Return the values that the paper preset sets otherwise than the name does."""
+    """Return the values that differ between the paper preset and the defaults of the name."""
     usual = {item.name: item.default for item in fields(recipe.target)} | dict(recipe.defaults)
     return {name: value for name, value in recipe.paper.items() if value != usual[name]}
 
@@ -95,41 +105,40 @@ def policies() -> str:
     recipes: dict[str, Recipe] = {name: POLICIES.get(name) for name in POLICIES.names()}
     traits = {name: sorted(make_policy(name).traits) for name in recipes}
     parts = [
-        MADE,
+        NOTICE,
         "# Policies",
-        "Every policy that `spuir.make_policy(name, preset=None, **parameters)` builds, and all that can be set. "
-        "[Which policy to take when](../explanation/which-policy.md) is a page of its own.",
+        "All policies that `spuir.make_policy(name, preset=None, **parameters)` builds, and all their parameters. "
+        "[Which policy to take when](../explanation/which-policy.md) helps to choose one.",
         table(
             ("policy", "what it is", "traits"),
             ([f"`{name}`", first_line(one), ", ".join(traits[name])] for name, one in recipes.items()),
         ),
         "## Traits",
-        "What a policy says of itself, at its defaults; some parameters change it. "
-        "`policy.traits` has the traits of the policy at hand.",
+        "A policy declares what it is. The table above shows the traits at the default parameters; some parameters "
+        "change them. `policy.traits` has the traits of a given policy.",
         table(("trait", "meaning"), ([f"`{name}`", meaning] for name, meaning in TRAITS.items())),
         "## Values by name and preset",
-        'A name stands for a class with some values of its own. `preset="paper"` gives the values in the '
-        "authors' code; "
-        "only those that differ are shown. What is given in the call comes last and wins.",
+        'A name stands for a class and some default values. `preset="paper"` gives the values of the authors\' code; '
+        "the table shows only those that differ. Arguments of the call override both.",
         table(
             ("policy", "the name sets", "the paper preset changes"),
             ([f"`{name}`", listed(one.defaults), listed(changed(one))] for name, one in recipes.items()),
         ),
         "## Parameters",
-        "The paper's letters stand in brackets. A value outside its range is refused with the value, the rule and a "
+        "The paper's letters are in brackets. A value outside its range is refused, with the value, the rule and a "
         "remedy.",
     ]
     added = owners(recipe.target for recipe in recipes.values())
     for owner, items in added.items():
         users = [name for name, recipe in recipes.items() if issubclass(recipe.target, owner)]
         whose = "every policy" if len(users) == len(recipes) else ", ".join(f"`{name}`" for name in users)
-        parts += [f"### {owner.__name__}", f"Of {whose}.", table(PARAMETER_HEAD, parameter_rows(items))]
+        parts += [f"### {owner.__name__}", f"Used by {whose}.", table(PARAMETER_HEAD, parameter_rows(items))]
     return "\n\n".join(parts) + "\n"
 
 
 def family(registry: Registry, title: str, opening: str) -> str:
-    """Return the page of a family whose members each have their own parameters."""
-    parts = [MADE, f"# {title}", opening]
+    """Return the page of a family in which each member has its own parameters."""
+    parts = [NOTICE, f"# {title}", opening]
     for name in registry.names():
         member = registry.get(name)
         parts += [f"## {name}", first_line(member)]
@@ -142,8 +151,8 @@ def family(registry: Registry, title: str, opening: str) -> str:
 def environments() -> str:
     """Return the page of environments."""
     opening = (
-        "Sources of contexts and rewards for trying policies: `spuir.make_environment(name, **parameters)`. Contexts "
-        "and noise come from streams apart from the policy's, so that all policies meet the same ones."
+        "Sources of contexts and rewards to compare policies on: `spuir.make_environment(name, **parameters)`. "
+        "Contexts and noise have their own random streams, so all policies meet the same ones."
     )
     return family(ENVIRONMENTS, "Environments", opening)
 
@@ -151,10 +160,13 @@ def environments() -> str:
 def maps() -> str:
     """Return the page of sketches and feature maps."""
     rows = {
-        "Sketches": ("Row maps that shrink a batch, chosen by `sketch=` of a ridge policy.", SKETCHES),
-        "Feature maps": ("Maps of the context columns, chosen by `features=` of a ridge policy.", FEATURES),
+        "Sketches": ("Row maps that shrink a batch, chosen by the parameter `sketch` of a ridge policy.", SKETCHES),
+        "Feature maps": (
+            "Maps of the context columns, chosen by the parameter `features` of a ridge policy.",
+            FEATURES,
+        ),
     }
-    parts = [MADE, "# Sketches and feature maps"]
+    parts = [NOTICE, "# Sketches and feature maps"]
     for title, (opening, registry) in rows.items():
         members = {name: registry.get(name) for name in registry.names()}
         parts += [f"## {title}", opening]
@@ -165,11 +177,11 @@ def maps() -> str:
 def commands() -> str:
     """Return the page of the command line."""
     parts = [
-        MADE,
+        NOTICE,
         "# Command line",
-        f"{command_line.help} Results go to the standard output, progress and notes to the error stream. A refusal is "
-        "one sentence there, and the exit code is 2; it is 1 where work failed (no memory left, tasks that failed, "
-        "warnings of `doctor`), 130 after an interrupt, and 0 where all went well.",
+        f"{command_line.help} Results go to the standard output, progress and notes to the error stream. An error is "
+        "one sentence on the error stream.",
+        table(("exit code", "meaning"), ([f"`{number}`", meaning] for number, meaning in EXIT_CODES.items())),
     ]
     with click.Context(command_line, info_name="spuir", **command_line.context_settings) as top:
         for name in command_line.list_commands(top):
@@ -180,15 +192,13 @@ def commands() -> str:
 
 
 def command_parts(command: click.Command, context: click.Context) -> list[str]:
-    """Return what one command does, how it is called, and its options."""
+    """Return what one command does, its usage line and its options."""
     usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
     rows: list[list[str]] = []
     for item in command.get_params(context):
-        if isinstance(item, click.Option):
-            meaning, default = told(item)
+        if isinstance(item, click.Option):  # arguments are explained by the text of the command
+            meaning, default = meaning_and_default(item)
             rows.append([", ".join(f"`{name}`" for name in item.opts), kind_of(item), meaning, default])
-        else:
-            rows.append([f"`{item.human_readable_name.upper()}`", kind_of(item), "", "–"])
     return [
         cleandoc(command.help or ""),
         f"```text\n{usage}\n```",
@@ -196,21 +206,23 @@ def command_parts(command: click.Command, context: click.Context) -> list[str]:
     ]
 
 
-def kind_of(item: click.Parameter) -> str:
-    """Return what a parameter of a command takes."""
-    if isinstance(item, click.Option) and item.is_flag:
+def kind_of(item: click.Option) -> str:
+    """Return the kind of value that an option takes."""
+    if item.is_flag:
         return "–"
     if isinstance(item.type, click.Choice):
         return ", ".join(f"`{choice}`" for choice in item.type.choices)
     if item.metavar:
         return f"`{item.metavar}`"
-    names = {"integer": "a whole number", "integer range": "a whole number", "float": "a number", "path": "a path"}
-    return names.get(item.type.name, item.type.name) + (", repeatable" if item.multiple else "")
+    names = {"integer range": "integer", "float": "number"}
+    return names.get(item.type.name, item.type.name)
 
 
-def told(item: click.Option) -> tuple[str, str]:
-    """Return an option's meaning and its default, which may stand in brackets at the end of its help."""
-    meaning, _, default = (item.help or "").partition("  [default: ")
+def meaning_and_default(item: click.Option) -> tuple[str, str]:
+    """Return an option's meaning and its default, which may be in brackets at the end of its help text."""
+    text, _, default = (item.help or "").partition("  [default: ")
+    # Without the marks of code, Sphinx would set two hyphens as a dash.
+    meaning = re.sub(r"--[a-z][a-z-]*|[\w.]*NAME=VALUE|\w+://[\w:]+", r"`\g<0>`", text)
     if default:
         return meaning, default.removesuffix("]")
     if item.required:
@@ -224,7 +236,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "maps.md": maps,
     "cli.md": commands,
 }
-"""What is written, by the name of its page."""
+"""The functions that write the pages, by file name."""
 
 
 def write() -> None:

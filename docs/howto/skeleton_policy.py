@@ -1,4 +1,4 @@
-"""A policy of your own: choose by a softmax of the estimated rewards. Run this file to try it on the contract."""
+"""A policy of your own: choose by a softmax of the estimated rewards. Run this file to check it."""
 
 from dataclasses import dataclass
 
@@ -22,7 +22,7 @@ class Softmax(Ridge):
 
     @property
     def traits(self) -> frozenset[str]:
-        """Return what ridge learning brings, and sampling: these probabilities are no argmax."""
+        """Return the traits of ridge learning, and sampling: these probabilities are not those of an argmax."""
         return super().traits | {"sampling"}
 
     def table(self, state: RidgeState, contexts: Floats, eligible: Mask) -> Scores:

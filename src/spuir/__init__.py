@@ -18,7 +18,7 @@ _PUBLIC = {
     "make_environment": "spuir.environments",
     "list_environments": "spuir.environments",
     "list_experiments": "spuir.reproduction",
-    "errors": "spuir",
+    "errors": "spuir.errors",
 }
 
 __all__ = ["Bandit", "Batch", "Decision", "Encoder", "Episode", "History", "__version__", "errors"]
@@ -43,5 +43,10 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'spuir' has no attribute {name!r}")
     from importlib import import_module
 
-    module = import_module(f"spuir.{name}" if name == "errors" else _PUBLIC[name])
+    module = import_module(_PUBLIC[name])
     return module if name == "errors" else getattr(module, name)
+
+
+def __dir__() -> list[str]:
+    """Return the public names: the others are modules and helpers."""
+    return sorted(__all__)

@@ -1,170 +1,18 @@
-"""The command line, from the outside."""
+"""The command ``spuir`` from the outside: its commands, their help, and how it reports a misuse."""
 
-import csv
-import json
 import subprocess
 import sys
 
+import click
 import pytest
 from click.testing import CliRunner
 
 import spuir
-from spuir.cli.app import KINDS, PAPER_POLICIES, assign, main, parse
-from spuir.environments import list_environments
-from spuir.errors import ParameterError
-from spuir.policies import list_policies
-
-SHORT = ("run", "-p", "sbucb,puir", "-n", "4", "-b", "60", "--seeds", "2", "-w", "1")
+from spuir.cli.app import COMMANDS, main
 
 
 def spuir_command(*arguments):
     return CliRunner().invoke(main, list(map(str, arguments)), catch_exceptions=False)
-
-
-def test_run_writes_table_figure_and_numbers(tmp_path):
-    pytest.importorskip("matplotlib")
-    done = spuir_command(*SHORT, "-o", tmp_path)
-    assert done.exit_code == 0
-    for text in ("sbucb", "puir", "±", "regret per step", "CVR", "4 episodes of 60 decisions, 2 seeds, paper preset"):
-        assert text in done.stdout
-    assert "wrote" in done.stderr
-    names = {path.name for path in tmp_path.iterdir()}
-    assert names == {"results.csv", "results.json", "average_reward.png", "average_reward.svg"}
-    with (tmp_path / "results.csv").open(encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    assert len(rows) == 2 * 2 * 4
-    assert {(row["policy"], row["seed"]) for row in rows} == {(p, s) for p in ("sbucb", "puir") for s in "01"}
-
-
-def test_json_goes_to_standard_output_alone(tmp_path):
-    done = spuir_command(*SHORT, "-o", tmp_path, "--json", "--quiet")
-    data = json.loads(done.stdout)
-    assert done.stderr == ""
-    assert data == json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
-    assert data["policies"]["sbucb"]["alpha"] == 1.0
-    assert data["seeds"] == data["environment"]["parameters"]["seed"] == [0, 1]
-    assert data["versions"]["spuir"] == spuir.__version__
-
-
-def test_quiet_says_nothing(tmp_path):
-    done = spuir_command(*SHORT, "-o", tmp_path, "-q")
-    assert (done.exit_code, done.output) == (0, "")
-
-
-def test_settings_reach_policies_and_environment(tmp_path):
-    settings = (
-        "alpha=0.3",
-        "puir.discount=0.5",
-        "environment.dim=7",
-        "environment.seed=9",
-        "environment.censored=true",
-    )
-    done = spuir_command(*SHORT, "-o", tmp_path, "--json", *(part for one in settings for part in ("--set", one)))
-    data = json.loads(done.stdout)
-    assert data["policies"]["sbucb"]["alpha"] == data["policies"]["puir"]["alpha"] == 0.3
-    assert data["policies"]["puir"]["discount"] == 0.5
-    assert data["policies"]["sbucb"]["discount"] != 0.5
-    assert data["environment"]["parameters"]["dim"] == 7
-    assert data["environment"]["parameters"]["seed"] == [9]
-    assert data["environment"]["parameters"]["censored"] is True
-
-
-def test_presets_differ(tmp_path):
-    found = []
-    for preset in ("paper", "default"):
-        done = spuir_command(
-            "run", "-p", "sbucb", "-n", 1, "-b", 20, "--seeds", 1, "-w", 1, "--preset", preset, "--json", "-o", tmp_path
-        )
-        found.append(json.loads(done.stdout)["policies"]["sbucb"]["alpha"])
-    assert found[0] == 1.0 != found[1]
-
-
-def test_environments_without_clicks_have_no_conversion_columns(tmp_path):
-    done = spuir_command(*SHORT, "-o", tmp_path, "-e", "linear")
-    assert done.exit_code == 0
-    assert "CVR" not in done.stdout
-
-
-def test_without_matplotlib_the_rest_is_written_and_the_remedy_named(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    done = spuir_command(*SHORT, "-o", tmp_path)
-    assert done.exit_code == 0
-    assert 'pip install "spuir[plot]"' in done.stderr
-    assert {path.name for path in tmp_path.iterdir()} == {"results.csv", "results.json"}
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("-p", "puri"), "did you mean 'puir'"),
-        (("-e", "linaer"), "did you mean 'linear'"),
-        (("--set", "alhpa=1"), "did you mean 'alpha'"),
-        (("--set", "alpha=-1"), "must be a finite number ≥ 0"),
-        (("--set", "spuir.alpha=1"), "neither a chosen policy"),
-        (("--set", "environment.nose=1", "-e", "linear"), "did you mean 'noise'"),
-        (("--set", "alpha"), "name=value"),
-        (("-n", "0"), "episodes of run"),
-    ],
-)
-def test_every_refusal_is_one_sentence_and_exit_code_2(arguments, said, tmp_path):
-    done = spuir_command(*SHORT, "-o", tmp_path, "-q", *arguments)
-    assert done.exit_code == 2
-    assert said in done.stderr
-    assert done.stderr.startswith("Error: ")
-    assert done.stderr.count("\n") == 1
-    assert not list(tmp_path.iterdir())
-
-
-def test_an_unwritable_folder_is_a_refusal(tmp_path):
-    (tmp_path / "file").write_text("")
-    done = spuir_command(*SHORT, "-o", tmp_path / "file", "-q")
-    assert done.exit_code == 2
-    assert "cannot be written" in done.stderr
-
-
-def test_the_default_policies_are_registered():
-    assert set(PAPER_POLICIES) <= set(list_policies())
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_list_names_every_member_with_a_line(kind):
-    members = json.loads(spuir_command("list", kind, "--json").stdout)[kind]
-    shown = spuir_command("list", kind).stdout
-    assert all(name in shown for name in members)
-    assert all(summary and "\n" not in summary for summary in members.values())
-    known = {
-        "policies": list_policies(),
-        "environments": list_environments(),
-        "experiments": spuir.list_experiments(),
-    }
-    assert list(members) == known.get(kind, list(members))
-
-
-def test_list_without_a_kind_lists_all():
-    assert list(json.loads(spuir_command("list", "--json").stdout)) == list(KINDS)
-
-
-def test_plan_prints_and_writes_json():
-    done = spuir_command("plan", "--steps", 126_000, "--dim", 40, "--actions", 5)
-    assert "B = 1,403" in done.stdout
-    assert "N = 90" in done.stdout
-    assert "Do not sketch" in done.stdout
-    data = json.loads(spuir_command("plan", "--steps", 126_000, "--dim", 40, "--actions", 5, "--json").stdout)
-    assert (data["batch_size"], data["episodes"], data["sketch_size"]) == (1403, 90, 148)
-
-
-def test_plan_refuses_nonsense():
-    done = spuir_command("plan", "--steps", 0, "--dim", 40, "--actions", 5)
-    assert done.exit_code == 2
-    assert "steps: got 0" in done.stderr
-
-
-def test_a_place_that_cannot_be_written_is_refused_before_any_work(tmp_path, monkeypatch):
-    (tmp_path / "taken").write_text("a file")
-    monkeypatch.setattr("spuir.reproduction.runner.run_all", lambda *_: pytest.fail("it ran"))
-    for out in (tmp_path / "taken", tmp_path / "taken" / "below"):
-        done = spuir_command(*SHORT, "-o", out)
-        assert done.exit_code == 2 and "cannot be written" in done.stderr and "--out" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -175,16 +23,16 @@ def test_a_place_that_cannot_be_written_is_refused_before_any_work(tmp_path, mon
         (["run", "--preset", "papr"], "'papr' is not one of 'paper'"),
         (["plan", "--dim", "4"], "Missing option"),
         (["run", "--polciy", "puir"], "No such option"),
-        (["rnu"], "No such command 'rnu'"),
         (["--what"], "No such option"),
     ],
     ids=" ".join,
 )
-def test_a_misuse_is_told_in_one_sentence(arguments, words):
+def test_a_misuse_is_reported_in_one_sentence(arguments, words):
     done = spuir_command(*arguments)
     assert done.exit_code == 2 and not done.stdout
-    told = done.stderr.strip()
-    assert "\n" not in told and told.startswith("Error: ") and words in told and told.endswith("--help.")
+    sentence = done.stderr.strip()
+    assert "\n" not in sentence and sentence.startswith("Error: ")
+    assert words in sentence and sentence.endswith("--help.")
 
 
 def test_no_command_is_help():
@@ -197,65 +45,57 @@ def test_version_and_help():
     assert (
         subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout[:13] == "Usage: spuir "
     )
-    for command in ("run", "list", "plan", "reproduce"):
+    for command in COMMANDS.names():
         assert spuir_command(command, "--help").exit_code == 0
         assert command in spuir_command("--help").stdout
 
 
-def test_help_does_not_load_the_numerics():
-    code = "import sys; from spuir.cli.app import main\ntry: main(['run', '--help'])\nexcept SystemExit: pass\n"
-    code += "print({'numpy', 'scipy', 'rich', 'matplotlib'} & set(sys.modules) or 'light')"
+@pytest.mark.parametrize("arguments", [["--help"], *([name, "--help"] for name in COMMANDS.names())], ids=" ".join)
+def test_help_does_not_load_the_numerics(arguments):
+    code = f"import sys; from spuir.cli.app import main\ntry: main({arguments})\nexcept SystemExit: pass\n"
+    code += "print({'numpy', 'scipy', 'rich', 'matplotlib', 'pyarrow', 'pandas'} & set(sys.modules) or 'light')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "light"
 
 
+@pytest.mark.parametrize(("typed", "meant"), [("trian", "train"), ("rnu", "run"), ("docter", "doctor")])
+def test_a_mistyped_command_is_answered_with_the_nearest(typed, meant):
+    done = spuir_command(typed, "--help")
+    assert done.exit_code == 2 and not done.stdout
+    assert done.stderr == f"Error: command: got {typed!r}, but no command has that name; did you mean {meant!r}?\n"
+
+
+def test_a_command_that_resembles_none_is_answered_with_all():
+    done = spuir_command("zzz")
+    assert done.exit_code == 2 and "the names are run, list, plan, reproduce, train, doctor" in done.stderr
+
+
+def commands():
+    """Yield every command with the context that its help is printed in, the group ``spuir`` first."""
+    with click.Context(main, info_name="spuir", **main.context_settings) as top:
+        yield main, top
+        for name in main.list_commands(top):
+            command = main.get_command(top, name)
+            assert command is not None
+            yield command, click.Context(command, parent=top, info_name=name)
+
+
 @pytest.mark.parametrize(
-    ("text", "value"),
+    ("option", "command"),
     [
-        ("3", 3),
-        ("0.5", 0.5),
-        ("1e-3", 1e-3),
-        ("true", True),
-        ("False", False),
-        ("none", None),
-        ("balanced", "balanced"),
+        pytest.param(option, command.name, id=f"{command.name} {option.opts[-1]}")
+        for command, context in commands()
+        for option in command.get_params(context)
+        if isinstance(option, click.Option)
     ],
 )
-def test_values(text, value):
-    assert parse(text) == value
-    assert type(parse(text)) is type(value)
-
-
-def test_assign_gives_each_policy_what_it_has():
-    given = assign(["a=1", "two.b=x", "environment.c=2", "two.a=3"], {"one": ["a"], "two": ["a", "b"]}, ["c"])
-    assert given == {"one": {"a": 1}, "two": {"a": 3, "b": "x"}, "environment": {"c": 2}}
-    with pytest.raises(ParameterError, match="the names are a, b"):
-        assign(["zzzzz=1"], {"one": ["a"], "two": ["a", "b"]}, [])
-
-
-def test_more_memory_than_there_is_is_said_in_one_sentence(tmp_path):
-    done = spuir_command(*SHORT, "-o", tmp_path, "-q", "-b", 2**39)
-    assert done.exit_code == 1
-    assert done.stderr.startswith("Error: memory: ") and done.stderr.count("\n") == 1
-
-
-def test_an_interrupt_ends_with_130(tmp_path, monkeypatch):
-    def interrupt(*_, **__):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("spuir.reproduction.runner.run_all", interrupt)
-    done = spuir_command(*SHORT, "-o", tmp_path, "-q")
-    assert (done.exit_code, done.stderr) == (130, "stopped\n")
-
-
-def test_a_plan_for_more_steps_than_floats_count_is_refused():
-    done = spuir_command("plan", "-t", "1" + "0" * 400, "-d", 4, "-m", 2)
-    assert done.exit_code == 2 and "it must be a finite number" in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("given", "said"), [(("-p", ","), "--policy: got ','"), (("-b", "9" * 30), "not in the range")]
-)
-def test_values_that_name_nothing_or_too_much_are_refused(given, said, tmp_path):
-    done = spuir_command("run", *given, "-o", tmp_path, "-q")
-    assert done.exit_code == 2 and said in done.stderr
+def test_every_option_has_a_help_text_and_shows_its_default(option, command):
+    assert option.help, f"spuir {command} {option.opts[-1]} has no help text"
+    meaning, _, default = option.help.partition("  [default: ")
+    assert meaning[0].isupper() and meaning.endswith("."), "a help text is a sentence"
+    assert len(meaning) > 10, "a help text says more than the name"
+    if default:
+        assert default.endswith("]")
+    else:
+        stated = option.show_default or option.is_flag or option.required or option.multiple
+        assert stated, f"spuir {command} {option.opts[-1]} does not say its default"

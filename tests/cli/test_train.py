@@ -209,7 +209,7 @@ class TestOut:
     def test_on_a_log_whose_name_is_a_pattern(self, log: Path) -> None:
         log = log.rename(log.with_name("log[1].csv"))
         result = call(log, "-b", 20, "-q", "-w", 1, "-o", log)
-        assert result.exit_code == 2 and "which is read" in result.stderr
+        assert result.exit_code == 2 and "would overwrite" in result.stderr
 
     def test_beside_the_log_of_the_same_name(self, log: Path) -> None:
         log = log.rename(log.with_name("shop.episodes.csv"))
@@ -235,7 +235,7 @@ class TestOut:
 
     def test_within_the_folder_that_is_read(self, folder: Path) -> None:
         result = call(folder, "-b", 300, "-q", "-w", 1, "-o", folder / "models" / "m.spuir")
-        assert result.exit_code == 2 and "which is read" in result.stderr
+        assert result.exit_code == 2 and "would overwrite" in result.stderr
 
     @pytest.mark.parametrize("out", ["", ".", "/", "n" * 250])
     def test_on_what_is_no_file(self, log: Path, out: str) -> None:
@@ -251,7 +251,7 @@ class TestOut:
 
     def test_among_the_files_of_a_pattern(self, log: Path, tmp_path: Path) -> None:
         result = call(tmp_path / "*.csv", "-b", 20, "-q", "-w", 1, "-o", tmp_path / "m.spuir")
-        assert result.exit_code == 2 and "which is read" in result.stderr
+        assert result.exit_code == 2 and "would overwrite" in result.stderr
 
     def test_a_model_may_be_replaced(self, log: Path, tmp_path: Path) -> None:
         for _ in range(2):
@@ -263,8 +263,8 @@ class TestOut:
     [
         (("--context", ""), "--context: got ''"),
         (("--actions", ","), "--actions: got ','"),
-        (("--memory", "-4g"), "above 0"),
-        (("--memory", "nan"), "above 0"),
+        (("--memory", "-4g"), "bytes > 0"),
+        (("--memory", "nan"), "bytes > 0"),
     ],
 )
 def test_options_without_a_value_are_refused(given: tuple[str, str], said: str, folder: Path, tmp_path: Path) -> None:
@@ -325,7 +325,7 @@ def test_an_interrupted_run_goes_on(policy: str, tmp_path: Path, monkeypatch: py
         patch.setattr(Fold, "_learn", interrupted)
         stopped = call(*given, "-o", tmp_path / "m.spuir")
     assert stopped.exit_code == 130
-    assert "stopped; what was learnt is kept, and the same command goes on from there" in stopped.stderr
+    assert "stopped; run the same command again to resume" in stopped.stderr
     again = call(*given, "-o", tmp_path / "m.spuir")
     assert again.exit_code == 0 and "goes on after 4 episodes" in again.stderr
     assert (tmp_path / "m.spuir").read_bytes() == (tmp_path / "whole.spuir").read_bytes()

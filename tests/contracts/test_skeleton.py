@@ -210,19 +210,19 @@ class Indulgent(Softmax):
 
 FOURIER = {"features": "fourier", "n_features": 8, "bandwidth": 1.0}
 MUTANTS = {
-    RidgeTwice: ({}, "a never tried action knows nothing"),
-    Boastful: ({}, "chances are probabilities"),
-    Biased: ({}, "draws match the chances"),
-    Restless: ({}, "looking changes nothing"),
+    RidgeTwice: ({}, "a never tried action has no estimate"),
+    Boastful: ({}, "probabilities sum to one"),
+    Biased: ({}, "draws match the probabilities"),
+    Restless: ({}, "predicting changes nothing"),
     Forgetful: ({}, "a weight counts as copies"),
     Impatient: ({}, "an empty batch is no episode"),
-    Redrawn: (FOURIER, "a context is judged alone"),
+    Redrawn: (FOURIER, "contexts do not affect each other"),
     Trusting: ({}, "wrong values are refused and change nothing"),
     Partial: ({}, "names of actions do not matter"),
     Orderly: ({}, "the order of rows does not matter"),
     Hoarding: ({}, "the state keeps its size"),
     Scribbling: ({}, "inputs are never written"),
-    Indulgent: ({}, "chances are probabilities"),
+    Indulgent: ({}, "probabilities sum to one"),
 }
 
 
@@ -245,5 +245,5 @@ def test_all_broken_laws_are_listed(registered, monkeypatch):
     with pytest.raises(AssertionError, match=r"policy 'mutant' breaks \d laws:\n") as caught:
         check_policy(make_policy("mutant"))
     listed = str(caught.value).splitlines()[1:]
-    assert any(line.startswith("chances are probabilities: AssertionError: ") for line in listed)
+    assert any(line.startswith("probabilities sum to one: AssertionError: ") for line in listed)
     assert any(line.startswith("retired actions are never chosen: ") for line in listed)

@@ -33,13 +33,13 @@ def rows(text: str) -> list[list[str]]:
 
 def notation(text: str) -> list[Line]:
     """Return the lines of all tables, which have the five columns."""
-    found: list[Line] = []
+    lines: list[Line] = []
     for cells in rows(text):
         if [cell.lower() for cell in cells] == COLUMNS or set("".join(cells)) <= set("-: "):
             continue
         assert len(cells) == len(COLUMNS), f"a row of {len(cells)} cells: {cells}"
-        found.append(Line(cells[0], tuple(re.findall(r"`([^`]+)`", cells[1])), cells[3]))
-    return found
+        lines.append(Line(cells[0], tuple(re.findall(r"`([^`]+)`", cells[1])), cells[3]))
+    return lines
 
 
 def member(owner: Any, name: str) -> Any:
@@ -56,10 +56,10 @@ def resolve(text: str) -> Any:
     matched = NAME.fullmatch(text)
     assert matched, f"{text!r} is no dotted path"
     path, argument = matched.groups()
-    found: Any = import_module("spuir")
+    named: Any = import_module("spuir")
     for name in path.removeprefix("spuir.").split("."):
-        found = member(found, name)
-    return inspect.signature(found).parameters[argument] if argument else found
+        named = member(named, name)
+    return inspect.signature(named).parameters[argument] if argument else named
 
 
 @pytest.mark.parametrize(
@@ -106,8 +106,8 @@ def test_every_code_name_exists(page: list[Line]) -> None:
 
 
 def test_every_equation_of_the_paper_has_a_place(page: list[Line]) -> None:
-    told = {int(number) for line in page for number in re.findall(r"\((\d+)\)", line.equation)}
-    assert told >= set(range(1, 11))
+    numbers = {int(number) for line in page for number in re.findall(r"\((\d+)\)", line.equation)}
+    assert numbers >= set(range(1, 11))
 
 
 def prose(path: Path) -> Iterator[str]:
@@ -121,5 +121,7 @@ def prose(path: Path) -> Iterator[str]:
 def test_every_equation_of_the_paper_stands_in_the_code() -> None:
     house = Path(spuir.__file__).parent
     places = [*house.glob("core/*.py"), *house.glob("policies/*.py"), house / "planning.py"]
-    told = {int(number) for path in places for text in prose(path) for number in re.findall(r"(?<!\w)\((\d+)\)", text)}
-    assert told >= set(range(1, 11)), f"missing: {sorted(set(range(1, 11)) - told)}"
+    numbers = {
+        int(number) for path in places for text in prose(path) for number in re.findall(r"(?<!\w)\((\d+)\)", text)
+    }
+    assert numbers >= set(range(1, 11)), f"missing: {sorted(set(range(1, 11)) - numbers)}"

@@ -18,7 +18,8 @@ from typing import NamedTuple
 import pytest
 from click.testing import CliRunner
 
-from spuir.cli import app as cli
+from spuir.cli import main
+from spuir.cli import run as run_module
 from spuir.policies import POLICIES
 
 ROOT = Path(__file__).parents[2]
@@ -51,15 +52,15 @@ class Block(NamedTuple):
 def blocks(text: str) -> list[Block]:
     """Return the fenced blocks of a Markdown text."""
     return [
-        Block(found["kind"], found["body"], text.count("\n", 0, found.start("body")), found["mark"] is not None)
-        for found in FENCE.finditer(text)
+        Block(fence["kind"], fence["body"], text.count("\n", 0, fence.start("body")), fence["mark"] is not None)
+        for fence in FENCE.finditer(text)
     ]
 
 
-def script(found: list[Block]) -> str:
+def script(page: list[Block]) -> str:
     """Return the Python blocks and the calls of spuir as one program, each at the line where it stands on its page."""
     lines: list[str] = []
-    for block in found:
+    for block in page:
         if block.kind == "python":
             lines += [""] * (block.line - len(lines))
             # It takes the line of the closing fence, so that the blocks after it stay where they are.
@@ -75,39 +76,39 @@ def call_spuir(arguments: list[str]) -> None:
     # Worker processes begin with the file of the main module, which is the page: they would run it again.
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, "__main__", ModuleType("__main__"))
-        outcome = CliRunner().invoke(cli.main, [*arguments, *SMALL.get(arguments[0], [])])
+        outcome = CliRunner().invoke(main, [*arguments, *SMALL.get(arguments[0], [])])
     assert outcome.exit_code == 0, f"spuir {shlex.join(arguments)}: {outcome.output}"
 
 
-def expected(found: list[Block]) -> list[str | None]:
+def expected(page: list[Block]) -> list[str | None]:
     """Return what each Python block has to print, None where the page does not say."""
-    told: list[str | None] = []
-    for block in found:
+    outputs: list[str | None] = []
+    for block in page:
         if block.kind == "python":
-            told.append(None)
+            outputs.append(None)
         elif block.output:
-            told[-1] = block.body
-    return told
+            outputs[-1] = block.body
+    return outputs
 
 
-def commands(found: list[Block]) -> list[list[str]]:
+def commands(page: list[Block]) -> list[list[str]]:
     """Return the arguments of every call of spuir in the shell blocks."""
-    lines = [line for block in found if block.kind == "sh" for line in block.body.replace("\\\n", " ").splitlines()]
+    lines = [line for block in page if block.kind == "sh" for line in block.body.replace("\\\n", " ").splitlines()]
     return [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("spuir ")]
 
 
 def test_blocks_are_found_with_their_lines_and_marks() -> None:
     text = "a\n\n```python\nprint(1)\n```\n\n<!-- output -->\n```text\n1\n```\n"
     text += "\n```sh\nspuir list \\\n  --json  # all\n```\n"
-    found = blocks(text)
-    assert found == [
+    fences = blocks(text)
+    assert fences == [
         Block("python", "print(1)\n", 3, False),
         Block("text", "1\n", 8, True),
         Block("sh", "spuir list \\\n  --json  # all\n", 12, False),
     ]
-    assert script(found).splitlines()[3] == "print(1)"
-    assert expected(found) == ["1\n"]
-    assert commands(found) == [["list", "--json"]]
+    assert script(fences).splitlines()[3] == "print(1)"
+    assert expected(fences) == ["1\n"]
+    assert commands(fences) == [["list", "--json"]]
 
 
 def name_of(page: Path) -> str:
@@ -135,27 +136,27 @@ def apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def test_blocks_run_and_print_what_the_page_says(
     page: Path, apart: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = read(page)
-    assert any(block.kind == "python" for block in found)
+    fences = read(page)
+    assert any(block.kind == "python" for block in fences)
     # Figures have tests of their own, and cost more than these small runs.
-    monkeypatch.setattr(cli, "draw", lambda *_: [])
+    monkeypatch.setattr(run_module, "draw", lambda *_: [])
     for name, source in BESIDE.get(name_of(page), {}).items():
         (apart / name).parent.mkdir(parents=True)
         shutil.copy(source, apart / name)
     program = apart / "page.py"
-    program.write_text(script(found), encoding="utf-8")
+    program.write_text(script(fences), encoding="utf-8")
     runpy.run_path(str(program), init_globals={"call_spuir": call_spuir}, run_name="__main__")
     printed = capsys.readouterr().out.split(BETWEEN + "\n")[:-1]
-    told = expected(found)
-    assert len(printed) == len(told)
-    for said, was in zip(told, printed, strict=True):
-        assert said is None or said == was
+    shown = expected(fences)
+    assert len(printed) == len(shown)
+    for text, output in zip(shown, printed, strict=True):
+        assert text is None or text == output
 
 
 @pytest.mark.parametrize("page", [page for page in CALLED if commands(read(page))], ids=name_of)
 @pytest.mark.usefixtures("apart")
 def test_commands_run(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cli, "draw", lambda *_: [])
+    monkeypatch.setattr(run_module, "draw", lambda *_: [])
     for arguments in commands(read(page)):
         call_spuir(arguments)
 

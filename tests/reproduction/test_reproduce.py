@@ -219,7 +219,12 @@ def test_the_command_writes_a_report_and_says_so(tmp_path):
 def test_the_command_lists_what_failed_and_ends_with_1(tmp_path):
     outcome = reproduce("--only", "broken,refusing,toy", "--data", tmp_path, "--out", tmp_path / "out", "-w", 2)
     assert outcome.exit_code == 1
-    for text in ("4 failed; the same command tries again", "die(seed=0)", "seed 0 is broken", "refusing: ValueError"):
+    for text in (
+        "4 failed; run the same command again to retry",
+        "die(seed=0)",
+        "seed 0 is broken",
+        "refusing: ValueError",
+    ):
         assert text in outcome.stderr
     page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     assert "3 of 6 tasks are missing" in page
@@ -235,7 +240,7 @@ def test_an_interrupted_command_ends_with_130(tmp_path, monkeypatch):
     monkeypatch.setattr("spuir.reproduction.schedule.carry_out", interrupt)
     outcome = reproduce("--only", "toy", "--data", tmp_path, "--out", tmp_path / "out", "-q")
     assert outcome.exit_code == 130
-    assert "the same command goes on from there" in outcome.stderr
+    assert "run the same command again to resume" in outcome.stderr
 
 
 @pytest.mark.parametrize(

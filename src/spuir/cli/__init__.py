@@ -1,4 +1,4 @@
-"""The command line: one file per command, imported when it is called."""
+"""The command line: one module per command, imported when it is called."""
 
 from spuir.cli.app import main
 

@@ -1,4 +1,4 @@
-"""``spuir doctor``: a look through a log before training."""
+"""``spuir doctor``: check a log before training on it."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -18,18 +18,25 @@ SHOWN_ACTIONS = 8
 
 @click.command("doctor")
 @click.argument("log", nargs=-1, required=True)
-@click.option("-b", "--batch-size", type=int, help="Tell how many episodes of so many rows (B) there are.")
-@click.option("--every", help="Or how many that last so long: hour, day, 15m, 6h.")
+@click.option(
+    "-b",
+    "--batch-size",
+    type=int,
+    help="Rows per episode (B), to count the episodes.  [default: the log's column episode]",
+)
+@click.option(
+    "--every",
+    help="Duration of an episode, to count the episodes: hour, day, 15m, 6h.  [default: the log's column episode]",
+)
 @options.opening
-@click.option("--hashing", type=int, metavar="H", help="Look at text columns as hashed into H features.")
-@click.option("--max-levels", type=int, help="Levels of a text column with a feature of their own.")
+@options.encoding
 @options.JSON
 @options.QUIET
 def doctor(*, log: Sequence[str], as_json: bool, quiet: bool, **given: Any) -> None:
-    """Look through LOG, files or folders of decisions with their rewards, before training on it.
+    """Check LOG before training on it. LOG is files or folders of decisions with their rewards.
 
-    Says what is there, what is wrong, in which rows, and what to do about it. The exit code is 0 where training can
-    begin, 1 where there are warnings, 2 where there are errors.
+    Shows what the log contains, what is wrong, in which rows, and how to fix it. The exit code is 0 if nothing is
+    wrong, 1 if there are warnings, 2 if there are errors.
     """
     from spuir.cli.terminal import progress_bar
     from spuir.logs import open_log
@@ -38,71 +45,75 @@ def doctor(*, log: Sequence[str], as_json: bool, quiet: bool, **given: Any) -> N
     opened = open_log(list(log) if len(log) > 1 else log[0], **options.how_to_open(given))
     encoding = {name: given[name] for name in ("hashing", "max_levels") if given[name] is not None}
     with progress_bar(opened.rows or 0, hidden=quiet or not opened.rows, what="rows") as watch:
-        found = examine(opened, batch_size=given["batch_size"], every=given["every"], encoding=encoding, watch=watch)
-    advice = advise(found)
+        diagnosis = examine(
+            opened, batch_size=given["batch_size"], every=given["every"], encoding=encoding, watch=watch
+        )
+    advice = advise(diagnosis)
     if as_json:
-        click.echo(json.dumps({**found.to_dict(), "plan": advice}, indent=2, ensure_ascii=False))
+        click.echo(json.dumps({**diagnosis.to_dict(), "plan": advice}, indent=2, ensure_ascii=False))
     elif not quiet:
-        print_diagnosis(found, advice)
-    click.get_current_context().exit(found.severity)
+        print_diagnosis(diagnosis, advice)
+    click.get_current_context().exit(diagnosis.severity)
 
 
-def advise(found: "Diagnosis") -> Mapping[str, Any] | None:
-    """Return the plan for a log of this size, None where its size is not known."""
+def advise(diagnosis: "Diagnosis") -> Mapping[str, Any] | None:
+    """Return the plan for a log of this size, or None if its size is not known."""
     from spuir.planning import plan
 
-    if not found.features or not found.actions:
+    if not diagnosis.features or not diagnosis.actions:
         return None
-    made = plan(found.rows, found.features, len(found.actions))
-    return {"batch_size": made.batch_size, "episodes": made.episodes, "reasons": list(made.reasons)}
+    advice = plan(diagnosis.rows, diagnosis.features, len(diagnosis.actions))
+    return {"batch_size": advice.batch_size, "episodes": advice.episodes, "reasons": list(advice.reasons)}
 
 
-def print_diagnosis(found: "Diagnosis", advice: Mapping[str, Any] | None) -> None:
-    """Print what is there, then what is wrong with it, the worst first."""
+def print_diagnosis(diagnosis: "Diagnosis", advice: Mapping[str, Any] | None) -> None:
+    """Print what the log contains, then what is wrong with it, worst first."""
     from rich.markup import escape
 
     from spuir.cli.terminal import console, quantity
 
     out = console()
-    sources = found.sources[0] if len(found.sources) == 1 else f"{len(found.sources)} sources"
-    features = "no features" if found.features is None else f"{found.features:,} features"
+    sources = diagnosis.sources[0] if len(diagnosis.sources) == 1 else f"{len(diagnosis.sources)} sources"
+    features = "no features" if diagnosis.features is None else f"{diagnosis.features:,} features"
     out.print(
-        f"[bold]{escape(sources)}[/bold]: {found.format}, {found.rows:,} rows, {quantity(found.bytes)}B, "
-        f"{len(found.actions):,} actions, {features}",
+        f"[bold]{escape(sources)}[/bold]: {diagnosis.format}, {diagnosis.rows:,} rows, {quantity(diagnosis.bytes)}B, "
+        f"{len(diagnosis.actions):,} actions, {features}",
         soft_wrap=True,
     )
-    out.print(column_table(found))
-    actions = [f"{label} {count:,}" for label, count in list(found.actions.items())[:SHOWN_ACTIONS]]
-    rest = len(found.actions) - len(actions)
+    out.print(column_table(diagnosis))
+    actions = [f"{label} {count:,}" for label, count in list(diagnosis.actions.items())[:SHOWN_ACTIONS]]
+    rest = len(diagnosis.actions) - len(actions)
     out.print(escape(f"actions: {', '.join(actions)}" + (f" and {rest:,} more" if rest else "")), soft_wrap=True)
-    if found.episodes is not None:
-        sizes = f"{found.episodes['smallest']:,} to {found.episodes['largest']:,} rows"
-        out.print(f"episodes by {found.episodes['by']}: {found.episodes['count']:,}, of {sizes}", soft_wrap=True)
+    if diagnosis.episodes is not None:
+        sizes = f"{diagnosis.episodes['smallest']:,} to {diagnosis.episodes['largest']:,} rows"
+        out.print(
+            f"episodes by {diagnosis.episodes['by']}: {diagnosis.episodes['count']:,}, of {sizes}", soft_wrap=True
+        )
     if advice is not None:
         out.print(
             f"recommended: B = {advice['batch_size']:,}, which gives {advice['episodes']:,} episodes", soft_wrap=True
         )
-    for finding in found.findings:
+    for finding in diagnosis.findings:
         print_finding(out, finding)
-    counts = [(sum(one.severity == name for one in found.findings), name) for name in MARKS]
-    told = ", ".join(f"{count} {name}{'s' if count > 1 else ''}" for count, name in counts if count)
-    out.print(f"\n[bold]{told or 'nothing wrong was found'}[/bold]")
+    counts = [(sum(one.severity == name for one in diagnosis.findings), name) for name in MARKS]
+    summary = ", ".join(f"{count} {name}{'s' if count > 1 else ''}" for count, name in counts if count)
+    out.print(f"\n[bold]{summary or 'nothing wrong was found'}[/bold]")
 
 
-def column_table(found: "Diagnosis") -> Any:
-    """Return a table of the columns: what they are, and what an encoder makes of them."""
+def column_table(diagnosis: "Diagnosis") -> Any:
+    """Return a table of the columns: their roles, and what an encoder makes of them."""
     from rich.markup import escape
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
     for heading in ("column", "type", "what it is", "missing"):
         table.add_column(heading, no_wrap=heading == "column", justify="right" if heading == "missing" else "left")
-    for line in found.columns:
+    for line in diagnosis.columns:
         name, kind = escape(line["name"]), escape(line["type"])
         if line["role"] == "context":
-            made = len(line["features"])
-            told = f"context, {line['kind'] or 'not encoded'}" + (f", {made} features" if made > 1 else "")
-            table.add_row(name, kind, told, f"{line['missing']:,}" if line["missing"] else "")
+            n_features = len(line["features"])
+            role = f"context, {line['kind'] or 'not encoded'}" + (f", {n_features} features" if n_features > 1 else "")
+            table.add_row(name, kind, role, f"{line['missing']:,}" if line["missing"] else "")
         else:
             table.add_row(name, kind, line["meaning"], "")
     return table
@@ -119,8 +130,8 @@ def print_finding(out: Any, finding: "Finding") -> None:
         shown = [f"{row.row}" + (f" ({row.value})" if row.value else "") for row in finding.rows]
         sources = list(dict.fromkeys(row.source for row in finding.rows))
         rest = finding.count - len(shown)
-        told = f"row {', '.join(shown)}" + (f" and {rest:,} more" if rest else "") + f" of {', '.join(sources)}"
-        out.print(f"  {escape(told)}", soft_wrap=True)
+        places = f"row {', '.join(shown)}" + (f" and {rest:,} more" if rest else "") + f" of {', '.join(sources)}"
+        out.print(f"  {escape(places)}", soft_wrap=True)
     elif finding.count:
         out.print(f"  {finding.count:,} rows", soft_wrap=True)
     out.print(f"  → {escape(finding.remedy)}", soft_wrap=True)

@@ -15,28 +15,58 @@ WORKERS = click.option(
     "-w",
     "--workers",
     type=click.IntRange(min=1),
-    help="Processes; the numbers do not depend on it.  [default: one a core]",
+    help="Number of workers; the results do not depend on it.  [default: one per core]",
 )
-JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
-QUIET = click.option(
-    "-q", "--quiet", is_flag=True, help="No progress, table or notes; only errors, and JSON if asked for."
-)
-
+JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
+QUIET = click.option("-q", "--quiet", is_flag=True, help="Print errors only, and the JSON if --json is given.")
 
 _OPENING = (
-    click.option("--format", help="The log's format.  [default: told by the files]"),
-    click.option("--rename", multiple=True, metavar="OLD=NEW", help="Read OLD as NEW; OLD= leaves it out; repeat."),
+    click.option("--format", help="Format of the log.  [default: detected]"),
     click.option(
-        "--type", "types", multiple=True, metavar="NAME=TYPE", help="Read NAME as string, float64, …; repeat."
+        "--rename", multiple=True, metavar="OLD=NEW", help="Rename column OLD to NEW; OLD= drops it; repeatable."
     ),
-    click.option("--time-unit", default="s", show_default=True, help="What times count: s, ms, us or ns since 1970."),
-    click.option("--context", multiple=True, help="Context columns, separated by commas.  [default: all others]"),
+    click.option(
+        "--type",
+        "types",
+        multiple=True,
+        metavar="NAME=TYPE",
+        help="Read column NAME as TYPE, e.g. string or float64; repeatable.",
+    ),
+    click.option(
+        "--time-unit",
+        default="s",
+        show_default=True,
+        help="Unit of numeric timestamps, which count from 1970: s, ms, us or ns.",
+    ),
+    click.option(
+        "--context",
+        multiple=True,
+        help="Context columns, separated by commas.  [default: every column without another role]",
+    ),
+)
+
+_ENCODING = (
+    click.option("--hashing", type=int, metavar="H", help="Hash text columns into H features.  [default: no hashing]"),
+    click.option(
+        "--max-levels",
+        type=int,
+        help="Most frequent values of a text column that get their own feature.  [default: 32]",
+    ),
 )
 
 
 def opening(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options that say how a log is opened."""
-    for option in reversed(_OPENING):
+    """Give a command the options that say how to open a log."""
+    return _with(command, _OPENING)
+
+
+def encoding(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options that say how text columns become features."""
+    return _with(command, _ENCODING)
+
+
+def _with(command: Callable[..., Any], added: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
+    for option in reversed(added):
         command = option(command)
     return command
 
@@ -51,13 +81,24 @@ def how_to_open(given: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def columns_in(rename: Iterable[str], types: Iterable[str], table: str = "") -> dict[str, Any]:
-    """Return the names and types of columns as ``open_log`` takes them; ``table`` ends the names of the options."""
-    names = pairs_in(rename, f"--rename{table}", "clicked=reward")
+def columns_in(rename: Iterable[str], types: Iterable[str], suffix: str = "") -> dict[str, Any]:
+    """Return names and types of columns as ``open_log`` takes them; ``suffix`` ends the names of the options."""
+    names = pairs_in(rename, f"--rename{suffix}", "clicked=reward")
     return {
         "rename": {old: new or None for old, new in names.items()} or None,
-        "types": pairs_in(types, f"--type{table}", "zip=string") or None,
+        "types": pairs_in(types, f"--type{suffix}", "zip=string") or None,
     }
+
+
+def preset(default: str) -> Callable[[Any], Any]:
+    """Return the option that chooses the values of the policies' parameters."""
+    return click.option(
+        "--preset",
+        type=click.Choice(["paper", "default"]),
+        default=default,
+        show_default=True,
+        help="Parameter values: those of the authors' code (paper) or those of this library (default).",
+    )
 
 
 def out(default: str) -> Callable[[Any], Any]:
@@ -68,12 +109,12 @@ def out(default: str) -> Callable[[Any], Any]:
         type=click.Path(path_type=Path),
         default=Path(default),
         show_default=True,
-        help="Folder to write to.",
+        help="Folder for the results.",
     )
 
 
 def names_in(entries: Sequence[str], option: str) -> list[str]:
-    """Return the names of an option that may be repeated or hold several, separated by commas; each once."""
+    """Return the names given to an option that takes several, separated by commas or repeated; each name once."""
     names = list(dict.fromkeys(name.strip() for entry in entries for name in entry.split(",") if name.strip()))
     if entries and not names:
         raise ParameterError(option, repr(",".join(entries)), "it names at least one", "name one, or leave it out")
@@ -94,11 +135,11 @@ def parse(text: str) -> Any:
 
 
 def pairs_in(entries: Iterable[str], option: str, example: str) -> dict[str, str]:
-    """Return what an option of the form name=value was given, by name."""
-    found: dict[str, str] = {}
+    """Return the values given to an option of the form name=value, by name."""
+    pairs: dict[str, str] = {}
     for entry in entries:
         name, equals, value = (part.strip() for part in entry.partition("="))
         if not equals or not name:
             raise ParameterError(option, repr(entry), "it reads name=value", f"write {option} {example}, for example")
-        found[name] = value
-    return found
+        pairs[name] = value
+    return pairs

@@ -1,4 +1,4 @@
-"""``spuir reproduce``: the paper's evaluation in one command."""
+"""``spuir reproduce``: run the paper's evaluation."""
 
 import json
 import os
@@ -20,16 +20,16 @@ FAILURES_SHOWN = 20
 
 
 @click.command("reproduce")
-@click.option("--only", multiple=True, help="An experiment; repeat, or separate by commas.  [default: all]")
-@click.option("--quick", is_flag=True, help="A small subset of the same grid, to see that everything runs.")
+@click.option("--only", multiple=True, help="Experiments to run, separated by commas; repeatable.  [default: all]")
+@click.option("--quick", is_flag=True, help="Run a small subset of the grid, to check that everything works.")
 @click.option(
     "--repeats",
     type=click.IntRange(min=1),
     default=REPEATS,
     show_default=True,
-    help="Seeds of each cell, counting from 0.",
+    help="Number of seeds per cell of the grid, starting at 0.",
 )
-@click.option("--data", type=click.Path(path_type=Path), help="Folder with files that you bring.  [default: none]")
+@click.option("--data", type=click.Path(path_type=Path), help="Folder with your own data files.  [default: none]")
 @options.WORKERS
 @options.out("results/reproduction")
 @options.JSON
@@ -45,9 +45,9 @@ def reproduce(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Run the paper's figures and tables, and ours beyond; write a report with a verdict on each claim.
+    """Run the paper's figures and tables, and further ones; write a report with a verdict on each claim.
 
-    What is finished is kept in the folder. The same command goes on from there, after a kill too, and tries again what
+    Finished results stay in the folder. Run the same command again to resume after an interruption, and to retry what
     failed.
     """
     from spuir.cli.terminal import print_verdicts
@@ -60,24 +60,25 @@ def reproduce(
     ]
     if data is not None and not data.is_dir():
         raise ParameterError("--data", data, "it has to be a folder", "name the folder that holds your files")
-    figures.new_figure(1)  # before anything is run: without the means to draw there is no report
+    figures.new_figure(1)  # The report needs matplotlib, so a missing one is refused before any work.
     plan = Plan(repeats=repeats, quick=quick, data=data)
-    found = _carry_out(chosen, plan, out, workers or os.cpu_count() or 1, command_of(only, plan), quiet)
+    results = _carry_out(chosen, plan, out, workers or os.cpu_count() or 1, command_of(only, plan), quiet)
     if as_json:
-        click.echo(json.dumps(found, indent=2, ensure_ascii=False))
+        click.echo(json.dumps(results, indent=2, ensure_ascii=False))
     elif not quiet:
-        print_verdicts(found["experiments"])
+        print_verdicts(results["experiments"])
     if not quiet:
         click.echo(f"wrote {out / 'report.html'} and the files beside it", err=True)
-    troubles = troubles_of(found)
-    if troubles:
-        for line in [f"Error: {len(troubles)} failed; the same command tries again:", *troubles[:FAILURES_SHOWN]]:
+    failures = failures_in(results)
+    if failures:
+        title = f"Error: {len(failures)} failed; run the same command again to retry:"
+        for line in [title, *failures[:FAILURES_SHOWN]]:
             click.echo(line, err=True)
         click.get_current_context().exit(1)
 
 
 def command_of(only: Sequence[str], plan: "Plan") -> str:
-    """Return the command that gives these results, without what they do not depend on, and no path of this machine."""
+    """Return the command that gives these results, without options that do not change them or paths of this machine."""
     names = options.names_in(only, "--only")
     parts = ["spuir", "reproduce", *(["--only", ",".join(names)] if names else [])]
     parts += ["--quick"] if plan.quick else []
@@ -89,7 +90,7 @@ def command_of(only: Sequence[str], plan: "Plan") -> str:
 def _carry_out(
     chosen: "Sequence[Experiment]", plan: "Plan", out: Path, workers: int, command: str, quiet: bool
 ) -> dict[str, Any]:
-    """Run what is not done, write the report, and return what ``results.json`` holds."""
+    """Run what is missing, write the report, and return what ``results.json`` holds."""
     from spuir.cli.terminal import progress_bar, task_bar
     from spuir.reproduction.report import write_report
     from spuir.reproduction.schedule import carry_out
@@ -102,11 +103,11 @@ def _carry_out(
             with progress_bar(len(asked), hidden=quiet, what="sections") as watch:
                 return write_report(asked, failures, plan, store, workers=workers, command=command, follow=watch)
         except KeyboardInterrupt:
-            click.echo(f"stopped; {len(store)} results are kept, and the same command goes on from there", err=True)
+            click.echo(f"stopped with {len(store)} results; run the same command again to resume", err=True)
             click.get_current_context().exit(options.INTERRUPTED)
 
 
-def troubles_of(found: dict[str, Any]) -> list[str]:
-    """Return what failed, a line each: tasks, and sections that could not be written."""
-    tasks = [f"{one['task']}: {one['error']}" for one in found["failures"]]
-    return tasks + [f"{one['name']}: {one['failure']}" for one in found["experiments"] if one["failure"]]
+def failures_in(results: dict[str, Any]) -> list[str]:
+    """Return one line per failure: tasks, and sections of the report that could not be written."""
+    tasks = [f"{task['task']}: {task['error']}" for task in results["failures"]]
+    return tasks + [f"{part['name']}: {part['failure']}" for part in results["experiments"] if part["failure"]]

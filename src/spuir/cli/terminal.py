@@ -1,4 +1,4 @@
-"""What the command line shows: a progress bar and tables."""
+"""What the command line shows: progress bars and tables."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,15 +18,14 @@ from rich.table import Table
 from rich.text import Text
 
 from spuir.planning import Plan
-from spuir.reproduction.workers import Watcher
 
 TABLE_WIDTH = 120
 ENDS_SHOWN = 8
 
 
 @contextmanager
-def progress_bar(total: int, *, hidden: bool, what: str = "episodes") -> Iterator[Watcher | None]:
-    """Show a bar on the error stream, moved by calls with the number of finished episodes, or of ``what`` it is."""
+def progress_bar(total: int, *, hidden: bool, what: str = "episodes") -> Iterator[Callable[[int], object] | None]:
+    """Show a progress bar on the error stream; call what it yields with the number of finished episodes (``what``)."""
     if hidden:
         yield None
         return
@@ -37,7 +36,7 @@ def progress_bar(total: int, *, hidden: bool, what: str = "episodes") -> Iterato
 
 @contextmanager
 def task_bar(*, hidden: bool) -> Iterator[Callable[[int, int, float], object] | None]:
-    """Show a bar on the error stream, moved by calls with tasks done, tasks known, and the seconds left."""
+    """Show a progress bar on the error stream; call what it yields with tasks done, tasks known and seconds left."""
     if hidden:
         yield None
         return
@@ -50,7 +49,7 @@ def task_bar(*, hidden: bool) -> Iterator[Callable[[int, int, float], object] | 
 
 @contextmanager
 def row_bar(*, hidden: bool) -> Iterator[Callable[[str, int, int], object] | None]:
-    """Show a bar on the error stream with rows per second, moved by calls with the stage, rows done and in all."""
+    """Show a progress bar with rows per second; call what it yields with the stage, rows done and rows in total."""
     if hidden:
         yield None
         return
@@ -59,21 +58,22 @@ def row_bar(*, hidden: bool) -> Iterator[Callable[[str, int, int], object] | Non
 
         def follow(stage: str, done: int, total: int) -> None:
             speed = progress.tasks[0].speed
-            said = f"{quantity(speed)}rows/s" if speed else ""
-            progress.update(task, description=stage, completed=done, total=total, speed=said)
+            text = f"{quantity(speed)}rows/s" if speed else ""
+            progress.update(task, description=stage, completed=done, total=total, speed=text)
 
         yield follow
 
 
-def print_episodes(told: Mapping[str, Any]) -> None:
-    """Print what a training learnt from: a line an episode, those in the middle left out where there are many."""
-    episodes: list[dict[str, Any]] = told["episodes"]
+def print_episodes(summary: Mapping[str, Any]) -> None:
+    """Print one line per episode of a training; of many episodes, the first and the last."""
+    episodes: list[dict[str, Any]] = summary["episodes"]
     table = Table(
-        title=f"{told['policy']['name']}: {told['rows']:,} rows, {len(episodes):,} episodes, "
-        f"{len(told['actions'])} actions, {told['features']} features, {quantity(told['rows_per_second'])}rows/s",
+        title=f"{summary['policy']['name']}: {summary['rows']:,} rows, {len(episodes):,} episodes, "
+        f"{len(summary['actions'])} actions, {summary['features']} features, "
+        f"{quantity(summary['rows_per_second'])}rows/s",
         title_justify="left",
     )
-    for heading in ("episode", "key", "rows", "without reward", "logged reward", "learnt in ms"):
+    for heading in ("episode", "key", "rows", "without reward", "logged reward", "learning ms"):
         table.add_column(heading, justify="right")
     shown = episodes if len(episodes) <= 2 * ENDS_SHOWN else [*episodes[:ENDS_SHOWN], {}, *episodes[-ENDS_SHOWN:]]
     for line in shown:
@@ -99,13 +99,13 @@ def duration(seconds: float) -> str:
 
 
 def console() -> Console:
-    """Return a console that never folds a table when its output goes to a file."""
+    """Return a console that never wraps tables when its output goes to a file."""
     plain = Console(highlight=False)
     return plain if plain.is_terminal else Console(highlight=False, width=max(plain.width, TABLE_WIDTH))
 
 
 def print_summary(results: Mapping[str, Any]) -> None:
-    """Print a line per policy, mean ± standard error over seeds, best first."""
+    """Print one line per policy, mean ± standard error over seeds, best first."""
     summary: list[dict[str, Any]] = results["summary"]
     columns = {
         "average_reward": ("reward", 1, 4),
@@ -136,7 +136,7 @@ def print_summary(results: Mapping[str, Any]) -> None:
 
 
 def spread(number: Mapping[str, float | None], scale: float, digits: int) -> str:
-    """Return "mean ± standard error" as text; a dash for what is not known."""
+    """Return "mean ± standard error" as text, or a dash if it is not known."""
     mean, error = number["mean"], number["standard_error"]
     if mean is None:
         return "–"
@@ -144,7 +144,7 @@ def spread(number: Mapping[str, float | None], scale: float, digits: int) -> str
 
 
 def print_catalogue(families: Mapping[str, Mapping[str, str]]) -> None:
-    """Print the members of each family with a line on each."""
+    """Print the members of each family with one line on each."""
     for family, members in families.items():
         table = Table(
             title=family, title_justify="left", box=None, show_header=False, title_style="bold", pad_edge=False
@@ -157,7 +157,7 @@ def print_catalogue(families: Mapping[str, Mapping[str, str]]) -> None:
 
 
 def print_verdicts(sections: Sequence[Mapping[str, Any]]) -> None:
-    """Print a line per claim with its outcome, by experiment."""
+    """Print one line per claim with its outcome, by experiment."""
     colours = {"holds": "green", "does not hold here": "red", "not decided": "dim"}
     table = Table(title="verdicts", title_justify="left", box=None, pad_edge=False, title_style="bold")
     for heading in ("experiment", "outcome", "claim"):
@@ -169,21 +169,21 @@ def print_verdicts(sections: Sequence[Mapping[str, Any]]) -> None:
     console().print(table)
 
 
-def print_plan(made: Plan) -> None:
-    """Print a plan: the recommendation, its reasons, the table of costs."""
+def print_plan(plan: Plan) -> None:
+    """Print a plan: the recommendation, its reasons and the table of costs."""
     out = console()
-    sketch = f"c = {made.sketch_advised:,}" if made.sketch_advised else "no sketch"
-    out.print(f"[bold]B = {made.batch_size:,}   N = {made.episodes:,}   {sketch}[/bold]")
-    for reason in made.reasons:
+    sketch = f"c = {plan.sketch_advised:,}" if plan.sketch_advised else "no sketch"
+    out.print(f"[bold]B = {plan.batch_size:,}   N = {plan.episodes:,}   {sketch}[/bold]")
+    for reason in plan.reasons:
         out.print(f"· {reason}", soft_wrap=True)
     table = Table(
         title="cost of one episode",
         title_justify="left",
-        caption="decide: from all contexts settled by the shared bound to none",
+        caption="decide flops: least if the shared bound settles all contexts, most if it settles none",
     )
     for heading in ("choice", "learn flops", "decide flops", "state", "working memory", "what it is"):
         table.add_column(heading, justify="left" if heading in ("choice", "what it is") else "right")
-    for cost in made.costs:
+    for cost in plan.costs:
         least, most = quantity(cost.least_decide_flops), quantity(cost.decide_flops)
         table.add_row(
             cost.choice,

@@ -1,4 +1,4 @@
-"""``spuir train``: from a log to a saved policy."""
+"""``spuir train``: learn a policy from a log and save the model."""
 
 import json
 import os
@@ -21,38 +21,64 @@ UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
 @click.command("train")
 @click.argument("log", nargs=-1, required=True)
-@click.option("-p", "--policy", default="puir", show_default=True, help="A policy.")
-@click.option("--preset", type=click.Choice(["paper", "default"]), default="default", show_default=True)
-@click.option("-s", "--set", "settings", multiple=True, metavar="NAME=VALUE", help="A parameter of the policy; repeat.")
-@click.option("-b", "--batch-size", type=int, help="Rows of an episode (B), in the order of the log.")
-@click.option("--every", help="Or how long an episode lasts: hour, day, 15m, 6h.")
-@click.option("-o", "--out", type=click.Path(path_type=Path), default=Path("model.spuir"), show_default=True)
-@click.option("--rewards", multiple=True, help="A second table with the rewards, joined by decision_id; repeat.")
-@click.option("--default-reward", type=float, default=0.0, show_default=True, help="With --rewards: for silence.")
-@click.option("--aggregation", default="earliest", show_default=True, help="With --rewards: which of several counts.")
-@click.option("--window", help="With --rewards: how long after its decision a reward counts, as 6h.")
-@click.option("--rename-rewards", multiple=True, metavar="OLD=NEW", help="As --rename, in the table of --rewards.")
-@click.option("--type-rewards", multiple=True, metavar="NAME=TYPE", help="As --type, in the table of --rewards.")
+@click.option("-p", "--policy", default="puir", show_default=True, help="Policy to train.")
+@options.preset("default")
+@click.option(
+    "-s", "--set", "settings", multiple=True, metavar="NAME=VALUE", help="Set a parameter of the policy; repeatable."
+)
+@click.option(
+    "-b",
+    "--batch-size",
+    type=int,
+    help="Rows per episode (B), in the order of the log.  [default: the log's column episode]",
+)
+@click.option("--every", help="Duration of an episode: hour, day, 15m, 6h.  [default: the log's column episode]")
+@click.option(
+    "-o",
+    "--out",
+    type=click.Path(path_type=Path),
+    default=Path("model.spuir"),
+    show_default=True,
+    help="File for the model.",
+)
+@click.option("--rewards", multiple=True, help="Table of rewards, joined to the log by decision_id; repeatable.")
+@click.option(
+    "--default-reward", type=float, default=0.0, show_default=True, help="Reward assumed when --rewards has none."
+)
+@click.option(
+    "--aggregation",
+    default="earliest",
+    show_default=True,
+    help="How to combine several rewards of one decision: earliest, sum, average, median, min or max.",
+)
+@click.option("--window", help="Time after a decision within which rewards count, e.g. 6h.  [default: no limit]")
+@click.option("--rename-rewards", multiple=True, metavar="OLD=NEW", help="Same as --rename, for --rewards.")
+@click.option("--type-rewards", multiple=True, metavar="NAME=TYPE", help="Same as --type, for --rewards.")
 @options.opening
 @click.option("--actions", multiple=True, help="Action labels, separated by commas.  [default: those in the log]")
-@click.option("--scale", is_flag=True, help="Standardise numeric columns by the first episode.")
+@click.option("--scale", is_flag=True, help="Standardise numeric columns by their values in the first episode.")
 @click.option("--intercept", is_flag=True, help="Append a constant column.")
-@click.option("--hashing", type=int, metavar="H", help="Hash text columns into H features.")
-@click.option("--max-levels", type=int, help="Levels of a text column with a feature of their own.")
-@click.option("--engine", default="local", show_default=True, help="local, dask or spark.")
-@click.option("--address", help="With dask: the scheduler, as tcp://host:8786.  [default: a cluster of its own]")
-@click.option("--master", help="With spark: the master, as spark://host:7077.  [default: this machine]")
-@click.option("--memory", help="The most to use, as 4g; more is refused beforehand.  [default: 80 % of the free]")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@options.encoding
+@click.option("--engine", default="local", show_default=True, help="Where workers run: local, dask or spark.")
+@click.option(
+    "--address",
+    help="Address of the Dask scheduler, e.g. tcp://host:8786, with --engine dask.  [default: a new local cluster]",
+)
+@click.option(
+    "--master",
+    help="Address of the Spark master, e.g. spark://host:7077, with --engine spark.  [default: this machine]",
+)
+@click.option("--memory", help="Memory limit, e.g. 4g.  [default: 80 % of free memory]")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the random draws.")
 @options.WORKERS
 @options.JSON
 @options.QUIET
 def train(
     *, policy: str, preset: str, settings: Sequence[str], out: Path, as_json: bool, quiet: bool, **given: Any
 ) -> None:
-    """Learn a policy from LOG, files or folders of decisions with their rewards, and save it.
+    """Learn a policy from LOG, and save it as a model. LOG is files or folders of decisions with their rewards.
 
-    A run that was killed goes on where it was when the same command is given again.
+    Run the same command again to resume an interrupted training.
     """
     from spuir.cli.terminal import print_episodes
     from spuir.policies import make_policy
@@ -60,19 +86,19 @@ def train(
     from spuir.training import train as learn
 
     values = {name: options.parse(text) for name, text in options.pairs_in(settings, "--set", "alpha=0.3").items()}
-    acting = make_policy(policy, preset="paper" if preset == "paper" else None, **values)
+    trained_policy = make_policy(policy, preset="paper" if preset == "paper" else None, **values)
     encoding = {name: given[name] for name in ("scale", "intercept") if given[name]}
     encoding |= {name: given[name] for name in ("hashing", "max_levels") if given[name] is not None}
     _keep_apart(out, [*given["log"], *given["rewards"]])
     log, notices = _open(given)
-    engine = make_engine(given["engine"], **_where(given))
-    tell = _silent if quiet else _tell
-    for note in notices:
-        tell(note)
+    engine = make_engine(given["engine"], **_engine_options(given))
+    note = _ignore if quiet else _print_note
+    for notice in notices:
+        note(notice)
     with engine, _interruptible(out), _bar(hidden=quiet) as watch:
         trained = learn(
             log,
-            acting,
+            trained_policy,
             batch_size=given["batch_size"],
             every=given["every"],
             actions=[options.parse(name) for name in options.names_in(given["actions"], "--actions")] or None,
@@ -82,42 +108,42 @@ def train(
             seed=given["seed"],
             memory_limit=None if given["memory"] is None else _bytes(given["memory"]),
             watch=watch,
-            tell=tell,
+            tell=note,
         )
     written, undrawn = _write(trained, out)
-    for note in undrawn:
-        tell(note)
-    told = _describe(trained, acting, given["engine"], [*notices, *trained.notices, *undrawn], written)
+    for notice in undrawn:
+        note(notice)
+    summary = _describe(trained, trained_policy, given["engine"], [*notices, *trained.notices, *undrawn], written)
     if as_json:
-        click.echo(json.dumps(told, indent=2, ensure_ascii=False))
+        click.echo(json.dumps(summary, indent=2, ensure_ascii=False))
     elif not quiet:
-        print_episodes(told)
+        print_episodes(summary)
     if not quiet:
-        click.echo(f"wrote {', '.join(told['written'])}", err=True)
+        click.echo(f"wrote {', '.join(summary['written'])}", err=True)
 
 
-def _tell(note: str) -> None:
-    """Say something beside the results, as soon as it is known."""
+def _print_note(note: str) -> None:
+    """Print a note on the error stream, as soon as it is known."""
     click.echo(f"· {note}", err=True)
 
 
-def _silent(_: str) -> None:
-    """Say nothing."""
+def _ignore(_: str) -> None:
+    """Print nothing."""
 
 
 def _open(given: dict[str, Any]) -> tuple[Any, list[str]]:
-    """Open the log, joined with its rewards where these are apart; return it and what there is to say of the join."""
+    """Open the log, joined with its rewards if they are in another table; return it with notes about the join."""
     from spuir.logs import join_logs, open_log
 
     how = options.how_to_open(given)
     source: Any = list(given["log"]) if len(given["log"]) > 1 else given["log"][0]
-    there = options.columns_in(given["rename_rewards"], given["type_rewards"], "-rewards")
+    reward_columns = options.columns_in(given["rename_rewards"], given["type_rewards"], "-rewards")
     if not given["rewards"]:
         _refuse_without_rewards()
         return open_log(source, **how), []
     joined = join_logs(
         open_log(source, **how, kind="decisions"),
-        open_log(list(given["rewards"]), **there, time_unit=given["time_unit"], kind="rewards"),
+        open_log(list(given["rewards"]), **reward_columns, time_unit=given["time_unit"], kind="rewards"),
         default=given["default_reward"],
         aggregation=given["aggregation"],
         window=given["window"],
@@ -126,7 +152,7 @@ def _open(given: dict[str, Any]) -> tuple[Any, list[str]]:
 
 
 def _refuse_without_rewards() -> None:
-    """Refuse options that say how rewards are joined where there is no table of them."""
+    """Refuse the options of the join if there is no table of rewards."""
     context = click.get_current_context()
     for name in ("default_reward", "aggregation", "window", "rename_rewards", "type_rewards"):
         if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
@@ -135,8 +161,8 @@ def _refuse_without_rewards() -> None:
             raise ParameterError(option, context.params[name], rule, remedy)
 
 
-def _where(given: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of the engine; one that belongs to another engine is refused."""
+def _engine_options(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of the engine; refuse one that belongs to another engine."""
     for name, owner in (("address", "dask"), ("master", "spark")):
         if given[name] is not None and given["engine"] != owner:
             raise ParameterError(f"--{name}", given[name], f"it belongs to --engine {owner}", f"add --engine {owner}")
@@ -153,27 +179,27 @@ def _bytes(text: str) -> int:
     except ValueError:
         amount = 0.0
     if not 1 <= amount < 2**63:
-        raise ParameterError("--memory", repr(text), "it is a number of bytes, above 0", "write 500m or 4g")
+        raise ParameterError("--memory", repr(text), "it is a number of bytes > 0", "write 500m or 4g")
     return int(amount)
 
 
 def _beside(out: Path) -> Path:
-    """Return where the table of the episodes and its figure go, without their endings."""
+    """Return the path of the episode table and its figure, without the extension."""
     stem = out.with_suffix("") if out.suffix else out
     return stem.with_name(stem.name + ".episodes")
 
 
 def _keep_apart(out: Path, sources: Sequence[str]) -> None:
-    """Refuse to write over what is read, or into a folder that is read."""
+    """Refuse to overwrite the log, or to write into a folder of it."""
     if not out.name:
         raise ParameterError("--out", out, "a model is one file", "name a file, such as model.spuir")
     beside = _beside(out)
     written = [Path(os.path.realpath(path)) for path in (out, f"{beside}.csv", f"{beside}.png", f"{beside}.svg")]
     for source in sources:
-        place = Path(os.path.realpath(source))
-        # A name with brackets is a pattern that does not match itself.
-        if any(path == place or path.match(str(place)) or _within(path, place) for path in written):
-            rule = f"the model and the files beside it would lie in or on {source!r}, which is read"
+        read = Path(os.path.realpath(source))
+        # A name with brackets is a pattern that does not match itself, so both tests are needed.
+        if any(path == read or path.match(str(read)) or _within(path, read) for path in written):
+            rule = f"the model and the files beside it would overwrite {source!r} or be written into it"
             raise ParameterError("--out", out, rule, "save the model elsewhere")
 
 
@@ -183,19 +209,19 @@ def _within(path: Path, folder: Path) -> bool:
 
 @contextmanager
 def _interruptible(out: Path) -> Iterator[None]:
-    """Say what an interrupt leaves."""
+    """Report, after an interrupt, whether the training can be resumed."""
     try:
         yield
     except KeyboardInterrupt:
         kept = (out.with_name(out.name + ".progress") / "progress.json").is_file()
-        after = "what was learnt is kept, and the same command goes on from there" if kept else "nothing was learnt yet"
+        after = "run the same command again to resume" if kept else "nothing was learned yet"
         click.echo(f"stopped; {after}", err=True)
         click.get_current_context().exit(options.INTERRUPTED)
 
 
 @contextmanager
 def _bar(*, hidden: bool) -> Iterator[Callable[[str, int, int], object] | None]:
-    """Show a bar of rows, with rows per second and the time left."""
+    """Show a progress bar of rows, with rows per second and the time left."""
     from spuir.cli.terminal import row_bar
 
     with row_bar(hidden=hidden) as follow:
@@ -203,7 +229,7 @@ def _bar(*, hidden: bool) -> Iterator[Callable[[str, int, int], object] | None]:
 
 
 def _write(trained: "Training", out: Path) -> tuple[list[Path], list[str]]:
-    """Write the table of the episodes and its figure beside the model; return the files, and why one is missing."""
+    """Write the episode table and its figure beside the model; return the files and notes about a missing one."""
     import numpy as np
 
     from spuir.results import figures
@@ -212,10 +238,10 @@ def _write(trained: "Training", out: Path) -> tuple[list[Path], list[str]]:
     beside = _beside(out)
     written = [out, write_csv(Path(f"{beside}.csv"), [line.to_dict() for line in trained.episodes])]
     known = [(line.episode + 1.0, line.mean_reward) for line in trained.episodes if line.mean_reward is not None]
-    places, rewards = np.array(known).T
+    numbers, rewards = np.array(known).T
     try:
-        curve = figures.Curve("logged", rewards, np.zeros(len(rewards)), 1, places)
-        figure = figures.running([curve], ylabel="logged reward, mean of the episode")
+        curve = figures.Curve("logged", rewards, np.zeros(len(rewards)), 1, numbers)
+        figure = figures.running([curve], ylabel="mean logged reward")
         written += figures.save(figure, beside)
     except MissingExtraError as missing:
         return written, [f"no figure was drawn: {missing}"]
@@ -225,7 +251,7 @@ def _write(trained: "Training", out: Path) -> tuple[list[Path], list[str]]:
 def _describe(
     trained: "Training", policy: "Policy", engine: str, notices: Sequence[str], written: Sequence[Path]
 ) -> dict[str, Any]:
-    """Return what is told of a training as JSON-ready data."""
+    """Return the summary of a training as JSON-ready data."""
     from spuir.base.parameters import parameters_of
 
     encoder = trained.bandit.encoder

@@ -1,7 +1,7 @@
-"""The contract of a policy, to be run on any policy: ours in our tests, yours in yours.
+"""The contract of a policy, as a suite of laws that can be checked for any policy.
 
-:func:`check_policy` tries every law that the policy's traits call for. :func:`laws_for` gives the same laws one by
-one, for parametrised tests. A policy has to be registered, because a snapshot knows its policy by name.
+:func:`check_policy` checks every law that the policy's traits require. :func:`laws_for` returns the same laws one by
+one, for parametrised tests. A policy has to be registered, because a model file stores its name.
 """
 
 from spuir.errors import ParameterError, SpuirError
@@ -12,23 +12,23 @@ from spuir.testing.trial import Law
 __all__ = ["LAWS", "Law", "check_policy", "laws_for"]
 
 LAWS: tuple[Law, ...] = (*deciding.LAWS, *learning.LAWS, *sharding.LAWS, *living.LAWS, *refusing.LAWS)
-"""Every law, whatever it needs."""
+"""All laws."""
 
 
 def laws_for(policy: Policy) -> list[Law]:
-    """Return the laws that a policy with these traits has to keep."""
+    """Return the laws that a policy with these traits has to satisfy."""
     return [law for law in LAWS if law.applies(policy.traits)]
 
 
 def check_policy(policy: Policy) -> list[str]:
-    """Try every law on ``policy`` and return their names; raise an AssertionError that lists those it breaks.
+    """Check every law on ``policy`` and return their names; raise an AssertionError that lists the broken ones.
 
     Parameters
     ----------
     policy
-        A registered policy with parameters of your choice. It is tried on small batches of 4 actions and 5
-        context columns; seeds are fixed, so that the outcome is the same in every run. The statistical laws
-        reject a correct policy with a probability below 1e-6.
+        A registered policy with any parameters. It is checked on small batches of 4 actions and 5 context columns.
+        Seeds are fixed, so the outcome is the same in every run. The statistical laws reject a correct policy with
+        a probability below 1e-6.
     """
     if policy.name not in POLICIES:
         rule, remedy = "the contract saves and loads by registered name", "register it with POLICIES.register"

@@ -1,4 +1,4 @@
-"""Laws of deciding: the same seed decides alike, looking changes nothing, chances are what they are said to be."""
+"""Laws of deciding: seeds repeat decisions, predicting changes nothing, and draws follow the probabilities."""
 
 import numpy as np
 from scipy.stats import chi2
@@ -14,24 +14,24 @@ from spuir.testing.trial import (
     fresh,
     frozen,
     law,
-    learnt,
     masks,
     require,
-    require_chances,
     require_close,
+    require_probabilities,
     require_same,
     table,
+    trained,
 )
 
 DRAWS = 100_000
 ERROR_RATE = 1e-7
-"""Chance of rejecting a correct policy in one comparison of draws with probabilities."""
+"""Probability of rejecting a correct policy in one comparison of draws with probabilities."""
 RARE = 10.0
 """Cells with fewer expected draws than this are counted together."""
 
 
-def the_same_seed_decides_alike(policy: Policy) -> None:
-    """Decisions, propensities and coefficients repeat to the last bit; another seed draws otherwise."""
+def the_same_seed_repeats_decisions(policy: Policy) -> None:
+    """Check that the same seed repeats decisions and states bit for bit, and another seed draws differently."""
     first, twin, other = fresh(policy), fresh(policy), fresh(policy, seed=8)
     X = contexts(300)
     cold = [bandit.decide(X).actions for bandit in (first, twin, other)]
@@ -48,48 +48,48 @@ def the_same_seed_decides_alike(policy: Policy) -> None:
 
 
 def a_cold_bandit_is_uniform(policy: Policy) -> None:
-    """Before the first episode every action has the chance 1/M, and its draws say so."""
+    """Check that before the first episode every action has probability 1/M."""
     bandit, X = fresh(policy), contexts(50)
-    require_close(bandit.predict_proba(X), np.full((50, N_ACTIONS), 1 / N_ACTIONS), "cold chances", 1e-12)
+    require_close(bandit.predict_proba(X), np.full((50, N_ACTIONS), 1 / N_ACTIONS), "cold probabilities", 1e-12)
     decided = bandit.decide(X)
     if decided.exact:
         require_close(decided.propensities, np.full(50, 1 / N_ACTIONS), "cold propensities", 1e-12)
     require_same(bandit.predict(X), np.zeros(50, np.intp), "the first of equals is predicted")
 
 
-def looking_changes_nothing(policy: Policy) -> None:
-    """predict, predict_proba and decision_function leave state and streams as they were, cold or not."""
+def predicting_changes_nothing(policy: Policy) -> None:
+    """Check that predict, predict_proba and decision_function change neither the state nor the streams."""
     X = contexts(30)
-    for bandit, twin in ((fresh(policy), fresh(policy)), (learnt(policy), learnt(policy))):
+    for bandit, twin in ((fresh(policy), fresh(policy)), (trained(policy), trained(policy))):
         before = frozen(bandit) if bandit.n_episodes_ else None
         predicted = bandit.predict(X)
         probabilities, scores = bandit.predict_proba(X), bandit.decision_function(X)
         if before is not None:
-            require(frozen(bandit) == before, "looking changed the state")
-        require(frozen(bandit) == frozen(twin), "looking changed what was not yet there")
+            require(frozen(bandit) == before, "predicting changed the state")
+        require(frozen(bandit) == frozen(twin), "predicting changed the unfitted bandit")
         require_same(predicted, probabilities.argmax(axis=1), "predict is the most probable action")
         require_same(bandit.predict_proba(X), probabilities, "probabilities repeat")
         require_same(bandit.decision_function(X), scores, "scores repeat")
         require_same(bandit.decide(X).actions, twin.decide(X).actions, "the next decisions")
         probabilities[:] = 0.0
         scores[:] = np.nan
-        require(frozen(bandit) == frozen(twin), "what was returned is a part of the state")
+        require(frozen(bandit) == frozen(twin), "a returned array is part of the state")
 
 
-def chances_are_probabilities(policy: Policy) -> None:
-    """Rows sum to one, ineligible actions have 0, others at least the floor; propensities are these chances."""
+def probabilities_sum_to_one(policy: Policy) -> None:
+    """Check that rows sum to one, ineligible actions have 0 and others the floor or more, and propensities agree."""
     X = contexts(600)
     for sizes in ((), (60,), (60, 200, 170)):
-        bandit = learnt(policy, sizes)
+        bandit = trained(policy, sizes)
         for kind, mask in masks(len(X), streams.generator(1, "masks")).items():
-            _check_chances(bandit, X, mask, f"{kind} eligible after {len(sizes)} episodes")
+            _check_probabilities(bandit, X, mask, f"{kind} eligible after {len(sizes)} episodes")
 
 
-def _check_chances(bandit: Bandit, X: Floats, mask: Mask | None, what: str) -> None:
+def _check_probabilities(bandit: Bandit, X: Floats, mask: Mask | None, what: str) -> None:
     n = len(X)
     allowed = np.broadcast_to(True if mask is None else mask, (n, N_ACTIONS))
     probabilities = bandit.predict_proba(X, eligible=mask)
-    require_chances(probabilities, allowed, bandit.policy_.floor, what)
+    require_probabilities(probabilities, allowed, bandit.policy_.floor, what)
     decided = bandit.decide(X, eligible=mask, ids=np.arange(n))
     executed = np.arange(n), decided.actions.astype(np.intp)
     require(allowed[executed].all(), f"{what}: an ineligible action was chosen")
@@ -103,9 +103,9 @@ def _check_chances(bandit: Bandit, X: Floats, mask: Mask | None, what: str) -> N
     require_same(np.asarray(decided.ids), np.arange(n), f"{what}: ids")
 
 
-def a_context_is_judged_alone(policy: Policy) -> None:
-    """No context changes what is said of another in the same call, in whatever company it comes."""
-    bandit, X = learnt(policy), contexts(300)
+def contexts_do_not_affect_each_other(policy: Policy) -> None:
+    """Check that the result for a context does not depend on the other contexts of the call."""
+    bandit, X = trained(policy), contexts(300)
     whole = table(bandit, X)
     for rows in (slice(0, 1), slice(40, 47), slice(299, None, -3)):
         part = table(bandit, X[rows])
@@ -113,9 +113,9 @@ def a_context_is_judged_alone(policy: Policy) -> None:
             require_close(part[name], whole[name][rows], f"{name} of {rows}")
 
 
-def what_was_returned_stays(policy: Policy) -> None:
-    """Later decisions and episodes leave earlier answers and decisions as they were."""
-    bandit, X = learnt(policy), contexts(300)
+def returned_results_stay_unchanged(policy: Policy) -> None:
+    """Check that later decisions and episodes do not change results that were returned before."""
+    bandit, X = trained(policy), contexts(300)
     held = {**table(bandit, X), "predictions": bandit.predict(X)}
     decided = bandit.decide(X)
     held |= {"actions": decided.actions, "propensities": decided.propensities, "means": decided.means}
@@ -131,10 +131,10 @@ def what_was_returned_stays(policy: Policy) -> None:
 
 
 def the_best_score_is_chosen(policy: Policy) -> None:
-    """Without sampling, chances are those of an argmax of the scores: ties split evenly, the floor mixed in."""
+    """Check that a rule without sampling takes the best score, with ties split evenly and the floor mixed in."""
     X = contexts(200)
     for sizes in ((), (60, 200, 170)):
-        bandit = learnt(policy, sizes)
+        bandit = trained(policy, sizes)
         for kind, mask in masks(len(X), streams.generator(2, "masks")).items():
             allowed = np.broadcast_to(True if mask is None else mask, (len(X), N_ACTIONS))
             scores = np.where(allowed, bandit.decision_function(X, eligible=mask), -np.inf)
@@ -144,12 +144,12 @@ def the_best_score_is_chosen(policy: Policy) -> None:
             require_close(bandit.predict_proba(X, eligible=mask), expected, f"{kind} eligible", 1e-12)
 
 
-def draws_match_the_chances(policy: Policy) -> None:
-    """100,000 draws on four contexts, and 20,000 of a cold bandit: chi-square tests with an error rate of 1e-7 each."""
+def draws_match_the_probabilities(policy: Policy) -> None:
+    """Check 100,000 draws on four contexts, and 20,000 before learning, by chi-square tests of error rate 1e-7 each."""
     some = contexts(4)
     mask = np.arange(N_ACTIONS) != 2
     for sizes, eligible, draws in (((), mask, DRAWS // 5), ((60, 200, 170), None, DRAWS)):
-        bandit = learnt(policy, sizes)
+        bandit = trained(policy, sizes)
         repeated = np.repeat(some, draws // 4, axis=0)
         probabilities = bandit.predict_proba(some, eligible=eligible)
         drawn = bandit.decide(repeated, eligible=eligible).actions.astype(np.intp).reshape(4, -1)
@@ -159,14 +159,14 @@ def draws_match_the_chances(policy: Policy) -> None:
 
 def _check_counts(counts: Codes, probabilities: Floats, what: str) -> None:
     statistic, freedom = 0.0, 0
-    for seen, chances in zip(counts, probabilities, strict=True):
-        require((seen[chances == 0] == 0).all(), f"{what}: an impossible action was drawn")
-        expected = chances * seen.sum()
+    for seen, row in zip(counts, probabilities, strict=True):
+        require((seen[row == 0] == 0).all(), f"{what}: an impossible action was drawn")
+        expected = row * seen.sum()
         rare = expected < RARE
         observed = np.append(seen[~rare], seen[rare].sum())
         expected = np.append(expected[~rare], expected[rare].sum())
         some = expected > 0
-        if some[-1] and expected[-1] < RARE:  # too few for the approximation: with the commonest
+        if some[-1] and expected[-1] < RARE:  # too few for the approximation, so they join the most frequent cell
             observed[0], expected[0] = observed[0] + observed[-1], expected[0] + expected[-1]
             some[-1] = False
         statistic += float((np.square(observed[some] - expected[some]) / expected[some]).sum())
@@ -179,12 +179,12 @@ def _check_counts(counts: Codes, probabilities: Floats, what: str) -> None:
 
 
 LAWS = (
-    law(the_same_seed_decides_alike),
+    law(the_same_seed_repeats_decisions),
     law(a_cold_bandit_is_uniform),
-    law(looking_changes_nothing),
-    law(chances_are_probabilities),
-    law(a_context_is_judged_alone),
-    law(what_was_returned_stays),
+    law(predicting_changes_nothing),
+    law(probabilities_sum_to_one),
+    law(contexts_do_not_affect_each_other),
+    law(returned_results_stay_unchanged),
     law(the_best_score_is_chosen, unless={"sampling"}),
-    law(draws_match_the_chances),
+    law(draws_match_the_probabilities),
 )

@@ -1,4 +1,4 @@
-"""Laws of learning: what was learnt depends on the rows alone, and on all of them."""
+"""Laws of learning: the result depends on the rows only, and on all of them."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,7 +15,7 @@ from spuir.testing.trial import (
     DIM,
     N_ACTIONS,
     SIZES,
-    Rows,
+    TrialRows,
     contexts,
     enriched,
     episode,
@@ -23,16 +23,16 @@ from spuir.testing.trial import (
     frozen,
     is_exact,
     law,
-    learnt,
     require,
     require_alike,
     require_close,
     table,
+    trained,
 )
 
 
 def inputs_are_never_written(policy: Policy) -> None:
-    """Read-only arrays are enough, and what was passed is as it was."""
+    """Learning accepts read-only arrays and does not change its arguments."""
     bandit = fresh(policy)
     X = contexts(40)
     for number, size in enumerate(SIZES):
@@ -50,7 +50,7 @@ def inputs_are_never_written(policy: Policy) -> None:
 
 
 def later_changes_of_the_inputs_do_not_matter(policy: Policy) -> None:
-    """State and decision stay as they were when a batch or contexts are overwritten after the call."""
+    """Check that overwriting a batch or contexts after the call changes neither the state nor the decision."""
     bandit, X = fresh(policy), contexts(40)
     rows = enriched(episode(policy, 0, 60), lightest=1)
     bandit.partial_fit(**rows.columns())
@@ -62,7 +62,7 @@ def later_changes_of_the_inputs_do_not_matter(policy: Policy) -> None:
 
 
 def the_order_of_rows_does_not_matter(policy: Policy) -> None:
-    """Rows in another order, with their ids, teach the same."""
+    """Check that the order of rows that have ids does not matter."""
     straight, shuffled = fresh(policy), fresh(policy)
     rng = streams.generator(3, "order")
     for number, size in enumerate(SIZES):
@@ -74,7 +74,7 @@ def the_order_of_rows_does_not_matter(policy: Policy) -> None:
 
 
 def names_of_actions_do_not_matter(policy: Policy) -> None:
-    """Actions listed in another order are the same actions."""
+    """Check that the order in which actions are listed does not matter."""
     names = np.array(["red", "blue", "green", "black"])
     order = np.array([2, 0, 3, 1])
     plain, other = fresh(policy, actions=list(names)), fresh(policy, actions=list(names[order]))
@@ -95,7 +95,7 @@ def names_of_actions_do_not_matter(policy: Policy) -> None:
 
 
 def a_weight_counts_as_copies(policy: Policy) -> None:
-    """Rows of weight w teach what w copies teach, and rows of weight 0 nothing."""
+    """Check that a row of weight w counts as w copies, and a row of weight 0 does not count."""
     weighted, copied = fresh(policy), fresh(policy)
     for number, size in enumerate(SIZES):
         rows = episode(policy, number, size)
@@ -107,10 +107,10 @@ def a_weight_counts_as_copies(policy: Policy) -> None:
 
 
 def propensities_default_to_the_own(policy: Policy) -> None:
-    """Leaving propensities out is the same as passing the policy's own, eligibility and retirement observed."""
+    """Check that without propensities, the policy's own are used, including eligibility and removed actions."""
     if not is_exact(policy):
         return
-    implicit, explicit = learnt(policy), learnt(policy)
+    implicit, explicit = trained(policy), trained(policy)
     for bandit in (implicit, explicit):
         bandit.remove_action(3)
     rows = enriched(episode(policy, 5, 90))
@@ -124,9 +124,9 @@ def propensities_default_to_the_own(policy: Policy) -> None:
 
 
 def an_empty_batch_is_no_episode(policy: Policy) -> None:
-    """No rows: no decay, no step of a schedule, no change; also before the first episode."""
+    """Check that a batch without rows changes nothing, decay and schedules included, before the first episode too."""
     nothing = episode(policy, 0, 0)
-    for bandit in (fresh(policy), learnt(policy)):
+    for bandit in (fresh(policy), trained(policy)):
         before = frozen(bandit) if bandit.n_episodes_ else None
         bandit.partial_fit(**nothing.columns())
         require(before is None or frozen(bandit) == before, "an empty batch changed the state")
@@ -136,11 +136,11 @@ def an_empty_batch_is_no_episode(policy: Policy) -> None:
         after, info = policy.learn(state, batch, streams.generator(0, "learn"))
         same = packing.pack(after)[0] == packing.pack(state)[0] and after.episode == state.episode
         require(same and info.rows == 0, "an empty batch is an episode to the policy itself")
-    require(len(learnt(policy).decide(np.empty((0, DIM))).actions) == 0, "no contexts, no actions")
+    require(len(trained(policy).decide(np.empty((0, DIM))).actions) == 0, "no contexts, no actions")
 
 
-def a_never_tried_action_knows_nothing(policy: Policy) -> None:
-    """Its coefficients are 0 and its matrix is λI + γ_jΦ̂_j, Φ̂_j over all rows since they are all imputed."""
+def a_never_tried_action_has_no_estimate(policy: Policy) -> None:
+    """Check that a never-tried action has coefficients 0 and the matrix λI + γ_jΦ̂_j, where Φ̂_j is over all rows."""
     if not isinstance(policy, Ridge):
         return
     for ridge in (0.1, 1.0, 4.0):
@@ -151,7 +151,7 @@ def _check_never_tried(policy: Ridge) -> None:
     bandit, imputed = fresh(policy), None
     sizes = [min(size, policy.sketch_size) if "sketched" in policy.traits else size for size in (40, 30)]
     for number, size in enumerate(sizes):
-        # Executed with certainty, so that a rule which balances rows by their propensities leaves them alone.
+        # With propensity 1, a rule that weights rows by their propensities leaves them unchanged.
         rows = replace(episode(policy, number, size, actions=N_ACTIONS - 1), propensities=np.ones(size))
         bandit.partial_fit(**rows.columns())
         columns = policy.feature_map.apply(bandit.state_.features, rows.X)  # type: ignore[attr-defined]
@@ -170,7 +170,7 @@ def _check_never_tried(policy: Ridge) -> None:
 
 
 def _rate(policy: Ridge, episodes: int) -> float:
-    """Return γ_j of a never-tried action after so many episodes, by its definition."""
+    """Return γ_j of a never-tried action after a number of episodes, by its definition."""
     if policy.imputation_rate == "balanced":
         return 0.0
     if policy.imputation_rate == "paper-schedule":
@@ -179,7 +179,7 @@ def _rate(policy: Ridge, episodes: int) -> float:
 
 
 def layout_does_not_matter(policy: Policy) -> None:
-    """Nested lists, single precision, Fortran order, strides and CSR teach and decide the same."""
+    """Check that nested lists, single precision, Fortran order, strides and CSR give the same results."""
     kinds = {
         "list": lambda X: X.tolist(),
         "float32": lambda X: X.astype(np.float32),
@@ -187,7 +187,7 @@ def layout_does_not_matter(policy: Policy) -> None:
         "strided": lambda X: np.repeat(X, 2, axis=1)[:, ::2],
         "CSR": csr_array,
     }
-    plain, X = learnt(policy), contexts(40)
+    plain, X = trained(policy), contexts(40)
     for kind, convert in kinds.items():
         bandit = fresh(policy)
         for number, size in enumerate(SIZES):
@@ -199,21 +199,21 @@ def layout_does_not_matter(policy: Policy) -> None:
         require(len(bandit.decide(convert(X)).actions) == 40, f"{kind}: decisions")
 
 
-def extremes_are_learnt(policy: Policy) -> None:
-    """One action, one row, more columns than rows, one action or one context throughout, rewards of ±10⁶."""
+def extreme_batches_are_learned(policy: Policy) -> None:
+    """Check that one action, one row, more columns than rows, a constant context and rewards of ±10⁶ work."""
     shapes = {"one action": (1, 3, 40), "one row": (4, 3, 1), "more columns than rows": (4, 30, 8)}
     for name, (actions, dim, rows) in shapes.items():
         bandit = fresh(policy, actions=actions)
         for number in range(3):
             bandit.partial_fit(**episode(policy, number, rows, actions=actions, dim=dim).columns())
         _check_alive(bandit, contexts(20, dim=dim), name)
-    changes: dict[str, Callable[[Rows], Rows]] = {
+    changes: dict[str, Callable[[TrialRows], TrialRows]] = {
         "one action executed throughout": lambda rows: replace(rows, actions=np.full(len(rows), 2)),
         "one context everywhere": lambda rows: replace(rows, X=np.tile(rows.X[:1], (len(rows), 1))),
         "rewards of a million": lambda rows: replace(rows, rewards=np.where(rows.rewards > 0.5, 1e6, -1e6)),
     }
     if getattr(policy, "link", "linear") != "linear":
-        del changes["rewards of a million"]  # nothing bounds what a nonlinear link makes of them
+        del changes["rewards of a million"]  # nothing bounds the output of a nonlinear link
     for name, change in changes.items():
         bandit = fresh(policy)
         for number in range(3):
@@ -238,7 +238,7 @@ LAWS = (
     law(a_weight_counts_as_copies, unless={"sketched"}),
     law(propensities_default_to_the_own),
     law(an_empty_batch_is_no_episode),
-    law(a_never_tried_action_knows_nothing, needs={"ridge"}),
+    law(a_never_tried_action_has_no_estimate, needs={"ridge"}),
     law(layout_does_not_matter),
-    law(extremes_are_learnt),
+    law(extreme_batches_are_learned),
 )

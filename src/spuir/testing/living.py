@@ -1,4 +1,4 @@
-"""Laws of a long life: saving and loading, coming and going actions, constant size, threads."""
+"""Laws of long use: saving and loading, adding and removing actions, constant memory, threads."""
 
 import tempfile
 import threading
@@ -21,24 +21,24 @@ from spuir.testing.trial import (
     fresh,
     frozen,
     law,
-    learnt,
     require,
-    require_chances,
     require_close,
+    require_probabilities,
     require_same,
     table,
+    trained,
 )
 
 CALLS = 300
-"""Decisions taken while another thread learns."""
+"""Number of decisions made while another thread learns."""
 
 
-def a_snapshot_goes_on_bit_for_bit(policy: Policy) -> None:
-    """Once saved and loaded, mid-run or cold, a bandit decides and learns on as the original does."""
+def a_loaded_bandit_continues_bit_for_bit(policy: Policy) -> None:
+    """Check that a saved and loaded bandit, trained or not, decides and learns exactly as the original does."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "bandit.spuir"
         for sizes in ((), SIZES[:2]):
-            original = learnt(policy, sizes)
+            original = trained(policy, sizes)
             original.decide(contexts(33))
             if sizes:
                 original.add_action("late").remove_action(1)
@@ -64,10 +64,10 @@ def _go_on_alike(original: Bandit, restored: Bandit) -> None:
 
 
 def a_new_seed_draws_otherwise(policy: Policy) -> None:
-    """Bandits loaded with a seed know the same and draw from streams of their own."""
+    """Check that bandits loaded with different seeds have the same estimates and different draws."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "bandit.spuir"
-        cold, warm = fresh(policy), learnt(policy)
+        cold, warm = fresh(policy), trained(policy)
         for bandit in (cold, warm):
             bandit.decide(contexts(2))
             bandit.save(path)
@@ -82,7 +82,7 @@ def a_new_seed_draws_otherwise(policy: Policy) -> None:
 
 
 def the_state_keeps_its_size(policy: Policy) -> None:
-    """After 12 episodes no more is kept than after 2."""
+    """Check that the state after 12 episodes is as large as after 2."""
     bandit = fresh(policy)
     kept: list[int] = []
     for number in range(12):
@@ -94,16 +94,16 @@ def the_state_keeps_its_size(policy: Policy) -> None:
 
 
 def retired_actions_are_never_chosen(policy: Policy) -> None:
-    """They keep their code and learn from late rows; labels are never used again; one action must remain."""
-    bandit = learnt(policy).remove_action(1)
+    """Check that removed actions keep their code and learn from late rows, and that labels are never reused."""
+    bandit = trained(policy).remove_action(1)
     allowed = np.broadcast_to(np.arange(N_ACTIONS) != 1, (300, N_ACTIONS))
     X, before = contexts(300), frozen(bandit)
-    require_chances(bandit.predict_proba(X), allowed, policy.floor, "after retirement")
+    require_probabilities(bandit.predict_proba(X), allowed, policy.floor, "after retirement")
     require(not (bandit.decide(X).actions == 1).any(), "a retired action was chosen")
     late = replace(episode(policy, 4, 50), actions=np.ones(50, np.intp))
     bandit.partial_fit(**late.columns())
-    require(frozen(bandit)[1] != before[1] and bandit.n_episodes_ == 4, "late rows were not learnt")
-    require_chances(bandit.predict_proba(X), allowed, policy.floor, "after late rows")
+    require(frozen(bandit)[1] != before[1] and bandit.n_episodes_ == 4, "late rows were not learned")
+    require_probabilities(bandit.predict_proba(X), allowed, policy.floor, "after late rows")
     require_same(bandit.actions_, np.arange(N_ACTIONS), "labels")
     for call in (lambda: bandit.add_action(1), lambda: fresh(policy, actions=["a"]).remove_action("a")):
         try:
@@ -114,10 +114,10 @@ def retired_actions_are_never_chosen(policy: Policy) -> None:
 
 
 def actions_can_be_added(policy: Policy) -> None:
-    """Cold, or from a copy of what is known of another, a new action starts, and learns like any other."""
+    """Check that a new action starts with empty sums or a copy of another's, and learns like any other."""
     X = contexts(50)
     for like in (None, 2):
-        bandit = learnt(policy)
+        bandit = trained(policy)
         known = bandit.decision_function(X)
         bandit.add_action("new", like=like)
         scores = bandit.decision_function(X)
@@ -131,15 +131,15 @@ def actions_can_be_added(policy: Policy) -> None:
         labels = np.array([0, 1, 2, 3, "new"], dtype=object)
         bandit.partial_fit(**replace(enriched(rows, N_ACTIONS + 1), actions=labels[rows.actions]).columns())
         allowed = np.ones((50, N_ACTIONS + 1), np.bool_)
-        require_chances(bandit.predict_proba(X), allowed, policy.floor, "with a new action")
+        require_probabilities(bandit.predict_proba(X), allowed, policy.floor, "with a new action")
         require(list(bandit.actions_) == [0, 1, 2, 3, "new"], "labels")
     cold = fresh(policy).add_action("new")
     require_close(cold.predict_proba(X), np.full((50, 5), 0.2), "an action added before anything was seen", 1e-12)
 
 
 def deciding_and_learning_at_once(policy: Policy) -> None:
-    """Every decision taken while another thread learns belongs to one published state."""
-    bandit, X = learnt(policy, SIZES[:1]), contexts(6)
+    """Check that every decision made while another thread learns comes from one complete state."""
+    bandit, X = trained(policy, SIZES[:1]), contexts(6)
     rows = [episode(policy, number, 30) for number in range(1, 13)]
     published = [bandit.state_]
     taken: list[Any] = []
@@ -168,14 +168,14 @@ def deciding_and_learning_at_once(policy: Policy) -> None:
     known = {(one.scores.tobytes(), one.probabilities.tobytes()) for one in tables}
     for decided in taken:
         require((decided.scores.tobytes(), decided.probabilities.tobytes()) in known, "a decision of no known state")
-        chances = decided.probabilities[np.arange(len(X)), decided.actions]
-        require((chances > 0).all(), "an action of another state than its probabilities")
+        executed = decided.probabilities[np.arange(len(X)), decided.actions]
+        require((executed > 0).all(), "an action of another state than its probabilities")
         if decided.exact:
-            require_close(decided.propensities, chances, "propensities", 1e-9)
+            require_close(decided.propensities, executed, "propensities", 1e-9)
 
 
 LAWS = (
-    law(a_snapshot_goes_on_bit_for_bit),
+    law(a_loaded_bandit_continues_bit_for_bit),
     law(a_new_seed_draws_otherwise),
     law(the_state_keeps_its_size),
     law(retired_actions_are_never_chosen),

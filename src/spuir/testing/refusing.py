@@ -1,4 +1,4 @@
-"""Laws of refusing: a wrong value is named with its rule and a remedy, and nothing has changed."""
+"""Laws of errors: an error names the value, the rule and the remedy, and leaves everything unchanged."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
@@ -11,15 +11,15 @@ from spuir.base.parameters import Rule, parameters_of
 from spuir.errors import ParameterError, SpuirError
 from spuir.policies import Policy
 from spuir.policies.ridge import Ridge
-from spuir.testing.trial import DIM, N_ACTIONS, contexts, episode, fresh, frozen, law, learnt, require
+from spuir.testing.trial import DIM, N_ACTIONS, contexts, episode, fresh, frozen, law, require, trained
 
 ROW, ROWS = 700, 1000
-"""Where the wrong value is, and among how many rows: late enough that no first block holds it."""
+"""Row of the wrong value, and the number of rows; it lies beyond the first block of rows."""
 
 
 @dataclass(frozen=True)
 class Wrong:
-    """A call that must be refused, and what the refusal must show of the value that came."""
+    """A call that must be refused, and the text that the error must contain."""
 
     what: str
     call: Callable[[], Any]
@@ -104,7 +104,7 @@ def _wrong_batches(bandit: Bandit) -> Iterator[Wrong]:
 
 
 def _shards(bandit: Bandit, columns: dict[str, Any]) -> None:
-    """Learn through collect and absorb: what one lets pass, the other refuses."""
+    """Learn through collect and absorb, one of which must refuse a wrong value."""
     bandit.absorb(bandit.collect(**columns))
 
 
@@ -118,8 +118,8 @@ def _wrong_actions(bandit: Bandit) -> Iterator[Wrong]:
 
 
 def wrong_values_are_refused_and_change_nothing(policy: Policy) -> None:
-    """NaN, infinity, wrong shapes, unknown actions and the like, cold and learnt; bytes are compared."""
-    for bandit in (fresh(policy), learnt(policy)):
+    """Check that NaN, infinity, wrong shapes and unknown actions are refused and change no byte."""
+    for bandit in (fresh(policy), trained(policy)):
         bandit.predict(contexts(1))
         before = frozen(bandit)
         for group in (_wrong_decisions, _wrong_batches, _wrong_actions):
@@ -148,8 +148,8 @@ SUSPECTS: tuple[Any, ...] = (None, -1, 0, -0.5, 1.5, 2.5, np.nan, np.inf, -np.in
 
 
 def every_parameter_has_a_rule(policy: Policy) -> None:
-    """Each parameter refuses what its rule refuses, naming the value, the rule and the remedy."""
-    bandit = learnt(policy, (60,))
+    """Check that each parameter refuses values outside its rule, with the value, the rule and the remedy."""
+    bandit = trained(policy, (60,))
     before = frozen(bandit)
     for item in fields(policy):
         rule: Rule | None = item.metadata.get("rule")
@@ -168,7 +168,7 @@ def every_parameter_has_a_rule(policy: Policy) -> None:
 
 
 def traits_are_known_and_consistent(policy: Policy) -> None:
-    """Traits are words that contracts, training and merging read, and no other; what folds adds up."""
+    """Check that a policy declares known traits only, and a foldable policy is additive."""
     known = {"ridge", "imputing", "sketched", "sampling", "additive", "foldable"}
     require(policy.traits <= known, f"unknown traits: {sorted(policy.traits - known)}")
     require("foldable" not in policy.traits or "additive" in policy.traits, "what folds must add up")
@@ -176,8 +176,8 @@ def traits_are_known_and_consistent(policy: Policy) -> None:
 
 
 def parameters_are_arguments(policy: Policy) -> None:
-    """get_params rebuilds the bandit, set_params reaches the policy, and neither changes what was learnt."""
-    bandit = learnt(policy)
+    """Check that get_params rebuilds the bandit, set_params reaches the policy, and neither changes the state."""
+    bandit = trained(policy)
     twin = Bandit(**bandit.get_params(deep=False))
     require(twin.policy is policy and twin.actions == N_ACTIONS and twin.random_state == 7, "arguments")
     deep = bandit.get_params()
@@ -187,12 +187,12 @@ def parameters_are_arguments(policy: Policy) -> None:
     state = bandit.state_
     bandit.set_params(**{**same, "policy__floor": 0.05})
     require(bandit.policy_ == replace(policy, floor=0.05), "set_params")
-    require(bandit.state_ is state, "set_params forgot what was learnt")
+    require(bandit.state_ is state, "set_params changed the state")
     require((bandit.predict_proba(contexts(50)) >= 0.05 - 1e-12).all(), "the new floor")
 
 
 def a_floor_too_high_is_refused(policy: Policy) -> None:
-    """Too high a floor is refused when it is known for how many actions it has to do."""
+    """Check that a floor that is too high is refused as soon as the number of actions is known."""
     bandit = fresh(replace(policy, floor=0.3))
     bandit.predict(contexts(1), eligible=np.arange(N_ACTIONS) < 3)
     before = frozen(bandit)

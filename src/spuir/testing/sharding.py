@@ -1,4 +1,4 @@
-"""Laws of shards: an episode summed in parts is the episode, and parts that do not belong together are refused."""
+"""Laws of shards: the shards of an episode add up to the episode, and shards that do not match are refused."""
 
 import copy
 from collections.abc import Callable
@@ -19,31 +19,31 @@ from spuir.testing.trial import (
     DIM,
     N_ACTIONS,
     SIZES,
-    Rows,
+    TrialRows,
     contexts,
     enriched,
     episode,
     fresh,
     frozen,
     law,
-    learnt,
     require,
     require_alike,
     require_close,
+    trained,
 )
 
 
-def collected(bandit: Bandit, rows: Rows, cuts: list[int]) -> Shard:
-    """Return the sum of the shards between the cuts, each collected from the bandit as it is."""
+def collected(bandit: Bandit, rows: TrialRows, cuts: list[int]) -> Shard:
+    """Return the sum of the shards between the cuts, all collected at the current state."""
     edges = [0, *cuts, len(rows)]
     shards = [bandit.collect(**rows.take(slice(*piece)).columns()) for piece in pairwise(edges)]
     return sum(shards[1:], start=shards[0])
 
 
 def shards_add_up(policy: Policy) -> None:
-    """One, two and five uneven shards, an empty one among them, teach what the whole episode teaches."""
-    whole = learnt(policy, SIZES[:1])
-    parts = {cuts: learnt(policy, SIZES[:1]) for cuts in ((), (0.3,), (0.05, 0.05, 0.5, 0.9))}
+    """Check that one, two or five uneven shards, some of them empty, give the same result as the whole episode."""
+    whole = trained(policy, SIZES[:1])
+    parts = {cuts: trained(policy, SIZES[:1]) for cuts in ((), (0.3,), (0.05, 0.05, 0.5, 0.9))}
     episodes = [episode(policy, 1, 200), enriched(episode(policy, 2, 170)), enriched(episode(policy, 3, 40))]
     for rows in episodes:
         whole.partial_fit(**rows.columns())
@@ -59,7 +59,7 @@ def shards_add_up(policy: Policy) -> None:
 
 
 def mixed_shards_add_up(policy: Policy) -> None:
-    """Shards with and without weights, eligibility and revealed rewards join: what is absent is the default."""
+    """Check that shards with and without optional columns add up: a missing column means its default."""
     rows = episode(policy, 1, 200)
     rich = enriched(rows)
     late = np.arange(200) >= 90
@@ -69,7 +69,7 @@ def mixed_shards_add_up(policy: Policy) -> None:
         eligible=rich.eligible | ~late[:, None],
         revealed=rich.revealed & late[:, None],
     )
-    whole, parts = learnt(policy, SIZES[:1]), learnt(policy, SIZES[:1])
+    whole, parts = trained(policy, SIZES[:1]), trained(policy, SIZES[:1])
     whole.partial_fit(**full.columns())
     first, second = rows.take(slice(0, 90)), rich.take(slice(90, 200))
     parts.absorb(parts.collect(**first.columns()) + parts.collect(**second.columns()))
@@ -77,8 +77,8 @@ def mixed_shards_add_up(policy: Policy) -> None:
 
 
 def shards_of_nothing_are_no_episode(policy: Policy) -> None:
-    """Absorbing empty shards alone changes nothing."""
-    bandit = learnt(policy, SIZES[:1])
+    """Check that absorbing empty shards alone changes nothing."""
+    bandit = trained(policy, SIZES[:1])
     before = frozen(bandit)
     empty = bandit.collect(**episode(policy, 1, 0).columns())
     bandit.absorb(empty + empty)
@@ -86,17 +86,17 @@ def shards_of_nothing_are_no_episode(policy: Policy) -> None:
 
 
 def foreign_shards_are_refused(policy: Policy) -> None:
-    """Shards of another episode, seed, number of actions, parameter or acting state neither add nor absorb."""
-    bandit, rows = learnt(policy, SIZES[:1]), episode(policy, 1, 50)
+    """Check that shards of another episode, seed, number of actions, parameter or acting state are refused."""
+    bandit, rows = trained(policy, SIZES[:1]), episode(policy, 1, 50)
     own = bandit.collect(**rows.columns())
-    grown = learnt(policy, SIZES[:1]).add_action("new")
+    grown = trained(policy, SIZES[:1]).add_action("new")
     others = {
-        "another episode": learnt(policy, SIZES[:2]),
+        "another episode": trained(policy, SIZES[:2]),
         "another number of actions": grown,
-        "another parameter": learnt(replace(policy, floor=0.01), SIZES[:1]),
+        "another parameter": trained(replace(policy, floor=0.01), SIZES[:1]),
     }
     if "sketched" in policy.traits:
-        others["another seed"] = learnt(policy, SIZES[:1], seed=8)
+        others["another seed"] = trained(policy, SIZES[:1], seed=8)
     if "foldable" not in policy.traits:
         moved = fresh(policy)
         moved.partial_fit(**replace(episode(policy, 0, 60), rewards=np.linspace(0.0, 1.0, 60)).columns())
@@ -113,8 +113,8 @@ def foreign_shards_are_refused(policy: Policy) -> None:
 
 
 def a_history_folds(policy: Policy) -> None:
-    """Episodes summed before any of them was learnt, then absorbed in order, teach what they teach one by one."""
-    start = learnt(policy, SIZES[:1]).state_
+    """Check that collecting all episodes, then absorbing them in order, is the same as learning one by one."""
+    start = trained(policy, SIZES[:1]).state_
     batches = [
         Batch(contexts=rows.X, actions=rows.actions, rewards=rows.rewards, propensities=rows.propensities)
         for rows in (episode(policy, number, size) for number, size in ((1, 200), (2, 40), (3, 170)))
@@ -131,21 +131,21 @@ def a_history_folds(policy: Policy) -> None:
         require_close(getattr(found, name), getattr(expected, name), f"{name} of a folded history")
 
 
-def ids_are_asked_for(policy: Policy) -> None:
-    """Rows are hashed by ids: without them, or with one twice, a shard of a sketched policy is refused."""
-    bandit, columns = learnt(policy, SIZES[:1]), episode(policy, 1, 50).columns()
+def sketched_shards_need_ids(policy: Policy) -> None:
+    """Check that a shard of a sketched policy needs one unique id per row, since rows are hashed by their ids."""
+    bandit, columns = trained(policy, SIZES[:1]), episode(policy, 1, 50).columns()
     for ids in (None, np.zeros(50, np.int64)):
         _refused(lambda ids=ids: bandit.collect(**{**columns, "row_ids": ids}), f"ids {ids}")
 
 
-def what_does_not_add_up_is_not_collected(policy: Policy) -> None:
-    """Policies whose learning is not additive say so."""
-    bandit = learnt(policy, SIZES[:1])
+def collect_needs_an_additive_policy(policy: Policy) -> None:
+    """Check that a policy that is not additive refuses to collect."""
+    bandit = trained(policy, SIZES[:1])
     _refused(lambda: bandit.collect(**episode(policy, 1, 50).columns()), "a policy that is not additive")
 
 
-def a_map_not_fixed_yet_is_not_collected(policy: Policy) -> None:
-    """Where the first batch decides on the features, a shard cannot; where nothing is open, the first shard can."""
+def collect_needs_a_fixed_feature_map(policy: Policy) -> None:
+    """Check that shards of the first batch are refused if it determines the feature map, and accepted otherwise."""
     bandit, rows = fresh(policy), episode(policy, 0, 60)
     if parameters_of(policy).get("features") == "fourier" and parameters_of(policy)["bandwidth"] == "auto":
         _refused(lambda: bandit.collect(**rows.columns()), "a bandwidth not chosen yet")
@@ -170,7 +170,7 @@ LAWS = (
     law(shards_of_nothing_are_no_episode, needs={"additive"}),
     law(foreign_shards_are_refused, needs={"additive"}),
     law(a_history_folds, needs={"additive", "foldable"}),
-    law(ids_are_asked_for, needs={"additive", "sketched"}),
-    law(what_does_not_add_up_is_not_collected, unless={"additive"}),
-    law(a_map_not_fixed_yet_is_not_collected, needs={"additive"}),
+    law(sketched_shards_need_ids, needs={"additive", "sketched"}),
+    law(collect_needs_an_additive_policy, unless={"additive"}),
+    law(collect_needs_a_fixed_feature_map, needs={"additive"}),
 )

@@ -1,4 +1,4 @@
-"""Episodes to try a policy on, and the comparisons that laws are made of."""
+"""Episodes to check a policy on, and the comparisons that laws use."""
 
 import json
 from collections.abc import Callable, Iterable
@@ -17,14 +17,14 @@ from spuir.storage import model_file
 
 N_ACTIONS, DIM = 4, 5
 SIZES = (60, 200, 170)
-"""Rows of the episodes on trial: below and above the default size of a sketch."""
+"""TrialSizes of the episodes: below and above the default size of a sketch."""
 TOLERANCE = 1e-10
-"""Relative distance within which two orders of summation agree."""
+"""Relative difference allowed between two orders of summation."""
 
 
 @dataclass(frozen=True)
 class Law:
-    """A promise: its name, how to try it on a policy, and the traits that a policy must and must not have."""
+    """A law: its name, the function that checks a policy, and the traits a policy must and must not have."""
 
     name: str
     check: Callable[[Policy], None]
@@ -32,17 +32,17 @@ class Law:
     unless: frozenset[str] = frozenset()
 
     def applies(self, traits: frozenset[str]) -> bool:
-        """Tell whether a policy with these traits has to keep the law."""
+        """Return whether the law applies to a policy with these traits."""
         return self.needs <= traits and not self.unless & traits
 
 
 def law(check: Callable[[Policy], None], needs: Iterable[str] = (), unless: Iterable[str] = ()) -> Law:
-    """Return a law named after the function that tries it."""
+    """Return a law named after the function that checks it."""
     return Law(check.__name__.replace("_", " "), check, frozenset(needs), frozenset(unless))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Rows:
+class TrialRows:
     """The rows of an episode: ``X`` (B, d), labels and rewards (B,), and the optional columns of a batch."""
 
     X: Any
@@ -62,7 +62,7 @@ class Rows:
         """Return B."""
         return len(self.rewards)
 
-    def take(self, chosen: ArrayLike | slice) -> "Rows":
+    def take(self, chosen: ArrayLike | slice) -> "TrialRows":
         """Return some rows, in the order given."""
         picked = {name: column[chosen] for name, column in vars(self).items() if column is not None}
         return replace(self, **picked)
@@ -73,31 +73,32 @@ class Rows:
 
 
 def is_exact(policy: Policy) -> bool:
-    """Tell whether the policy knows its propensities exactly, rather than by Monte Carlo."""
+    """Return whether the policy's propensities are exact, not Monte Carlo estimates."""
     state = policy.init(2, 1, streams.generator(0, "trial", "init"))
     return policy.decide(state, np.zeros((1, 1)), streams.generator(0, "trial", "decide")).exact
 
 
-def episode(policy: Policy, number: int, rows: int, *, actions: int = N_ACTIONS, dim: int = DIM, seed: int = 0) -> Rows:
-    """Return an episode of executed actions drawn uniformly, with rewards about 0.5 that are linear in the context.
+def episode(
+    policy: Policy, number: int, rows: int, *, actions: int = N_ACTIONS, dim: int = DIM, seed: int = 0
+) -> TrialRows:
+    """Return an episode with uniformly drawn actions and rewards around 0.5 that are linear in the context.
 
-    Contexts are exact in single precision. Propensities come with it only where the policy could not tell
-    them exactly itself.
+    Contexts are exact in single precision. Propensities are included only if the policy cannot compute them exactly.
     """
     rng = streams.generator(seed, "trial", number, rows)
     X = rng.normal(0.1, 0.4, (rows, dim)).astype(np.float32).astype(np.float64)
     codes = rng.integers(actions, size=rows)
     weights = streams.generator(seed, "trial", "truth").normal(0.0, 0.3, (actions, dim))
     rewards = 0.5 + np.einsum("nd,nd->n", X, weights[codes]) + 0.1 * rng.standard_normal(rows)
-    chances = None if is_exact(policy) else np.full(rows, 1.0 / actions)
+    propensities = None if is_exact(policy) else np.full(rows, 1.0 / actions)
     ids = rng.permutation(10 * rows)[:rows]
-    return Rows(X=X, actions=codes, rewards=rewards, row_ids=ids, propensities=chances)
+    return TrialRows(X=X, actions=codes, rewards=rewards, row_ids=ids, propensities=propensities)
 
 
-def enriched(rows: Rows, actions: int = N_ACTIONS, seed: int = 0, lightest: int = 0) -> Rows:
+def enriched(rows: TrialRows, actions: int = N_ACTIONS, seed: int = 0, lightest: int = 0) -> TrialRows:
     """Return the rows with weights, eligibility, some revealed rewards, and delayed conversions of clicks.
 
-    Some weights are 0, unless the ``lightest`` is 1.
+    Some weights are 0, unless ``lightest`` is 1.
     """
     rng, n = streams.generator(seed, "trial", "enriched", len(rows)), len(rows)
     eligible = rng.random((n, actions)) < 0.7
@@ -114,18 +115,18 @@ def enriched(rows: Rows, actions: int = N_ACTIONS, seed: int = 0, lightest: int 
 
 
 def contexts(n: int, *, dim: int = DIM, seed: int = 0) -> Floats:
-    """Return n contexts that no episode on trial holds."""
+    """Return n contexts that are in no episode."""
     drawn = streams.generator(seed, "trial", "contexts").normal(0.1, 0.4, (n, dim))
     return drawn.astype(np.float32).astype(np.float64)
 
 
 def fresh(policy: Policy, seed: int = 7, actions: int | list[Any] = N_ACTIONS) -> Bandit:
-    """Return a bandit that has seen nothing."""
+    """Return a bandit before its first episode."""
     return Bandit(policy, actions, random_state=seed)
 
 
-def learnt(policy: Policy, sizes: Iterable[int] = SIZES, seed: int = 7) -> Bandit:
-    """Return a bandit that has learnt one episode of each size."""
+def trained(policy: Policy, sizes: Iterable[int] = SIZES, seed: int = 7) -> Bandit:
+    """Return a bandit that has learned one episode of each size."""
     bandit = fresh(policy, seed)
     for number, size in enumerate(sizes):
         bandit.partial_fit(**episode(policy, number, size).columns())
@@ -133,13 +134,13 @@ def learnt(policy: Policy, sizes: Iterable[int] = SIZES, seed: int = 7) -> Bandi
 
 
 def frozen(bandit: Bandit) -> tuple[str, dict[str, bytes]]:
-    """Return everything that a snapshot would hold, byte for byte: the state, the labels, the rows decided."""
+    """Return the content of a model file, byte for byte: the state, the labels, the number of rows decided."""
     header, arrays = model_file.describe(bandit.policy_, bandit._model, bandit._seed, bandit._rows)
     return json.dumps(header, sort_keys=True), {name: array.tobytes() for name, array in arrays.items()}
 
 
 def table(bandit: Bandit, X: Any) -> dict[str, Floats]:
-    """Return all that a bandit says of contexts, and its coefficients where it has any."""
+    """Return what a bandit computes for contexts, and its coefficients if it has any."""
     found = {"probabilities": bandit.predict_proba(X), "scores": bandit.decision_function(X)}
     if "ridge" in bandit.policy_.traits:
         found["coefficients"] = bandit.coefficients_
@@ -162,7 +163,7 @@ def require_close(found: ArrayLike, expected: ArrayLike, what: str, tolerance: f
 
 
 def require_alike(found: Bandit, expected: Bandit, what: str, tolerance: float = TOLERANCE) -> None:
-    """Require two bandits to say the same of fresh contexts."""
+    """Require two bandits to give the same results on new contexts."""
     X = contexts(40, dim=expected.n_features_in_)
     left, right = table(found, X), table(expected, X)
     for name, values in right.items():
@@ -171,20 +172,20 @@ def require_alike(found: Bandit, expected: Bandit, what: str, tolerance: float =
 
 
 def require_same(found: NDArray[Any], expected: NDArray[Any], what: str) -> None:
-    """Require two arrays to be equal to the last bit."""
+    """Require two arrays to be equal, bit for bit."""
     require(np.array_equal(found, expected), f"{what}: not the same")
 
 
-def require_chances(probabilities: Floats, eligible: Mask, floor: float, what: str) -> None:
+def require_probabilities(probabilities: Floats, eligible: Mask, floor: float, what: str) -> None:
     """Require rows (n, M) to be probabilities: 0 where ineligible, at least the floor elsewhere, summing to one."""
     require(np.isfinite(probabilities).all(), f"{what}: a probability is not finite")
-    require((probabilities[~eligible] == 0).all(), f"{what}: an ineligible action has a chance")
-    require((probabilities[eligible] >= floor * (1 - 1e-12)).all(), f"{what}: a chance below the floor {floor}")
+    require((probabilities[~eligible] == 0).all(), f"{what}: an ineligible action has a positive probability")
+    require((probabilities[eligible] >= floor * (1 - 1e-12)).all(), f"{what}: a probability below the floor {floor}")
     require_close(probabilities.sum(axis=1), np.ones(len(probabilities)), f"{what}: sums", 1e-12)
 
 
 def masks(n: int, rng: Generator, actions: int = N_ACTIONS) -> dict[str, Mask | None]:
-    """Return the ways to say which actions are eligible: None, (M,) and (n, M), down to a single one."""
+    """Return eligibility in all forms: None, (M,) and (n, M), down to a single action."""
     each = rng.random((n, actions)) < 0.5
     each[np.arange(n), rng.integers(actions, size=n)] = True
     one = np.zeros(actions, np.bool_)

@@ -1,0 +1,25 @@
+"""``spuir plan``: recommend batch size, episodes and sketch size."""
+
+import json
+
+import click
+
+from spuir.cli import options
+
+
+@click.command("plan")
+@click.option("-t", "--steps", type=int, required=True, help="Total number of decisions (T).")
+@click.option("-d", "--dim", type=int, required=True, help="Number of context columns (d).")
+@click.option("-m", "--actions", type=int, required=True, help="Number of actions (M).")
+@click.option("--blocks", type=int, default=1, show_default=True, help="Number of blocks of the sketch (D).")
+@options.JSON
+def plan_command(steps: int, dim: int, actions: int, blocks: int, as_json: bool) -> None:
+    """Recommend a batch size, a number of episodes and a sketch size, and show what each choice costs."""
+    from spuir.cli.terminal import print_plan
+    from spuir.planning import plan
+
+    recommended = plan(steps, dim, actions, sketch_blocks=blocks)
+    if as_json:
+        click.echo(json.dumps(recommended.to_dict(), indent=2, ensure_ascii=False))
+    else:
+        print_plan(recommended)
