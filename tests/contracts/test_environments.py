@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from spuir import list_environments, make_environment
+from spuir.base.parameters import parameter_names
 from spuir.base.records import Rounds
 from spuir.base.streams import generator, get_state
-from spuir.base.parameters import parameter_names
 from spuir.environments import ENVIRONMENTS
 from spuir.errors import InputError, ParameterError
 from tests.environments.files import COUPONS, COVERTYPE, find, write_survey

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from spuir.base.streams import generator, get_state
 from spuir.base.parameters import parameter_names
+from spuir.base.streams import generator, get_state
 from spuir.environments import ENVIRONMENTS, list_environments, make_environment
 from spuir.errors import InputError, ParameterError, UnknownNameError
 

@@ -151,8 +151,8 @@ def run_command(
     quiet: bool,
 ) -> None:
     """Run policies against an environment; write a table, a figure and the raw numbers."""
-    from spuir.cli.terminal import print_summary, progress_bar
     from spuir.base.parameters import parameter_names
+    from spuir.cli.terminal import print_summary, progress_bar
     from spuir.environments import ENVIRONMENTS, make_environment
     from spuir.policies import POLICIES, make_policy
     from spuir.reproduction.runner import Run, run_all

@@ -112,7 +112,7 @@ class _Effects:
         return ints + self.frequent[campaigns[:, None], columns, np.minimum(ranks, FREQUENT)].sum(axis=1)
 
 
-class Truth:
+class LogGenerator:
     """What the rows of one seed are drawn from; ``rows`` draws them."""
 
     def __init__(self, seed: int) -> None:
@@ -237,7 +237,7 @@ def write_rows(path: str | os.PathLike[str], rows: int = 60_000, *, seed: int = 
     check_value("rows", rows, COUNT, "write at least one")
     check_value("seed", seed, SEED, "choose another")
     target = os.fspath(path)
-    truth = Truth(seed)
+    truth = LogGenerator(seed)
     chunks = ("".join(truth.lines(chunk)).encode() for chunk in truth.rows(rows))
     try:
         with atomic_file(target) as raw:

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from spuir.results import figures
+from spuir.base.parameters import parameters_of
+from spuir.base.records import Batch, Floats
 from spuir.environments.base import Environment
 from spuir.errors import MissingExtraError
 from spuir.policies.base import Policy
-from spuir.base.parameters import parameters_of
-from spuir.base.records import Batch, Floats
+from spuir.results import figures
 
 
 def json_parameters(owner: Any) -> dict[str, Any]:
