@@ -5,7 +5,7 @@ import multiprocessing
 import pytest
 
 from spuir import errors
-from spuir.errors import SpuirError
+from spuir.errors import SpuirError, did_you_mean, nearest
 
 FAMILY = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, SpuirError)]
 BUILT_IN = {
@@ -64,3 +64,13 @@ def test_a_missing_attribute_is_one_for_hasattr() -> None:
             raise errors.NotFittedError("coefficients_", "no episode yet", "they exist after fit", "call fit first")
 
     assert not hasattr(Owner(), "coefficients_")
+
+
+@pytest.mark.parametrize(("name", "near"), [("aplha", "alpha"), ("BETA", "Beta"), (3, None), ("zzz", None)])
+def test_the_nearest_name_ignores_case(name, near):
+    assert nearest(name, ["alpha", "Beta"]) == near
+
+
+def test_a_hint_names_the_nearest_or_all_names():
+    assert did_you_mean("aplha", ["alpha", "beta"]) == "did you mean 'alpha'?"
+    assert did_you_mean("x", ["alpha", "beta"], "parameters") == "the parameters are alpha, beta"

@@ -1,19 +1,21 @@
-"""One family of refusals: what was looked at, what came, which rule it broke, what to do.
+"""All errors of spuir, and the hints for misspelled names.
 
-Every message is one sentence of the form *subject: got value, but rule; remedy.* so that a reader, a log
-and a test can all rely on its three parts.
+Every message is one sentence: *subject: got value, but rule; remedy.* Readers, logs and tests can rely on its parts.
 """
+
+from collections.abc import Iterable
+from difflib import get_close_matches
 
 
 class SpuirError(Exception):
-    """A refusal by spuir.
+    """The base of all errors that spuir raises on purpose.
 
     Parameters
     ----------
     subject
         What was examined: a parameter, an argument, a file.
     got
-        The offending value, as short as it can be shown.
+        The wrong value, as short as possible.
     rule
         What is allowed, as a clause: "every reward must be finite".
     remedy
@@ -26,11 +28,11 @@ class SpuirError(Exception):
         super().__init__(f"{subject}: got {self.got}, but {rule}; {remedy}{end}")
 
     def __str__(self) -> str:
-        """Return the sentence itself, also where a built-in base class would quote it."""
+        """Return the sentence; ``KeyError`` and its relatives would put it in quotes."""
         return str(self.args[0])
 
     def __reduce__(self) -> tuple[type, tuple[str, str, str, str]]:
-        """Rebuild from the four parts, so that the error crosses process boundaries unchanged."""
+        """Rebuild from the four parts, so that other processes receive the error unchanged."""
         return type(self), (self.subject, self.got, self.rule, self.remedy)
 
 
@@ -43,32 +45,52 @@ class InputError(SpuirError, ValueError):
 
 
 class UnknownNameError(SpuirError, LookupError):
-    """A name that no registry line, action label or column carries."""
+    """A name that no registered member, action or column has."""
 
 
 class NotFittedError(SpuirError, ValueError, AttributeError):
-    """Something that exists only after the first episode was asked for before it."""
+    """A result that exists only after the first episode was requested before it."""
 
 
 class ShardError(SpuirError, ValueError):
-    """Partial sums that cannot be collected from, added to, or absorbed by this bandit."""
+    """Shards that cannot be collected, added or absorbed by this bandit."""
 
 
 class NumericalError(SpuirError, ArithmeticError):
-    """A computation that left the finite numbers; the state is as it was before."""
+    """A computation whose result is not finite; the state is unchanged."""
 
 
 class SnapshotError(SpuirError, ValueError):
-    """A saved file that is damaged, foreign, hostile, or written by a newer version."""
+    """A saved file that is damaged, malicious, of another kind, or written by a newer version."""
 
 
 class SnapshotFileError(SnapshotError, OSError):
-    """A snapshot that the file system did not let us read or write."""
+    """A snapshot that the file system could not read or write."""
 
 
 class MissingSnapshotError(SnapshotFileError, FileNotFoundError):
-    """A snapshot that is not where it was looked for."""
+    """A snapshot that does not exist."""
 
 
 class MissingExtraError(SpuirError, ImportError):
     """An optional dependency that is not installed."""
+
+
+def nearest(name: object, names: Iterable[str]) -> str | None:
+    """Return the one of ``names`` that is spelled most like ``name``, whatever the case; None if none is similar."""
+    by_lower = {known.lower(): known for known in names}
+    near = get_close_matches(str(name).lower(), by_lower, n=1, cutoff=0.5)
+    return by_lower[near[0]] if near else None
+
+
+def did_you_mean(name: object, names: Iterable[str], kind: str = "names") -> str:
+    """Return the remedy for an unknown ``name``: the nearest of ``names``, or all of them.
+
+    >>> did_you_mean("alhpa", ["alpha", "beta"])
+    "did you mean 'alpha'?"
+    >>> did_you_mean("xyz", ["alpha", "beta"], "parameters")
+    'the parameters are alpha, beta'
+    """
+    known = list(names)
+    near = nearest(name, known)
+    return f"the {kind} are {', '.join(known)}" if near is None else f"did you mean {near!r}?"

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from spuir import list_environments, make_environment
+from spuir.base.parameters import parameter_names
 from spuir.base.records import Rounds
 from spuir.base.streams import generator
-from spuir.environments import ENVIRONMENTS, parameters_of
+from spuir.environments import ENVIRONMENTS
 from spuir.errors import InputError, ParameterError
 from tests.environments.files import COUPONS, COVERTYPE, find, write_survey
 
@@ -50,7 +51,7 @@ def world(request):
         written = parameters["path"] == "written"
         path = request.getfixturevalue("survey") if written else find(parameters["path"])
         parameters = parameters | {"path": str(path)}
-    if "n_actions" not in parameters_of(ENVIRONMENTS.get(name)):
+    if "n_actions" not in parameter_names(ENVIRONMENTS.get(name)):
         shape = {"seed": SHAPE["seed"]}
     return make_environment(name, **shape, **parameters)
 

@@ -18,8 +18,8 @@ from spuir.base.streams import generator
 from spuir.environments import criteo_fit
 from spuir.environments.criteo import CriteoAll, CriteoRecent
 from spuir.environments.criteo_fit import clicks_of, components, design, fitted
-from spuir.environments.criteo_generator import CAMPAIGNS, DAY, RECENT, Truth, write_rows
-from spuir.environments.criteo_rows import ABSENT, Rows, read_campaigns
+from spuir.environments.criteo_generator import CAMPAIGNS, DAY, RECENT, LogGenerator, write_rows
+from spuir.environments.criteo_rows import ABSENT, CampaignRows, read_campaigns
 from spuir.environments.synthetic import Synthetic
 from spuir.errors import InputError, ParameterError, SnapshotFileError, UnknownNameError
 from spuir.storage import snapshot
@@ -95,7 +95,7 @@ def test_components_that_do_not_exist_are_zero():
 
 def test_times_are_days_and_a_row_is_watched_for_thirty_at_most():
     column = np.array([0, 10, 40, 59]) * DAY
-    rows = Rows(
+    rows = CampaignRows(
         lines=np.arange(4),
         clicked=column,
         converted=np.array([DAY // 2, ABSENT, ABSENT, ABSENT]),
@@ -115,7 +115,7 @@ def test_the_fit_finds_what_the_rows_were_drawn_from(world):
 
     The correlations found were 0.74 to 0.81 with the true log odds, and 0.57 to 0.78 with the true log rates.
     """
-    chunks = list(Truth(world.rows_seed).rows(world.rows))
+    chunks = list(LogGenerator(world.rows_seed).rows(world.rows))
     names = ("campaigns", "log_odds", "log_rate")
     codes, odds, rates = (np.concatenate([getattr(chunk, name) for chunk in chunks]) for name in names)
     found = world.fitted

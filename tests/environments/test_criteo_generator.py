@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from spuir.environments.criteo_generator import CAMPAIGNS, LARGEST, LEAST, LEVELS, RECENT, Truth, write_rows
+from spuir.environments.criteo_generator import CAMPAIGNS, LARGEST, LEAST, LEVELS, RECENT, LogGenerator, write_rows
 from spuir.environments.criteo_rows import CAMPAIGN, NAMES
 from spuir.errors import ParameterError, SpuirError
 
@@ -79,7 +79,7 @@ def test_equal_seeds_write_equal_bytes_and_gzip_holds_the_same(tmp_path):
 
 
 def test_outcomes_follow_from_the_truth_and_differ_by_campaign():
-    chunks = list(Truth(0).rows(ROWS))
+    chunks = list(LogGenerator(0).rows(ROWS))
     log_odds = np.concatenate([chunk.log_odds for chunk in chunks])
     bought = np.concatenate([chunk.converted for chunk in chunks]) >= 0
     campaigns = np.concatenate([chunk.campaigns for chunk in chunks])

@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from spuir.base.parameters import parameter_names
 from spuir.base.streams import generator
-from spuir.environments import ENVIRONMENTS, list_environments, make_environment, parameters_of
+from spuir.environments import ENVIRONMENTS, list_environments, make_environment
 from spuir.errors import InputError, ParameterError, UnknownNameError
 
 TABLES = ["classification", "uci-coupon", "criteo-recent", "criteo-all"]
@@ -113,7 +114,7 @@ def test_wrong_parameters_are_refused_with_the_rule(env):
     for name, value in {"n_actions": 0, "dim": 0, "seed": -1}.items():
         with pytest.raises(ParameterError, match=rf"{name} of environment '{env.name}'.*must be an integer"):
             make_environment(env.name, **{name: value})
-    assert {"n_actions", "dim", "seed"} <= set(parameters_of(type(env)))
+    assert {"n_actions", "dim", "seed"} <= set(parameter_names(type(env)))
 
 
 def test_names_are_answered_with_the_nearest():

@@ -626,3 +626,22 @@ def test_endless_nesting_of_records_is_refused() -> None:
 def test_recursive_records_round_trip(chain: Chain | None) -> None:
     record = Chain(chain)
     assert snapshot.unpack(Chain, *snapshot.pack(record)) == record
+
+
+def test_a_kind_of_record_is_rebuilt_once(monkeypatch) -> None:
+    rebuilt: list[type] = []
+    unpack = packing.unpack
+
+    def count(cls: type, *rest: Any) -> Any:
+        rebuilt.append(cls)
+        return unpack(cls, *rest)
+
+    monkeypatch.setattr(packing, "unpack", count)
+    monkeypatch.setattr(packing, "_rebuilt", set())
+    for value in (Loose(1), Loose(2), Loose(0.5), Loose(1.5)):
+        packing.pack(value)
+    assert rebuilt == [Loose, Loose]
+    with pytest.raises(SnapshotError, match="another class"):
+        packing.pack(Loose(math.inf))
+    with pytest.raises(SnapshotError, match="hint"):
+        packing.pack(Full(n_actions=1, dim=1, observed=sums(0), kind="c"))  # pyright: ignore[reportArgumentType]

@@ -75,7 +75,7 @@ def test_names_are_the_raw_columns_and_the_features() -> None:
 
 def test_a_decision_before_the_first_episode_settles_the_columns() -> None:
     bandit = spuir.Bandit("puir", LABELS, random_state=0, encoder=ENCODER)
-    with pytest.raises(InputError, match="got the columns 'age', but the encoder learnt from 'device', 'member' too"):
+    with pytest.raises(InputError, match="got the columns 'age', but the encoder also learned from 'device', 'member'"):
         bandit.decide(LOG[["age"]])
     decision = bandit.decide(LOG[:5])
     np.testing.assert_allclose(decision.propensities, 1 / 3)
@@ -181,7 +181,7 @@ def test_a_refusal_leaves_the_bandit_as_it_was() -> None:
     bandit = taught(ENCODER)
     before = bandit.coefficients_
     bad = LOG[:100].assign(age="old")
-    with pytest.raises(InputError, match="column 'age': got 'old' at row 0, but the encoder learnt this column as num"):
+    with pytest.raises(InputError, match="column 'age': got 'old' at row 0, but the encoder learned this column as"):
         bandit.partial_fit(bad, ACTIONS[:100], REWARDS[:100])
     assert bandit.n_episodes_ == 2
     np.testing.assert_array_equal(bandit.coefficients_, before)

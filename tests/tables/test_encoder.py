@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
+from fractions import Fraction
 from hashlib import blake2b
 from typing import Any
 
@@ -24,6 +25,7 @@ pd = pytest.importorskip("pandas")
 Row = Mapping[str, Any]
 LEVELS = 3
 START = datetime(2026, 1, 5)  # a Monday
+IDS = [2**60 + 1, 2**60 + 3, 2**60 + 5]  # as floats they would be one number
 
 
 # ---- the same by plain Python, row by row -----------------------------------------------------------------------
@@ -215,6 +217,27 @@ def test_huge_numbers_are_learnt_without_overflow() -> None:
     assert np.isfinite(encoder.encode({"x": [1e308, None]})).all()
 
 
+@pytest.mark.parametrize(
+    ("learned", "value", "expected"),
+    [
+        ([-1.7e308, -1.7e308], 1.7e308, 0.0),
+        ([0.0, 1e-310], 5.0, np.finfo(float).max),
+        ([[-1.7e308, 0.5]] * 2, [1.7e308, 0.5], 0.0),
+        ([[0.0, 0.5], [1e-310, 0.5]], [-5.0, 0.5], -np.finfo(float).max),
+    ],
+)
+def test_scaled_values_are_finite(learned: list[Any], value: Any, expected: float) -> None:
+    encoder = Encoder.learn([{"a": one} for one in learned], scale=True)
+    assert encoder.encode([{"a": value}])[0, 0] == expected
+    missing = encoder.encode([{"a": None}])
+    assert np.isfinite(missing).all()
+
+
+def test_a_fraction_beyond_floats_is_refused() -> None:
+    with pytest.raises(InputError, match="a number must be finite"):
+        Encoder.learn([{"a": 1.0}, {"a": Fraction(10**400)}])
+
+
 def test_a_missing_value_that_was_not_seen_at_learning_is_the_mean_and_adds_no_feature() -> None:
     encoder = Encoder.learn({"x": [1.0, 3.0], "flag": [True, False], "word": ["a", "b"]})
     assert "x is missing" not in encoder.names
@@ -280,6 +303,30 @@ def test_codes_can_be_declared_categories_and_are_compared_as_text() -> None:
     np.testing.assert_array_equal(encoder.encode(whole)[:, :3], [[1, 0, 0], [0, 1, 0], [0, 0, 1]])
 
 
+@pytest.mark.parametrize("hashing", [None, 64])
+def test_ids_are_the_same_beside_a_missing_one(hashing: int | None) -> None:
+    kinds = {"id": "category" if hashing is None else "hash"}
+    encoder = Encoder.learn(pa.table({"id": IDS}), kinds=kinds, hashing=hashing)
+    alone = encoder.encode(pa.table({"id": IDS}))
+    assert len({tuple(row) for row in alone.tolist()}) == 3
+    rows = [{"id": one} for one in (*IDS, None)]
+    frame = pd.DataFrame({"id": pd.array([*IDS, None], dtype="Int64")})
+    for table in (pa.table({"id": [*IDS, None]}), rows, frame):
+        np.testing.assert_array_equal(encoder.encode(table)[:3], alone)
+
+
+def test_ids_beside_a_missing_one_are_learned_apart() -> None:
+    names = Encoder.learn(pa.table({"id": [*IDS, None]}), kinds={"id": "category"}).names
+    assert names[:3] == tuple(f"id={one}" for one in IDS)
+    items = Encoder.learn(pa.table({"seen": [[IDS[0]], [IDS[1], None]]})).names
+    assert items[:2] == tuple(f"seen has {one}" for one in IDS[:2])
+
+
+def test_days_beyond_the_year_9999_have_a_text() -> None:
+    days = {"a": np.array(["20000-01-01"], "M8[s]")}
+    assert Encoder.learn(days, kinds={"a": "category"}).names[0] == "a=20000-01-01T00:00:00+00:00"
+
+
 def test_dates_and_booleans_declared_categories_keep_a_readable_level() -> None:
     table = {"day": [date(2026, 1, 5), date(2026, 1, 6)], "flag": np.array([True, False])}
     encoder = Encoder.learn(table, kinds={"day": "category", "flag": "category"})
@@ -300,6 +347,15 @@ def test_hashing_is_the_documented_one_and_needs_no_levels() -> None:
     np.testing.assert_array_equal(made[:, [0, 9]], [[1, 1], [2, 1], [3, 1]])
     # Pinned, so that saved models keep their meaning: a change of the hash would change this number.
     assert int.from_bytes(blake2b(b"w=a", digest_size=8).digest(), "little") == 14_380_370_109_672_900_163
+
+
+def test_a_lone_surrogate_is_hashed() -> None:
+    encoder = Encoder.learn([{"a": "\ud83d"}], hashing=8)
+    assert np.abs(encoder.encode([{"a": "\ud83d"}])).sum() == 1
+
+
+def test_many_features_are_named_at_once() -> None:
+    assert Encoder.learn([{"a": "x"}], hashing=100_000).width == 100_000  # quadratic, this took minutes
 
 
 def test_single_columns_can_be_hashed_beside_others_with_levels() -> None:
@@ -384,6 +440,12 @@ def test_objects_are_flattened_at_any_depth_and_absent_members_are_missing() -> 
 # ---- tables -------------------------------------------------------------------------------------------------
 
 
+def test_a_column_and_a_member_of_the_same_name_stay_apart() -> None:
+    encoder = Encoder.learn([{"u.age": "a", "u": {"age": 1}}])
+    row = dict(zip(encoder.names, encoder.encode([{"u.age": "a", "u": {"age": 3}}])[0], strict=True))
+    assert row == {"u.age=a": 1.0, "u.age is other": 0.0, "u.age": 3.0}
+
+
 def test_columns_without_a_value_give_no_feature_and_are_not_needed_later() -> None:
     encoder = Encoder.learn(pa.table({"x": [1.0], "gone": pa.nulls(1), "nan": [np.nan]}))
     assert (encoder.columns, encoder.empty) == (("x",), ("gone", "nan"))
@@ -397,6 +459,11 @@ def test_learning_looks_at_the_first_rows_alone() -> None:
     for table in (pa.table({"x": values}), pd.DataFrame({"x": values}), {"x": values}):
         encoder = Encoder.learn(table)
         assert (encoder.rows, encoder.names) == (LEARNING_ROWS, ("x",))
+
+
+def test_single_values_may_be_arrays_of_rank_0() -> None:
+    encoder = Encoder.learn([{"a": 1.0, "b": "x"}])
+    np.testing.assert_array_equal(encoder.encode({"a": np.array(5.0), "b": np.array("x")}), [[5.0, 1.0, 0.0]])
 
 
 def test_record_batches_and_structured_arrays_are_tables_too() -> None:
@@ -457,7 +524,7 @@ WRONG: dict[str, tuple[str, Any, str]] = {
     "a huge integer": ("age", 10**400, "column 'age': got a whole number above 1e307 at row 1"),
     "bytes": ("age", b"7", "column 'age': got b'7' at row 1, but raw columns hold numbers"),
     "complex": ("age", 1j, "column 'age': got 1j at row 1, but raw columns hold numbers"),
-    "two is no boolean": ("member", 2, "column 'member': got 2 at row 1, but the encoder learnt this column as bool"),
+    "two is no boolean": ("member", 2, "column 'member': got 2 at row 1, but the encoder learned this column as bool"),
     "a list for a word": ("device", ["tv"], "column 'device': got ['tv'] at row 1, but this column holds text"),
     "an object for a word": (
         "device",
@@ -485,24 +552,36 @@ def test_a_wrong_value_is_refused_with_its_column_row_and_value(case: str) -> No
 @pytest.mark.parametrize(
     ("name", "values", "start"),
     [
-        ("age", pa.array(["a", "b"]), "column 'age': got 'a' at row 3, but the encoder learnt this column as numbers"),
-        ("age", pa.array([None, "b"]), "column 'age': got 'b' at row 4, but the encoder learnt this column as numbers"),
+        ("age", pa.array(["a", "b"]), "column 'age': got 'a' at row 3, but the encoder learned this column as numbers"),
+        (
+            "age",
+            pa.array([None, "b"]),
+            "column 'age': got 'b' at row 4, but the encoder learned this column as numbers",
+        ),
         ("age", pa.array([1.0, math.inf]), "column 'age': got inf at row 4, but a number must be finite"),
-        ("member", pa.array([0, 7]), "column 'member': got 7 at row 4, but the encoder learnt this column as booleans"),
+        (
+            "member",
+            pa.array([0, 7]),
+            "column 'member': got 7 at row 4, but the encoder learned this column as booleans",
+        ),
         (
             "seen",
             pa.array([1, 2]),
-            "column 'seen': got 1 at row 3, but the encoder learnt this column as dates or times",
+            "column 'seen': got 1 at row 3, but the encoder learned this column as dates or times",
         ),
         ("age", pa.array([START, START]), "column 'age': got 2026-01-05T00:00:00+00:00 at row 3, but"),
-        ("tags", pa.array(["a", "b"]), "column 'tags': got 'a' at row 3, but the encoder learnt this column as lists"),
-        ("device", pa.array([["a"], []]), "column 'device': got a list of 1 at row 3, but the encoder learnt this"),
-        ("user", pa.array([None, 5]), "column 'user': got 5 at row 4, but this column held objects with 'user.city'"),
+        ("tags", pa.array(["a", "b"]), "column 'tags': got 'a' at row 3, but the encoder learned this column as lists"),
+        ("device", pa.array([["a"], []]), "column 'device': got a list of 1 at row 3, but the encoder learned this"),
+        (
+            "user",
+            pa.array([None, 5]),
+            "column 'user': got 5 at row 4, but the encoder learned from objects with 'user.city'",
+        ),
         ("tags", pa.array([[{"a": 1}], []]), "column 'tags': got a list of objects at row 3, but objects inside lists"),
         (
             "device",
             pa.array([None, {"os": 1}]),
-            "column 'device': got an object at row 4, but this column held no objects",
+            "column 'device': got an object at row 4, but the encoder learned this column without objects",
         ),
         ("age", pa.array([b"a", b"b"]), "column 'age': got Arrow type binary, but raw columns hold numbers"),
     ],
@@ -537,7 +616,7 @@ def test_rows_are_counted_over_the_chunks_of_a_table() -> None:
 def test_a_missing_column_is_refused_by_name_with_the_remedy() -> None:
     rest = {name: value for name, value in GOOD.items() if name != "device"}
     with pytest.raises(
-        InputError, match=r"X: got the columns 'age', .*learnt from 'device' too; add what is missing, with"
+        InputError, match=r"X: got the columns 'age', .*also learned from 'device'; add these columns, with"
     ):
         LEARNT.encode([rest])
 
@@ -549,7 +628,7 @@ def test_what_is_no_table_is_refused() -> None:
 
 
 def test_columns_of_different_lengths_are_refused() -> None:
-    with pytest.raises(InputError, match="got 1 values in 'b' and 2 in 'a', but columns have one length"):
+    with pytest.raises(InputError, match="got 1 values in 'b' and 2 in 'a', but all columns have the same length"):
         Encoder.learn({"a": [1, 2], "b": [1]})
 
 
@@ -576,7 +655,7 @@ def test_two_columns_of_one_name_are_refused() -> None:
         ({"x": [1]}, {"columns": ["y"]}, "columns: got 'y', but the table has 'x'; name columns of the table"),
         ({"x": [1]}, {"kinds": {"y": "number"}}, "got 'y', but the table has no such"),
         ({"x": [1]}, {"kinds": {"x": "text"}}, r"kinds\['x'\]: got 'text', but the kinds are number, flag, category"),
-        ({"x": ["a"]}, {"kinds": {"x": "number"}}, "column 'x': got 'a' at row 0, but the encoder learnt this column"),
+        ({"x": ["a"]}, {"kinds": {"x": "number"}}, "column 'x': got 'a' at row 0, but the encoder learned this column"),
         ({"x": [1]}, {"max_levels": 0}, "max_levels: got 0, but it must be an integer ≥ 1"),
         ({"x": [1]}, {"hashing": -1}, "hashing: got -1, but it must be None or an integer ≥ 1"),
         ({"x": [1]}, {"scale": "yes"}, "scale: got 'yes', but it must be True or False"),
@@ -605,7 +684,7 @@ def test_saved_data_that_is_no_encoder_is_refused(change: dict[str, Any]) -> Non
 
 
 def test_an_encoder_shows_its_size_and_describes_its_columns() -> None:
-    assert repr(LEARNT) == "Encoder(7 columns → 15 features, learnt from 2 rows)"
+    assert repr(LEARNT) == "Encoder(7 columns → 15 features, learned from 2 rows)"
     lines = {line["column"]: line for line in LEARNT.describe()}
     assert lines["user.city"] == {
         "column": "user.city",

@@ -1,13 +1,15 @@
-"""Records to and from JSON data and arrays, led by type hints alone.
+"""Records to and from JSON data and arrays, by type hints alone.
 
-A record is a frozen dataclass whose fields are arrays, numbers, texts, None, tuples or further records.
-Arrays are put aside under their dotted paths (``"observed.gram"``, ``"maps.0"``) and everything else
-becomes a JSON tree. Nothing about classes is kept, so nothing found in a file can name one.
+A record is a frozen dataclass whose fields are arrays, numbers, texts, None, tuples or other records. Arrays are kept
+under their dotted paths (``"observed.gram"``, ``"maps.0"``) and everything else becomes a JSON tree. No class names are
+saved, so no file can choose which class is built.
 """
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
+from functools import cache
+from itertools import groupby
 from types import UnionType
 from typing import Any, Literal, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -24,25 +26,33 @@ Record = TypeVar("Record")
 def pack(record: Any) -> tuple[dict[str, Any], Arrays]:
     """Return a record as a JSON tree and its arrays by dotted path; the arrays are not copied.
 
-    Fields with metadata ``{"saved": False}`` stay behind. A record that :func:`unpack` could not rebuild
-    from the hints of its own class is refused here, while the caller still has it.
+    Fields with metadata ``{"saved": False}`` are left out. A record that :func:`unpack` could not rebuild from the
+    type hints of its class is refused here, while the caller still has it. Each kind of record (its class, and the
+    types inside) is tested once per process.
     """
     arrays: Arrays = {}
     cls = _type(record)
     if not is_dataclass(record):
         _refuse("", f"a {cls.__name__}", "a record is a dataclass with saved fields")
     meta = _encode(record, "", arrays)
-    if _kinds(unpack(cls, meta, arrays)) != _kinds(record):
-        _refuse("", f"a {cls.__name__} with parts of another class", "type hints must tell every class")
+    kinds = _kinds(record)
+    if kinds not in _rebuilt:
+        if _kinds(unpack(cls, meta, arrays)) != kinds:
+            _refuse("", f"a {cls.__name__} with parts of another class", "type hints must determine every class")
+        _rebuilt.add(kinds)
     return meta, arrays
+
+
+_rebuilt: set[Any] = set()
+"""The kinds of records that :func:`unpack` is known to rebuild."""
 
 
 def unpack(cls: type[Record], meta: Any, arrays: Mapping[str, NDArray[Any]]) -> Record:
     """Rebuild a ``cls`` from what :func:`pack` returned.
 
-    A nested record becomes the hinted class, a member of the hinted union, or a subclass defined by now:
-    the one whose saved fields are those found. A field that was not saved takes its default, so that
-    records saved before the field existed still load.
+    A nested record becomes the hinted class, a member of the hinted union, or a subclass: the one that has exactly
+    the saved fields. A field that was not saved takes its default, so that records saved before the field existed
+    still load.
     """
     try:
         return _decode(cls, meta, "", arrays)
@@ -61,7 +71,7 @@ def _saved(record: Any) -> dict[str, Field[Any]]:
 
 
 def _is(value: object, kind: Any) -> bool:
-    return isinstance(value, kind)  # as a plain bool: what JSON holds has no type worth narrowing to
+    return isinstance(value, kind)  # returns a plain bool, so that pyright does not narrow JSON data
 
 
 def _type(value: object) -> Any:
@@ -73,7 +83,7 @@ def _join(path: str, name: object) -> str:
 
 
 def _encode(value: Any, path: str, arrays: Arrays) -> Any:
-    """Return ``value`` as JSON data, its arrays put aside under their paths."""
+    """Return ``value`` as JSON data, and put its arrays into ``arrays`` under their paths."""
     value = _plain(value)
     if _is(value, float) and not math.isfinite(value):
         value = np.array(value)  # JSON has no infinity; an array of rank 0 does
@@ -95,17 +105,26 @@ def _plain(value: Any) -> Any:
 
 
 def _kinds(value: Any) -> Any:
-    """Return the types of a record and of all that it holds."""
-    kind = _type(_plain(value))
+    """Return everything about a record on which it depends whether type hints can rebuild it.
+
+    These are the types of the record and of its parts, the dtypes of arrays, texts that a hint may list
+    (``Literal``), and whether numbers are finite. Equal neighbours in a tuple count once, so that the result stays
+    small.
+    """
+    value = _plain(value)
+    kind = _type(value)
     if _is(value, tuple):
-        return kind, [_kinds(item) for item in value]
+        return kind, len(value), tuple(one for one, _ in groupby(value, _kinds))
     if is_dataclass(kind):
-        return kind, [_kinds(getattr(value, name)) for name in _saved(kind)]
-    return kind
+        parts = (getattr(value, name) for name in _saved(kind))
+        return kind, tuple(part if _is(part, str) else _kinds(part) for part in parts)
+    if _is(value, np.ndarray):
+        return kind, value.dtype
+    return (kind, math.isfinite(value)) if _is(value, float) else kind
 
 
 def _decode(hint: Any, meta: Any, path: str, arrays: Mapping[str, NDArray[Any]]) -> Any:
-    """Return what ``meta`` and the arrays under ``path`` describe, as one of the kinds that are hinted."""
+    """Return what ``meta`` and the arrays under ``path`` describe, as one of the hinted types."""
     hint = _expanded(hint)
     options: Options = tuple(map(_expanded, get_args(hint))) if get_origin(hint) in (Union, UnionType) else (hint,)
     if path in arrays and meta == path:
@@ -135,7 +154,7 @@ def _choices(option: Any) -> Options:
 
 
 def _array(options: Options, array: NDArray[Any], path: str) -> Any:
-    """Return ``array`` if an option asks for its dtype, or the float that JSON could not hold."""
+    """Return ``array`` if an option allows its dtype, or the float that JSON could not hold."""
     for option in options:
         if option in (np.ndarray, Any) or (get_origin(option) is np.ndarray and _holds(array, get_args(option)[1])):
             return array
@@ -145,7 +164,7 @@ def _array(options: Options, array: NDArray[Any], path: str) -> Any:
 
 
 def _holds(array: NDArray[Any], dtype: Any) -> bool:
-    """Tell whether the hint ``dtype``, as in ``np.dtype[np.float64]``, covers ``array``."""
+    """Return whether the hint ``dtype`` (e.g. ``np.dtype[np.float64]``) allows ``array``."""
     scalar: Any = next(iter(get_args(dtype)), None)
     return not _is(scalar, type) or issubclass(array.dtype.type, scalar)
 
@@ -165,7 +184,7 @@ def _record(options: Options, meta: dict[str, Any], path: str, arrays: Mapping[s
     """Build the record whose saved fields are ``meta``."""
     cls = _chosen([option for option in options if isinstance(option, type) and is_dataclass(option)], set(meta), path)
     try:
-        hints = get_type_hints(cls)
+        hints = _hints(cls)
     except (NameError, TypeError) as error:
         _refuse(path, error, f"the type hints of {cls.__name__} must be known in its module", error)
     values = {name: _decode(hints[name], item, _join(path, name), arrays) for name, item in meta.items()}
@@ -175,19 +194,24 @@ def _record(options: Options, meta: dict[str, Any], path: str, arrays: Mapping[s
         _refuse(path, error, f"{cls.__name__} must accept its saved fields", error)
 
 
-def _chosen(hinted: list[type], found: set[str], path: str) -> type:
-    """Return the one class with exactly the fields ``found``: hinted, else derived; else the hinted one that grew."""
+@cache
+def _hints(cls: type) -> dict[str, Any]:
+    return get_type_hints(cls)
+
+
+def _chosen(hinted: list[type], names: set[str], path: str) -> type:
+    """Return the class with exactly the fields ``names``: hinted, else derived; else a hinted one with new fields."""
     groups = (
-        [cls for cls in hinted if found == set(_saved(cls))],
-        [cls for cls in _descendants(hinted) if found == set(_saved(cls))],
-        [cls for cls in hinted if found < set(_saved(cls)) and not _needed(cls) - found],
+        [cls for cls in hinted if names == set(_saved(cls))],
+        [cls for cls in _descendants(hinted) if names == set(_saved(cls))],
+        [cls for cls in hinted if names < set(_saved(cls)) and not _needed(cls) - names],
     )
     group = next(filter(None, groups), groups[0])
     if len(group) == 1:
         return group[0]
-    names = ", ".join(cls.__name__ for cls in group or hinted) or "no record"
+    classes = ", ".join(cls.__name__ for cls in group or hinted) or "no record"
     rule = "only one hinted class may have these fields" if group else "a hinted class must have these fields"
-    _refuse(path, f"fields {', '.join(sorted(found))}, where {names} is hinted", rule)
+    _refuse(path, f"fields {', '.join(sorted(names))}, where {classes} is hinted", rule)
 
 
 def _needed(cls: type) -> set[str]:
@@ -195,7 +219,7 @@ def _needed(cls: type) -> set[str]:
 
 
 def _descendants(classes: Iterable[type]) -> list[type]:
-    """Return the record classes derived from ``classes``, each once; a class remade with slots replaces itself."""
+    """Return the record classes derived from ``classes``, each once, also those that ``slots=True`` made twice."""
 
     def below(cls: type) -> Iterator[type]:
         for child in cls.__subclasses__():

@@ -1,22 +1,21 @@
-"""Parameters as data: a default, a meaning and a rule that one checker phrases every refusal from.
+"""Parameters as data: each has a default, a meaning and a rule, and one function words all errors about them.
 
-A policy, an environment or a feature map is a frozen dataclass whose fields are made by :func:`parameter`.
-:func:`check` tests the values of such an object, :func:`check_names` the names a caller gave.
+A policy, an environment or a feature map is a frozen dataclass whose fields are declared with :func:`parameter`.
+:func:`check` tests the values of such an object, :func:`check_names` the names that a caller passed.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
 
-from spuir.errors import ParameterError
+from spuir.errors import ParameterError, did_you_mean
 
 
 @dataclass(frozen=True)
 class Rule:
-    """What a parameter may be: a clause for people and a test for values."""
+    """What a parameter may be: a clause for error messages and a test for values."""
 
     clause: str
     test: Callable[[Any], bool]
@@ -29,7 +28,7 @@ _NUMBERS: tuple[Any, ...] = (int, float, np.integer, np.floating)
 def _number(value: Any) -> bool:
     if not isinstance(value, _NUMBERS) or isinstance(value, bool):
         return False
-    # An integer of a thousand digits is finite, but no float; isfinite cannot hold it.
+    # An integer of a thousand digits is finite but has no float, so isfinite would fail.
     return bool(-np.inf < value < np.inf) and not (isinstance(value, int) and abs(value) > LARGEST)
 
 
@@ -53,7 +52,7 @@ def optional(rule: Rule) -> Rule:
 
 
 def one_of(*names: str) -> Rule:
-    """Return the rule that a value is one of these texts."""
+    """Return the rule that a value is one of these strings."""
     return Rule("one of " + ", ".join(repr(n) for n in names), lambda v: isinstance(v, str) and v in names)
 
 
@@ -63,12 +62,12 @@ def either(first: Rule, second: Rule) -> Rule:
 
 
 def parameter(default: Any, doc: str, rule: Rule) -> Any:
-    """Declare a hyper-parameter: default, meaning (with the paper's letter) and range."""
+    """Declare a parameter: its default, its meaning (with the paper's symbol) and its rule."""
     return field(default=default, metadata={"doc": doc, "rule": rule})
 
 
 def check(owner: Any, kind: str, name: str = "") -> None:
-    """Refuse the first field of the dataclass ``owner`` (a policy called ``name``, say) that breaks its rule."""
+    """Refuse the first field of the dataclass ``owner`` (e.g. a policy called ``name``) that breaks its rule."""
     given = {item.name: getattr(owner, item.name) for item in fields(owner) if "rule" in item.metadata}
     check_fields(owner, given, {}, kind, name)
 
@@ -76,7 +75,7 @@ def check(owner: Any, kind: str, name: str = "") -> None:
 def check_fields(owner: Any, given: Mapping[str, Any], defaults: Mapping[str, Any], kind: str, name: str) -> None:
     """Refuse the first value ``given`` for a field of ``owner`` that breaks its rule.
 
-    The remedy names the default, by ``defaults`` where it is there and else by the field.
+    The remedy names the default from ``defaults``, or else that of the field.
     """
     for item in fields(owner):
         rule: Rule | None = item.metadata.get("rule")
@@ -87,22 +86,26 @@ def check_fields(owner: Any, given: Mapping[str, Any], defaults: Mapping[str, An
 
 
 def parameters_of(owner: Any) -> dict[str, Any]:
-    """Return the parameters of a dataclass, its registered name aside, as JSON-ready data."""
-    values = {item.name: getattr(owner, item.name) for item in fields(owner) if item.init and item.name != "name"}
+    """Return the values of the parameters of a dataclass, without its registered name, as plain Python values."""
+    values = {name: getattr(owner, name) for name in parameter_names(owner)}
     return {name: value.item() if isinstance(value, np.generic) else value for name, value in values.items()}
 
 
+def parameter_names(owner: Any) -> list[str]:
+    """Return the names of the parameters of a dataclass, given as a class or an object."""
+    return [item.name for item in fields(owner) if item.init and item.name != "name"]
+
+
 def check_value(label: str, value: Any, rule: Rule, remedy: str) -> None:
-    """Refuse one ``value`` that breaks ``rule``: for arguments that are no dataclass fields."""
+    """Refuse a ``value`` that breaks ``rule``: for arguments that are not fields of a dataclass."""
     if not rule.test(value):
         raise ParameterError(label, repr(value), f"it must be {rule.clause}", remedy)
 
 
 def check_names(given: Iterable[str], known: Iterable[str], kind: str, name: str) -> None:
-    """Refuse the first given parameter name that is not known, and answer with the nearest that is."""
+    """Refuse the first given parameter name that is not known, and suggest the nearest known one."""
     names = list(known)
     for one in given:
         if one not in names:
-            near = get_close_matches(one, names, n=1, cutoff=0.5)
-            hint = f"did you mean {near[0]!r}" if near else f"the parameters are {', '.join(names)}"
-            raise ParameterError(f"parameter of {name!r}", repr(one), f"the {kind} has no such parameter", hint)
+            rule, remedy = f"the {kind} has no such parameter", did_you_mean(one, names, "parameters")
+            raise ParameterError(f"parameter of {name!r}", repr(one), rule, remedy)

@@ -1,19 +1,18 @@
-"""Lazy tables of named members: ``"name": "module:Target"``. Knows no algorithm.
+"""Tables of named members that are imported on first use: ``"name": "module:Target"``.
 
-A family (policies, sketches, environments, …) keeps one :class:`Registry`. Nothing is imported until a
-name is asked for; a wrong name is answered with the nearest right one.
+A family (policies, sketches, environments, …) has one :class:`Registry`. An unknown name is refused with the nearest
+registered one.
 """
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
 
-from spuir.errors import ParameterError, UnknownNameError
+from spuir.errors import ParameterError, UnknownNameError, did_you_mean
 
 
 class Registry:
-    """The members of one family, by name, in the order in which they were listed."""
+    """The members of one family by name, in the order of registration."""
 
     def __init__(self, kind: str, table: Mapping[str, str]) -> None:
         self.kind = kind
@@ -24,21 +23,20 @@ class Registry:
         return list(self._table)
 
     def __contains__(self, name: object) -> bool:
-        """Tell whether ``name`` is registered."""
+        """Return whether ``name`` is registered."""
         return name in self._table
 
     def get(self, name: str) -> Any:
         """Import and return the member called ``name``."""
-        found = self._table.get(str(name))
-        if found is None:
-            near = get_close_matches(str(name).lower(), self._table, n=1, cutoff=0.5)
-            hint = f"did you mean {near[0]!r}?" if near else f"the names are {', '.join(self._table)}"
-            raise UnknownNameError(self.kind, repr(name), f"no {self.kind} has that name", hint)
-        module, _, target = found.partition(":")
+        entry = self._table.get(str(name))
+        if entry is None:
+            rule = f"no {self.kind} has that name"
+            raise UnknownNameError(self.kind, repr(name), rule, did_you_mean(name, self._table))
+        module, _, target = entry.partition(":")
         return getattr(import_module(module), target)
 
     def register(self, name: str, target: str) -> None:
-        """Add a member from outside; ``target`` is ``"module:Target"``. A taken name is refused."""
+        """Add a member, given as ``"module:Target"``. A name that another member has is refused."""
         if name in self._table and self._table[name] != target:
             rule = "a registered name is never reused"
             raise ParameterError(f"{self.kind} name", repr(name), rule, "choose another name")

@@ -15,14 +15,14 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from spuir.base.hashing import GOLDEN, splitmix64
+from spuir.base.hashing import GOLDEN_RATIO, splitmix64
 from spuir.errors import ParameterError
 
 Seed = int | Generator | None
 Words = NDArray[np.uint64]
 Floats = NDArray[np.float64]
 
-_GOLDEN = np.uint64(GOLDEN)
+_GOLDEN = np.uint64(GOLDEN_RATIO)
 
 
 def _is_integer(value: object) -> bool:
@@ -106,7 +106,7 @@ class Draws:
 
     def normals(self, lane: int, columns: int, rows: slice = slice(None)) -> Floats:
         """Return standard normals (k, columns) for the chosen rows; each ``lane`` ≥ 1 gives independent ones."""
-        starts = splitmix64(self.keys[rows] + np.uint64(lane * GOLDEN % 2**64))
+        starts = splitmix64(self.keys[rows] + np.uint64(lane * GOLDEN_RATIO % 2**64))
         steps = np.arange(columns, dtype=np.uint64) * _GOLDEN
         words = splitmix64(starts[:, None] + steps)
         uniforms: Floats = ((words >> np.uint64(11)) + 0.5) * 2.0**-53

@@ -69,8 +69,9 @@ def run_command(
     quiet: bool,
 ) -> None:
     """Run policies on an environment; write a table, a figure and the raw numbers."""
+    from spuir.base.parameters import parameter_names
     from spuir.cli.terminal import print_summary, progress_bar
-    from spuir.environments import ENVIRONMENTS, make_environment, parameters_of
+    from spuir.environments import ENVIRONMENTS, make_environment
     from spuir.policies import POLICIES, make_policy
     from spuir.reproduction.runner import Run, run_all
     from spuir.storage.atomic import check_folder, write_csv, write_json
@@ -79,7 +80,7 @@ def run_command(
     given = assign(
         settings,
         {name: POLICIES.get(name).parameters() for name in names},
-        parameters_of(ENVIRONMENTS.get(environment)),
+        parameter_names(ENVIRONMENTS.get(environment)),
     )
     compared = [make_policy(name, preset="paper" if preset == "paper" else None, **given[name]) for name in names]
     numbers = range(seed, seed + seeds)
@@ -159,10 +160,10 @@ def describe(tasks: "Sequence[Run]", histories: "Sequence[History]", preset: str
     """Return what ``results.json`` holds: settings, versions, and the summary of each policy."""
     from spuir.reproduction.manifest import versions
     from spuir.reproduction.runner import summarise
-    from spuir.results.history import parameters_of
+    from spuir.results.history import json_parameters
 
     first = tasks[0]
-    settings = parameters_of(first.environment)
+    settings = json_parameters(first.environment)
     settings["seed"] = sorted({task.environment.seed for task in tasks})
     return {
         "environment": {"name": first.environment.name, "parameters": settings},

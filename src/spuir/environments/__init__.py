@@ -1,9 +1,8 @@
 """Environments by name. To add one: its file, and one line here."""
 
-from dataclasses import fields
 from typing import Any
 
-from spuir.base.parameters import check_names
+from spuir.base.parameters import check_names, parameter_names
 from spuir.base.registry import Registry
 from spuir.environments.base import Environment
 
@@ -28,22 +27,16 @@ def list_environments() -> list[str]:
     return ENVIRONMENTS.names()
 
 
-def parameters_of(target: type[Environment]) -> list[str]:
-    """Return the names of the parameters that an environment class takes."""
-    return [item.name for item in fields(target) if item.init]
-
-
 def make_environment(name: str, **parameters: Any) -> Environment:
     """Build the environment called ``name``.
 
     Parameters
     ----------
     name
-        A registered name; a wrong one is answered with the nearest.
+        A registered name.
     **parameters
-        ``n_actions``, ``dim``, ``seed`` (of its true parameters) and those of its own; a wrong name is
-        answered with the nearest.
+        ``n_actions``, ``dim``, ``seed`` (of its true parameters) and its other parameters.
     """
     target: type[Environment] = ENVIRONMENTS.get(name)
-    check_names(parameters, parameters_of(target), "environment", name)
+    check_names(parameters, parameter_names(target), "environment", name)
     return target(**parameters)

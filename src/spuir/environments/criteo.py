@@ -24,7 +24,7 @@ from spuir.base.parameters import (
 from spuir.base.records import Floats, Rounds
 from spuir.environments.base import derived
 from spuir.environments.clicks import ClickEnvironment
-from spuir.environments.criteo_fit import Campaigns, Source, fitted
+from spuir.environments.criteo_fit import Campaigns, FitSource, fitted
 from spuir.environments.criteo_generator import CAMPAIGNS, RECENT
 from spuir.environments.tables import PATH, file_stamp
 
@@ -116,8 +116,8 @@ class Criteo(ClickEnvironment):
         settled = _conversions_per_click(clicks, rates)
         self._keep(conversion, delay, levels=levels, click_rates=clicks, settled=settled)
 
-    def _source(self) -> Source:
-        return Source(
+    def _source(self) -> FitSource:
+        return FitSource(
             path=self.path,
             stamp=None if self.path is None else file_stamp(self.path),
             generated=int(self.rows) if self.generated else 0,

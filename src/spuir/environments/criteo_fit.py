@@ -8,7 +8,6 @@ import os
 import tempfile
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -17,10 +16,11 @@ from scipy.linalg import eigh
 from scipy.sparse import csr_array
 
 from spuir import __version__
+from spuir.base.hashing import digest
 from spuir.base.records import Floats
 from spuir.core.delays import Clicks, fit
 from spuir.environments.criteo_generator import DAY, WINDOW, write_rows
-from spuir.environments.criteo_rows import ABSENT, Reading, Rows, read_campaigns
+from spuir.environments.criteo_rows import ABSENT, CampaignRows, Reading, read_campaigns
 from spuir.errors import InputError, SnapshotError, SnapshotFileError
 from spuir.storage import snapshot
 
@@ -36,7 +36,7 @@ STEPS = 200
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
+class FitSource:
     """What a fit depends on: a file as it is now, or the generator's arguments, and how its rows are used."""
 
     path: str | None
@@ -80,7 +80,7 @@ class Campaigns:
 
 
 @lru_cache(maxsize=8)
-def fitted(source: Source, cache: str | None) -> Campaigns:
+def fitted(source: FitSource, cache: str | None) -> Campaigns:
     """Return the fitted campaigns of ``source``, from the folder ``cache`` where it has them.
 
     The snapshot is named by everything that the fit depends on, so that a changed file or parameter never meets an old
@@ -88,7 +88,7 @@ def fitted(source: Source, cache: str | None) -> Campaigns:
     """
     if cache is None:
         return _fitted_now(source)
-    path = os.path.join(cache, f"criteo-{blake2b(source.key().encode(), digest_size=10).hexdigest()}.spuir")
+    path = os.path.join(cache, f"criteo-{digest(source.key(), size=10)}.spuir")
     try:
         return _load(path, source)
     except SnapshotError:  # not there yet; or damaged, and a new one takes its place
@@ -99,7 +99,7 @@ def fitted(source: Source, cache: str | None) -> Campaigns:
     return found
 
 
-def _load(path: str, source: Source) -> Campaigns:
+def _load(path: str, source: FitSource) -> Campaigns:
     header, arrays = snapshot.read(path)
     if header.get("kind") != KIND or header.get("key") != source.key():
         raise SnapshotError(f"snapshot {path!r}", "another fit", "its key must be that of the source", "fit again")
@@ -117,7 +117,7 @@ def _prepare(cache: str) -> None:
         raise SnapshotFileError(f"folder {cache!r}", error.strerror or str(error), rule, remedy) from error
 
 
-def _fitted_now(source: Source) -> Campaigns:
+def _fitted_now(source: FitSource) -> Campaigns:
     if source.path is not None:
         return fit_campaigns(_read(source.path, source), source)
     with tempfile.TemporaryDirectory(prefix="spuir-") as folder:
@@ -126,11 +126,11 @@ def _fitted_now(source: Source) -> Campaigns:
         return fit_campaigns(_read(path, source), source)
 
 
-def _read(path: str, source: Source) -> Reading:
+def _read(path: str, source: FitSource) -> Reading:
     return read_campaigns(path, source.campaigns, max_rows=source.max_rows, seed=source.seed)
 
 
-def fit_campaigns(reading: Reading, source: Source) -> Campaigns:
+def fit_campaigns(reading: Reading, source: FitSource) -> Campaigns:
     """Return components and weights of every campaign that was read."""
     scores, weights = list[Floats](), list[Floats]()
     for name, rows in zip(source.campaigns, reading.kept, strict=True):
@@ -153,14 +153,14 @@ def fit_campaigns(reading: Reading, source: Source) -> Campaigns:
     )
 
 
-def _weights(scores: Floats, rows: Rows, last: int, source: Source) -> Floats:
+def _weights(scores: Floats, rows: CampaignRows, last: int, source: FitSource) -> Floats:
     """Return w_c and w_d (2, d), with those of the column of a constant as the last if it is fitted."""
     contexts = np.column_stack([scores, np.full(len(scores), CONSTANT)]) if source.intercept else scores
     start = np.zeros((2, contexts.shape[1]))
     return fit(clicks_of(contexts, rows, last), start, ridge=source.ridge, iterations=STEPS).weights
 
 
-def clicks_of(contexts: Floats, rows: Rows, last: int) -> Clicks:
+def clicks_of(contexts: Floats, rows: CampaignRows, last: int) -> Clicks:
     """Return rows as the delayed-feedback fit takes them, with times in days.
 
     A row without a conversion was watched for the 30 days of attribution, or until the log ends: with the ``last``
@@ -171,7 +171,7 @@ def clicks_of(contexts: Floats, rows: Rows, last: int) -> Clicks:
     return Clicks.of(contexts, converted, np.where(converted, rows.converted - rows.clicked, watched) / DAY)
 
 
-def design(rows: Rows) -> Any:
+def design(rows: CampaignRows) -> Any:
     """Return a campaign's rows as numbers, a sparse table (n, 8 + levels).
 
     Integers v, mostly counts with long tails, become ±log(1 + |v|). Each of the most frequent categories that at least

@@ -49,7 +49,7 @@ HEX[list(b"0123456789abcdef")] = HEX[list(b"0123456789ABCDEF")] = range(16)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Rows:
+class CampaignRows:
     """Rows of one campaign in the order of the file.
 
     ``lines`` (n,) their numbers in the file; ``clicked`` (n,) and ``converted`` (n,) in seconds, the latter −1 without
@@ -71,7 +71,7 @@ class Rows:
         return type(self)(**{item.name: getattr(self, item.name)[rows] for item in fields(self)})
 
     @classmethod
-    def joined(cls, parts: Sequence["Rows"]) -> Self:
+    def joined(cls, parts: Sequence["CampaignRows"]) -> Self:
         """Return the rows of several parts, one behind the other."""
         names = [item.name for item in fields(cls)]
         return cls(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
@@ -98,7 +98,7 @@ class Reading:
     all campaigns came at ``last`` seconds.
     """
 
-    kept: tuple[Rows, ...]
+    kept: tuple[CampaignRows, ...]
     counts: Integers
     total: int
     broken: int
@@ -202,10 +202,10 @@ class _Sample:
 
     def __init__(self, limit: int, rng: Generator) -> None:
         self.limit, self.count = limit, 0
-        self._rng, self._keys, self._rows = rng, list[Floats](), list[Rows]()
+        self._rng, self._keys, self._rows = rng, list[Floats](), list[CampaignRows]()
         self._held, self._highest = 0, 1.0
 
-    def add(self, rows: Rows) -> None:
+    def add(self, rows: CampaignRows) -> None:
         """Add rows of the stream, in blocks of any size."""
         self.count += len(rows)
         keys = self._rng.random(len(rows))
@@ -221,14 +221,14 @@ class _Sample:
     def _draw(self) -> None:
         keys = np.concatenate(self._keys)
         kept = np.sort(np.argpartition(keys, self.limit - 1)[: self.limit])
-        self._keys, self._rows = [keys[kept]], [Rows.joined(self._rows).take(kept)]
+        self._keys, self._rows = [keys[kept]], [CampaignRows.joined(self._rows).take(kept)]
         self._held, self._highest = self.limit, float(keys[kept].max())
 
-    def rows(self) -> Rows:
+    def rows(self) -> CampaignRows:
         """Return the rows drawn, in their order."""
         if self._held > self.limit:
             self._draw()
-        return Rows.joined(self._rows)
+        return CampaignRows.joined(self._rows)
 
 
 @dataclass(eq=False)
@@ -317,7 +317,7 @@ class _Search:
         )
 
 
-def _parsed(split: _Lines, mine: Integers, lines: Integers) -> tuple[Rows, Mask]:
+def _parsed(split: _Lines, mine: Integers, lines: Integers) -> tuple[CampaignRows, Mask]:
     """Return some of the sound lines as rows, and which of them (n,) break no rule."""
     tabs = split.tabs[mine]
     first = split.begins[split.sound][mine]
@@ -330,7 +330,7 @@ def _parsed(split: _Lines, mine: Integers, lines: Integers) -> tuple[Rows, Mask]
     converted = np.where(empty[:, CONVERSION], ABSENT, numbers[:, CONVERSION])
     fine = (fine_numbers | empty[:, times]).all(axis=1) & (fine_hashes | empty[:, CATEGORIES]).all(axis=1)
     fine &= ~empty[:, CLICK] & (clicked >= 0) & (empty[:, CONVERSION] | (converted >= clicked))
-    rows = Rows(
+    rows = CampaignRows(
         lines=lines,
         clicked=clicked,
         converted=converted,

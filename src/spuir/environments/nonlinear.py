@@ -14,7 +14,7 @@ from spuir.environments.base import CONTEXT_MEAN, CONTEXT_SD, PLURAL, GaussianEn
 REFERENCE_ROWS = 4096
 
 
-class Truth(Protocol):
+class RewardFunction(Protocol):
     """An expected reward as a function of contexts."""
 
     @classmethod
@@ -28,7 +28,7 @@ class Truth(Protocol):
 
 
 @dataclass(frozen=True)
-class Exponential:
+class ExponentialReward:
     """exp⟨θ_j, s⟩ with ⟨θ_j, s⟩ of mean −1 and standard deviation 0.5."""
 
     weights: Floats
@@ -44,7 +44,7 @@ class Exponential:
 
 
 @dataclass(frozen=True)
-class Polynomial:
+class PolynomialReward:
     """⟨θ_j, s⟩² with ⟨θ_j, s⟩ of mean 0.15 and deviation 0.5: large where it is far from zero on either side."""
 
     weights: Floats
@@ -60,7 +60,7 @@ class Polynomial:
 
 
 @dataclass(frozen=True)
-class Radial:
+class RadialReward:
     """½ + Σ_k a_jk·(k(s, c_k) − k̄_k) with a Gaussian kernel k, scaled to a standard deviation of 0.2."""
 
     centres: Floats
@@ -92,7 +92,11 @@ class Radial:
         return self.level + (self._kernel(contexts, self.centres) - self.averages) @ self.weights.T
 
 
-TRUTHS: dict[str, type[Truth]] = {"exp": Exponential, "poly": Polynomial, "rbf": Radial}
+REWARD_FUNCTIONS: dict[str, type[RewardFunction]] = {
+    "exp": ExponentialReward,
+    "poly": PolynomialReward,
+    "rbf": RadialReward,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,16 +112,16 @@ class Nonlinear(GaussianEnvironment):
     """
 
     dim: int = parameter(10, "number of context columns (d)", PLURAL)
-    truth: str = parameter("rbf", "form of the expected reward", one_of(*TRUTHS))
+    truth: str = parameter("rbf", "form of the expected reward", one_of(*REWARD_FUNCTIONS))
 
-    function: Truth = field(init=False, repr=False, compare=False)
+    function: RewardFunction = field(init=False, repr=False, compare=False)
     deviation: float = field(init=False, repr=False, compare=False)
 
     name: ClassVar[str] = "nonlinear"
 
     def _settle(self, rng: Generator) -> None:
         put = object.__setattr__
-        put(self, "function", TRUTHS[self.truth].settle(self.n_actions, self.dim, rng))
+        put(self, "function", REWARD_FUNCTIONS[self.truth].settle(self.n_actions, self.dim, rng))
         reference = self.draw(REFERENCE_ROWS, generator(self.seed, "environment", "reference", self.name))
         put(self, "deviation", float(np.sqrt(self.function(reference.contexts).var(axis=0).mean())))
 

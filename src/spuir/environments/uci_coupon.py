@@ -26,7 +26,7 @@ USER = (
 
 
 @dataclass(frozen=True)
-class Survey:
+class CouponSurvey:
     """The survey as arrays: users (n, d) one-hot, their profile, the coupon shown and whether it was accepted (n,)."""
 
     users: Floats
@@ -138,7 +138,7 @@ def fit_logistic(columns: Floats, outcomes: Floats, ridge: float) -> Floats:
 
 
 @lru_cache(maxsize=2)
-def read_survey(path: str, stamp: tuple[int, int] | None) -> Survey:
+def read_survey(path: str, stamp: tuple[int, int] | None) -> CouponSurvey:
     """Read the survey; ``stamp`` changes when the file does, so that a changed file is read again."""
     rows = read_rows(path)
     names = read_names(path, rows)
@@ -160,7 +160,7 @@ def read_survey(path: str, stamp: tuple[int, int] | None) -> Survey:
         raise InputError(f"file {path!r}", f"{len(known)} kinds and {len(profiles)} users", rule, remedy)
     columns, table = one_hot(profiles)
     codes = _coded(users, profiles)
-    return Survey(table[codes], codes, _coded(kinds, known), np.array(accepted), tuple(known), columns)
+    return CouponSurvey(table[codes], codes, _coded(kinds, known), np.array(accepted), tuple(known), columns)
 
 
 def _coded(values: Sequence[Any], known: Sequence[Any]) -> Codes:

@@ -12,9 +12,12 @@ from spuir.errors import InputError
 from spuir.logs.checks import Actions, Check, View
 from spuir.logs.findings import Finding, Sightings, missing
 from spuir.tables.coercion import categories
-from spuir.tables.column_encoders import Category, Vector
+from spuir.tables.column_encoders import CategoryEncoder as Category
+from spuir.tables.column_encoders import VectorEncoder as Vector
 from spuir.tables.encoder import Encoder
-from spuir.tables.raw_columns import Column, Place, as_text, time_text
+from spuir.tables.raw_columns import Location as Place
+from spuir.tables.raw_columns import RawColumn as Column
+from spuir.tables.raw_columns import as_text, time_text
 from spuir.tables.raw_tables import Block, blocks
 
 LEVEL_LIMIT = 256

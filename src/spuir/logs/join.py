@@ -9,12 +9,12 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from spuir.base.hashing import digest
 from spuir.base.parameters import COUNT, check_value
 from spuir.base.records import Codes
 from spuir.errors import InputError
@@ -319,7 +319,7 @@ class _Join:
         fields |= {name: Field(name, name, COLUMNS[name].holds, kind) for name, kind in added.items()}
         order = [name for name in COLUMNS if name in fields] + [name for name in fields if name not in COLUMNS]
         joined = Plan(tuple(fields[name] for name in order), plan.casts, plan.unit)
-        mark = sha256(f"{self.rewards.fingerprint()} {self.rules!r}".encode()).hexdigest()
+        mark = digest(self.rewards.fingerprint(), repr(self.rules))
         pieces = [
             JoinedPiece(
                 number=base.number,

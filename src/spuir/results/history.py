@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
 from types import NoneType
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from spuir.base.parameters import parameters_of
 from spuir.base.records import Batch, Floats
 from spuir.environments.base import Environment
 from spuir.errors import MissingExtraError
@@ -18,13 +19,11 @@ from spuir.policies.base import Policy
 from spuir.results import figures
 
 
-def parameters_of(owner: Any) -> dict[str, Any]:
-    """Return the parameters of a policy or an environment as JSON-ready data."""
-    values = {item.name: getattr(owner, item.name) for item in fields(owner) if item.init and item.name != "name"}
-    plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in values.items()}
+def json_parameters(owner: Any) -> dict[str, Any]:
+    """Return the parameters of a policy or an environment, those that JSON cannot hold as their ``repr``."""
     return {
         name: value if isinstance(value, (bool, int, float, str, NoneType)) else repr(value)
-        for name, value in plain.items()
+        for name, value in parameters_of(owner).items()
     }
 
 
@@ -209,6 +208,6 @@ class Recorder:
             counts=counts,
             regret=np.cumsum(lost),
             fixed_regret=np.cumsum(ahead, axis=0).max(axis=1),
-            parameters=parameters_of(self._policy),
+            parameters=json_parameters(self._policy),
             **columns,
         )

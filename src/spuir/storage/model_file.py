@@ -1,4 +1,4 @@
-"""A bandit to and from the header and arrays of a snapshot."""
+"""A bandit as the header and the arrays of a snapshot, and back."""
 
 import math
 from collections.abc import Hashable, Mapping
@@ -11,12 +11,13 @@ from spuir.base.parameters import parameters_of
 from spuir.errors import SnapshotError, SpuirError, UnknownNameError
 from spuir.policies import POLICIES, Policy, make_policy
 from spuir.storage import snapshot
+from spuir.storage.migration import migrate
 from spuir.tables.encoder import Encoder
 from spuir.tables.inputs import Labels
 from spuir.tables.model import Model
 
 KIND, ENCODING_KIND = "spuir bandit", "spuir bandit with an encoder"
-"""Two kinds, so that a version without encoders refuses a file with one, and does not take raw rows as they are."""
+"""Two kinds, so that a version without encoders refuses a file with an encoder instead of ignoring it."""
 
 
 def describe(
@@ -54,33 +55,21 @@ def _json_label(label: Hashable) -> Any:
 def restore(
     source: str, header: dict[str, Any], arrays: Mapping[str, NDArray[Any]]
 ) -> tuple[Policy, Model, int, dict[int, int]]:
-    """Return policy, model, seed and rows decided from what :func:`describe` made; anything else is refused."""
+    """Return the policy, model, seed and rows decided that :func:`describe` saved; anything else is refused.
+
+    Parameters
+    ----------
+    source
+        The name of the file, for errors.
+    header, arrays
+        What the file holds. Names of older versions are replaced by today's.
+    """
+    if header.get("kind") not in (KIND, ENCODING_KIND):
+        raise SnapshotError(source, f"kind {header.get('kind')!r}", "a saved bandit is needed", "pass its path")
     try:
-        if header.get("kind") not in (KIND, ENCODING_KIND):
-            raise SnapshotError(source, f"kind {header.get('kind')!r}", "a saved bandit is needed", "pass its path")
+        header, arrays = migrate(header, arrays)
         policy = make_policy(header["policy"]["name"], **header["policy"]["parameters"])
-        active, columns, state = header["active"], header["columns"], None
-        if [type(one) for one in active] != [bool] * len(header["actions"]) or not any(active):
-            rule = "one is True or False for each action, and one of them True"
-            raise SnapshotError(source, f"active {active!r}", rule, "save it again")
-        labels = Labels.of(header["actions"], active)
-        encoder = Encoder.from_dict(header["encoder"]) if header["kind"] == ENCODING_KIND else None
-        if header["state"] is not None:
-            state = _state(source, policy, header["state"], arrays)
-            if state.n_actions != len(labels.names):
-                rule = f"its {len(labels.names)} labels must have one state each"
-                raise SnapshotError(source, f"{state.n_actions} actions", rule, "save it again")
-            if encoder is not None and state.dim != encoder.width:
-                rule = f"its state is one of {state.dim} columns"
-                raise SnapshotError(source, f"an encoder of {encoder.width} features", rule, "save it again")
-        names = None if columns is None else tuple(columns)
-        width = None if state is None else state.dim if encoder is None else len(encoder.columns)
-        if names is not None and (
-            isinstance(columns, str) or {type(one) for one in names} - {str} or width not in (None, len(names))
-        ):
-            rule = "a saved bandit has one name for each context column"
-            raise SnapshotError(source, f"columns {columns!r}", rule, "save it again")
-        model = Model(labels=labels, names=names, state=state, encoder=encoder)
+        model = _model(source, policy, header, arrays)
         # Version 0.1 saved the position of a generator instead: its decisions cannot be repeated.
         return policy, model, int(header["seed"]), _rows(source, header.get("rows", []))
     except (SnapshotError, UnknownNameError):
@@ -101,10 +90,32 @@ def _rows(source: str, saved: Any) -> dict[int, int]:
     return rows
 
 
-def _state(source: str, policy: Policy, tree: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
-    """Return the state of a policy, if it can be one."""
-    state = snapshot.unpack(policy.state_type, tree, arrays)
-    if state.episode < 0:
-        raise SnapshotError(source, f"episode {state.episode}", "episodes count from 0", "save it again")
-    policy.check_state(state)
-    return state
+def _model(source: str, policy: Policy, header: dict[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Model:
+    """Return labels, state, encoder and column names, if they fit together."""
+
+    def require(holds: bool, got: str, rule: str) -> None:
+        if not holds:
+            raise SnapshotError(source, got, rule, "save it again")
+
+    actions, active, columns = header["actions"], header["active"], header["columns"]
+    flags = [type(one) for one in active] == [bool] * len(actions) and any(active)
+    require(flags, f"active {active!r}", "each action is active (True) or not (False), and at least one is active")
+    labels = Labels.of(actions, active)
+    encoder = Encoder.from_dict(header["encoder"]) if header["kind"] == ENCODING_KIND else None
+    state, width = None, None
+    if header["state"] is not None:
+        state = snapshot.unpack(policy.state_type, header["state"], arrays)
+        require(state.episode >= 0, f"episode {state.episode}", "episodes count from 0")
+        policy.check_state(state)
+        count = len(labels.names)
+        require(state.n_actions == count, f"{state.n_actions} actions", f"its {count} labels must have one state each")
+        if encoder is not None:
+            rule = f"its state has {state.dim} columns"
+            require(encoder.width == state.dim, f"an encoder of {encoder.width} features", rule)
+        width = state.dim if encoder is None else len(encoder.columns)
+    names = None if columns is None else tuple(columns)
+    if names is not None:
+        texts = not isinstance(columns, str) and all(type(name) is str for name in names)
+        rule = "a saved bandit has one name for each context column"
+        require(texts and width in (None, len(names)), f"columns {columns!r}", rule)
+    return Model(labels=labels, names=names, state=state, encoder=encoder)

@@ -1,4 +1,4 @@
-"""Arrow at the door: one import that says what to install, and types as everything behind it expects them."""
+"""Access to pyarrow, which is optional, and questions about Arrow types."""
 
 from types import ModuleType
 from typing import Any
@@ -7,7 +7,7 @@ from spuir.errors import MissingExtraError
 
 
 def arrow() -> ModuleType:
-    """Return pyarrow, or say how to get it."""
+    """Return the module pyarrow, or refuse with the command that installs it."""
     try:
         import pyarrow
     except ImportError:
@@ -17,7 +17,7 @@ def arrow() -> ModuleType:
 
 
 def compute() -> Any:
-    """Return Arrow's functions on arrays."""
+    """Return the module pyarrow.compute."""
     arrow()
     import pyarrow.compute
 
@@ -25,7 +25,7 @@ def compute() -> Any:
 
 
 def plain_type(kind: Any) -> Any:
-    """Return an Arrow type without its storage: dictionaries as their values, every text as ``string``."""
+    """Return an Arrow type whatever its storage: dictionaries as their values, every text as ``string``."""
     pa = arrow()
     types = pa.types
     if types.is_dictionary(kind):
@@ -38,12 +38,12 @@ def plain_type(kind: Any) -> Any:
 
 
 def is_number(kind: Any) -> bool:
-    """Tell whether an Arrow type holds numbers: integers, floats or decimals, no booleans."""
+    """Return whether an Arrow type holds integers, floats or decimals."""
     types = arrow().types
     return types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind)
 
 
 def is_date(kind: Any) -> bool:
-    """Tell whether an Arrow type holds days or instants."""
+    """Return whether an Arrow type holds dates or timestamps."""
     types = arrow().types
     return types.is_timestamp(kind) or types.is_date(kind)

@@ -1,4 +1,4 @@
-"""A raw column of one kind read as another, where that makes sense; refused with row and value where not."""
+"""Reads a column of one kind as another, or refuses it with row and value."""
 
 from datetime import datetime
 from typing import Any, NoReturn
@@ -7,23 +7,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spuir.base.records import Codes, Floats
-from spuir.tables.raw_columns import NOUNS, Column, Place, as_text, empty, quoted, seconds_of, time_text
+from spuir.tables.raw_columns import NOUNS, Location, RawColumn, as_text, empty, quoted, seconds_of, time_text
 
 
-def _refuse(column: Column, place: Place, wanted: str) -> NoReturn:
+def _refuse(column: RawColumn, place: Location, wanted: str) -> NoReturn:
     row = int(np.argmin(column.missing))
-    rule = f"the encoder learnt this column as {NOUNS[wanted]}"
+    rule = f"the encoder learned this column as {NOUNS[wanted]}"
     place.refuse(row, column.show(row), rule, "correct the value, or pass None where it is unknown")
 
 
-def numbers(column: Column, place: Place) -> NDArray[Any]:
+def numbers(column: RawColumn, place: Location) -> NDArray[Any]:
     """Return numbers (n,) of any real dtype, NaN where missing."""
     if column.kind not in ("number", "flag", "empty"):
         _refuse(column, place, "number")
     return column.values
 
 
-def flags(column: Column, place: Place) -> NDArray[Any]:
+def flags(column: RawColumn, place: Location) -> NDArray[Any]:
     """Return 0 and 1 (n,), NaN where missing."""
     if column.kind not in ("number", "flag", "empty"):
         _refuse(column, place, "flag")
@@ -32,11 +32,11 @@ def flags(column: Column, place: Place) -> NDArray[Any]:
         if not good.all():
             row = int(np.argmin(good))
             remedy = "pass True, False, 1, 0 or None"
-            place.refuse(row, column.show(row), "the encoder learnt this column as booleans", remedy)
+            place.refuse(row, column.show(row), "the encoder learned this column as booleans", remedy)
     return column.values
 
 
-def times(column: Column, place: Place) -> Floats:
+def times(column: RawColumn, place: Location) -> Floats:
     """Return seconds since 1970 (n,), NaN where missing; text is read as ISO 8601."""
     if column.kind == "category":
         seconds = np.full(len(column.levels) + 1, np.nan)
@@ -52,23 +52,23 @@ def times(column: Column, place: Place) -> Floats:
     return column.values
 
 
-def categories(column: Column, place: Place) -> Column:
-    """Return codes and levels; whatever is no list has a text."""
+def categories(column: RawColumn, place: Location) -> RawColumn:
+    """Return codes and levels; all kinds but lists can be read as text."""
     if column.kind == "category":
         return column
     if column.kind == "list":
         _refuse(column, place, "category")
     missing = column.missing
-    found, codes = np.unique(column.values[~missing], return_inverse=True)
+    distinct, codes = np.unique(column.values[~missing], return_inverse=True)
     out = np.full(len(column), -1, np.intp)
     out[~missing] = codes
     if column.kind == "flag":
-        found = found.astype(np.bool_)
+        distinct = distinct.astype(np.bool_)
     text = time_text if column.kind == "time" else as_text
-    return Column("category", out, [text(value) for value in found.tolist()])
+    return RawColumn("category", out, [text(value) for value in distinct.tolist()])
 
 
-def lists(column: Column, place: Place) -> tuple[Codes, Column]:
+def lists(column: RawColumn, place: Location) -> tuple[Codes, RawColumn]:
     """Return the lengths (n,) of lists, −1 where missing, and their items."""
     if column.kind == "empty":
         return np.full(len(column), -1, np.intp), empty(0)
@@ -77,18 +77,18 @@ def lists(column: Column, place: Place) -> tuple[Codes, Column]:
     return column.values, column.items
 
 
-def occurrences(column: Column, place: Place) -> tuple[Codes, Column]:
-    """Return every known value of a column of lists or single values as its row and its level."""
+def occurrences(column: RawColumn, place: Location) -> tuple[Codes, RawColumn]:
+    """Return the row and the level of each known value in a column of lists or single values."""
     if column.items is None:
         rows, coded = np.arange(len(column)), categories(column, place)
     else:
         rows = np.repeat(np.arange(len(column)), np.maximum(column.values, 0))
         coded = categories(column.items, place)
     known = coded.values >= 0
-    return rows[known], Column("category", coded.values[known], coded.levels)
+    return rows[known], RawColumn("category", coded.values[known], coded.levels)
 
 
-def matrix(column: Column, length: int, place: Place) -> Floats:
+def matrix(column: RawColumn, length: int, place: Location) -> Floats:
     """Return lists of ``length`` numbers as a table (n, length), NaN where missing."""
     lengths, items = lists(column, place)
     wrong = (lengths >= 0) & (lengths != length)

@@ -1,7 +1,7 @@
-"""What an encoder learnt of each raw column, and how that column becomes numbers.
+"""How single columns become numbers: one class per kind of column.
 
-A part is a frozen record of what one column looked like when the encoder learnt. It names its features and writes
-them; nothing that comes later changes it.
+Each object is a frozen record of what the encoder learned about one column. It names its features and writes them;
+later rows do not change it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from spuir.base.records import Codes, Floats
 from spuir.tables.coercion import categories, flags, lists, matrix, numbers, occurrences, times
-from spuir.tables.raw_columns import Column, Place
+from spuir.tables.raw_columns import Location, RawColumn
 
 DAY, WEEK = 86_400.0, 7 * 86_400.0
 MONDAY = 4 * DAY
@@ -23,27 +23,27 @@ MONDAY = 4 * DAY
 
 
 class Settings(NamedTuple):
-    """What :meth:`Encoder.learn` was asked for, as far as parts care."""
+    """The arguments of :meth:`Encoder.learn` that column encoders need."""
 
     scale: bool
     max_levels: int
 
 
-def moments(values: NDArray[Any], scale: bool, place: Place) -> tuple[float, float | None]:
-    """Return the mean of the values that are there, and, for ``scale``, their standard deviation."""
+def moments(values: NDArray[Any], scale: bool, place: Location) -> tuple[float, float | None]:
+    """Return the mean of the values that are not missing and, with ``scale``, their standard deviation."""
     check_finite(values, place)
     known = values[~np.isnan(values)].astype(np.float64) if values.dtype.kind == "f" else values.astype(np.float64)
     if not len(known):
         return 0.0, 0.0 if scale else None
     largest = float(np.abs(known).max()) or 1.0
-    # Brought below 1, so that no sum overflows; a constant column must have a deviation of exactly 0.
+    # Dividing by the largest value keeps sums finite. A constant column must have a deviation of exactly 0.
     low, high = float(known.min()), float(known.max())
     mean = low if low == high else min(max(float((known / largest).mean()) * largest, low), high)
     spread = 0.0 if low == high else float((known / largest).std()) * largest
     return mean, spread if scale else None
 
 
-def check_finite(values: NDArray[Any], place: Place) -> None:
+def check_finite(values: NDArray[Any], place: Location) -> None:
     """Refuse infinities (n,); NaN is a missing value."""
     infinite = np.isinf(values)
     if infinite.any():
@@ -52,23 +52,24 @@ def check_finite(values: NDArray[Any], place: Place) -> None:
 
 
 def standardised(values: Floats, mean: Any, deviation: Any) -> Floats:
-    """Return (x − mean) / deviation, 0 where the deviation is 0; the values themselves where it is None."""
+    """Return (x − mean) / deviation, 0 if the deviation is 0; the values themselves if it is None."""
     if deviation is None:
         return values
     divisor = np.where(np.asarray(deviation) > 0, deviation, np.inf)
     with np.errstate(over="ignore", invalid="ignore"):
         scaled: Floats = (values - mean) / divisor
     lost = ~np.isfinite(scaled) & ~np.isnan(values)
-    # What lies beyond the largest number is that number; NaN is a missing value.
+    # Values beyond the largest float become that float; NaN is a missing value.
     scaled[lost] = np.nan_to_num(scaled[lost])
     return scaled
 
 
 @dataclass(frozen=True, kw_only=True)
-class Number:
-    """A number, as it is or standardised; ``mean`` stands for a missing one.
+class NumberEncoder:
+    """A number, unchanged or standardised; a missing one becomes ``mean``.
 
-    ``missing`` tells of every kind that a value was missing when the encoder learnt; then one feature tells where.
+    In all column encoders, ``missing`` means that a value was missing when the encoder learned; then one feature
+    marks missing values.
     """
 
     column: str
@@ -79,10 +80,10 @@ class Number:
     wanted: ClassVar[str] = "number"
 
     @classmethod
-    def learn(cls, name: str, column: Column, settings: Settings) -> Self:
+    def learn(cls, name: str, column: RawColumn, settings: Settings) -> Self:
         """Learn from the first rows."""
-        values = numbers(column, Place(name))
-        mean, deviation = moments(values, settings.scale, Place(name))
+        values = numbers(column, Location(name))
+        mean, deviation = moments(values, settings.scale, Location(name))
         return cls(column=name, mean=mean, deviation=deviation, missing=bool(column.missing.any()))
 
     @property
@@ -90,14 +91,14 @@ class Number:
         """Names of the features."""
         return [self.column] + [f"{self.column} is missing"] * self.missing
 
-    def values(self, column: Column, place: Place) -> NDArray[Any]:
+    def values(self, column: RawColumn, place: Location) -> NDArray[Any]:
         """Return what to write, NaN where missing."""
         return numbers(column, place)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Flag:
-    """A boolean as 0 or 1, never standardised; the share of true stands for a missing one."""
+class FlagEncoder:
+    """A boolean as 0 or 1, never standardised; a missing one becomes the share of true values."""
 
     column: str
     mean: float
@@ -106,10 +107,10 @@ class Flag:
     wanted: ClassVar[str] = "flag"
 
     @classmethod
-    def learn(cls, name: str, column: Column, _: Settings) -> Self:
+    def learn(cls, name: str, column: RawColumn, _: Settings) -> Self:
         """Learn from the first rows."""
-        values = flags(column, Place(name))
-        return cls(column=name, mean=moments(values, False, Place(name))[0], missing=bool(column.missing.any()))
+        values = flags(column, Location(name))
+        return cls(column=name, mean=moments(values, False, Location(name))[0], missing=bool(column.missing.any()))
 
     @property
     def deviation(self) -> None:
@@ -121,26 +122,26 @@ class Flag:
         """Names of the features."""
         return [self.column] + [f"{self.column} is missing"] * self.missing
 
-    def values(self, column: Column, place: Place) -> NDArray[Any]:
+    def values(self, column: RawColumn, place: Location) -> NDArray[Any]:
         """Return what to write, NaN where missing."""
         return flags(column, place)
 
 
 def frequent(codes: Codes, levels: Sequence[str], most: int) -> tuple[str, ...]:
-    """Return the most frequent levels, the more frequent first, equals in the order of their text."""
+    """Return the most frequent levels, most frequent first, ties in alphabetical order."""
     counts = np.bincount(codes[codes >= 0], minlength=len(levels))
     ranked = sorted(((-int(count), level) for level, count in zip(levels, counts, strict=True) if count))
     return tuple(level for _, level in ranked[:most])
 
 
 def targets(levels: Sequence[str], index: Mapping[str, int], missing: int) -> Codes:
-    """Return the feature of each level, the one after the last for an unknown one, and ``missing`` at the end."""
+    """Return the feature of each level, with unknown levels after the last one, then ``missing``."""
     other = len(index)
     return np.array([*(index.get(level, other) for level in levels), missing], np.intp)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Category:
+class CategoryEncoder:
     """One feature for each of the most frequent levels, and one for all others; exactly one of them is 1."""
 
     column: str
@@ -150,9 +151,9 @@ class Category:
     wanted: ClassVar[str] = "category"
 
     @classmethod
-    def learn(cls, name: str, column: Column, settings: Settings) -> Self:
+    def learn(cls, name: str, column: RawColumn, settings: Settings) -> Self:
         """Learn from the first rows."""
-        coded = categories(column, Place(name))
+        coded = categories(column, Location(name))
         levels = frequent(coded.values, coded.levels, settings.max_levels)
         return cls(column=name, levels=levels, missing=bool(coded.missing.any()))
 
@@ -166,7 +167,7 @@ class Category:
     def _index(self) -> dict[str, int]:
         return {level: at for at, level in enumerate(self.levels)}
 
-    def write(self, column: Column, out: Floats, place: Place) -> None:
+    def write(self, column: RawColumn, out: Floats, place: Location) -> None:
         """Write the features (n, width) over zeros."""
         coded = categories(column, place)
         at = targets(coded.levels, self._index, len(self.levels) + self.missing)
@@ -174,8 +175,8 @@ class Category:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Counts:
-    """How often each of the most frequent items is in a list, and how many others; a missing list is an empty one."""
+class ListEncoder:
+    """How often a list has each of the most frequent items, and other items; a missing list counts as empty."""
 
     column: str
     levels: tuple[str, ...]
@@ -183,9 +184,9 @@ class Counts:
     wanted: ClassVar[str] = "list"
 
     @classmethod
-    def learn(cls, name: str, column: Column, settings: Settings) -> Self:
+    def learn(cls, name: str, column: RawColumn, settings: Settings) -> Self:
         """Learn from the first rows."""
-        coded = categories(lists(column, Place(name))[1], Place(name))
+        coded = categories(lists(column, Location(name))[1], Location(name))
         return cls(column=name, levels=frequent(coded.values, coded.levels, settings.max_levels))
 
     @property
@@ -197,7 +198,7 @@ class Counts:
     def _index(self) -> dict[str, int]:
         return {level: at for at, level in enumerate(self.levels)}
 
-    def write(self, column: Column, out: Floats, place: Place) -> None:
+    def write(self, column: RawColumn, out: Floats, place: Location) -> None:
         """Write the features (n, width) over zeros."""
         lists(column, place)
         rows, coded = occurrences(column, place)
@@ -205,8 +206,8 @@ class Counts:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Vector:
-    """A list of numbers of one length, a feature each; a missing one is that of the means."""
+class VectorEncoder:
+    """Lists of numbers of one length, with one feature per number; missing numbers become their means."""
 
     column: str
     means: tuple[float, ...]
@@ -216,26 +217,26 @@ class Vector:
     wanted: ClassVar[str] = "list"
 
     @classmethod
-    def learn(cls, name: str, column: Column, settings: Settings) -> Self:
+    def learn(cls, name: str, column: RawColumn, settings: Settings) -> Self:
         """Learn from the first rows."""
-        lengths, _ = lists(column, Place(name))
+        lengths, _ = lists(column, Location(name))
         length = int(np.bincount(lengths[lengths >= 0]).argmax())
-        table = matrix(column, length, Place(name))
-        found = [moments(table[:, at], settings.scale, Place(f"{name}.{at}")) for at in range(length)]
-        deviations = tuple(float(spread or 0.0) for _, spread in found) if settings.scale else None
+        table = matrix(column, length, Location(name))
+        statistics = [moments(table[:, at], settings.scale, Location(f"{name}.{at}")) for at in range(length)]
+        deviations = tuple(float(spread or 0.0) for _, spread in statistics) if settings.scale else None
         missing = bool(np.isnan(table).any())
-        return cls(column=name, means=tuple(mean for mean, _ in found), deviations=deviations, missing=missing)
+        return cls(column=name, means=tuple(mean for mean, _ in statistics), deviations=deviations, missing=missing)
 
     @property
     def names(self) -> list[str]:
         """Names of the features."""
         return [f"{self.column}.{at}" for at in range(len(self.means))] + [f"{self.column} is missing"] * self.missing
 
-    def write(self, column: Column, out: Floats, place: Place) -> None:
+    def write(self, column: RawColumn, out: Floats, place: Location) -> None:
         """Write the features (n, width) over zeros."""
         table = matrix(column, len(self.means), place)
         for at in range(table.shape[1]):
-            check_finite(table[:, at], Place(f"{place.column}.{at}", place.first))
+            check_finite(table[:, at], Location(f"{place.column}.{at}", place.first))
         missing = np.isnan(table)
         table = np.where(missing, self.means, table)
         out[:, : len(self.means)] = standardised(table, self.means, self.deviations)
@@ -244,11 +245,11 @@ class Vector:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Moment:
-    """A date or time: days since ``start``, and where in the week and, with ``clock``, in the day it falls.
+class TimeEncoder:
+    """A date or time: days since ``start``, time of the week and, with ``clock``, time of the day.
 
-    Cycles are a sine and a cosine each, in UTC, the week from Monday on; a missing time has the mean of the days and
-    no place in either cycle.
+    Both cycles have a sine and a cosine, in UTC; weeks begin on Monday. A missing time has the mean of the days, and 0
+    for the cycles.
     """
 
     column: str
@@ -261,12 +262,12 @@ class Moment:
     wanted: ClassVar[str] = "time"
 
     @classmethod
-    def learn(cls, name: str, column: Column, settings: Settings) -> Self:
+    def learn(cls, name: str, column: RawColumn, settings: Settings) -> Self:
         """Learn from the first rows."""
-        seconds = times(column, Place(name))
+        seconds = times(column, Location(name))
         known = seconds[~np.isnan(seconds)]
         start = float(np.floor(known.min(initial=np.inf) / DAY) * DAY) if len(known) else 0.0
-        mean, deviation = moments((seconds - start) / DAY, settings.scale, Place(name))
+        mean, deviation = moments((seconds - start) / DAY, settings.scale, Location(name))
         clock, missing = bool((known % DAY).any()), len(known) < len(seconds)
         return cls(column=name, start=start, clock=clock, mean=mean, deviation=deviation, missing=missing)
 
@@ -274,10 +275,10 @@ class Moment:
     def names(self) -> list[str]:
         """Names of the features."""
         cycles = ["week sine", "week cosine"] + ["day sine", "day cosine"] * self.clock
-        told = ["days", *cycles] + ["is missing"] * self.missing
-        return [f"{self.column} {word}" for word in told]
+        endings = ["days", *cycles] + ["is missing"] * self.missing
+        return [f"{self.column} {ending}" for ending in endings]
 
-    def write(self, column: Column, out: Floats, place: Place) -> None:
+    def write(self, column: RawColumn, out: Floats, place: Location) -> None:
         """Write the features (n, width) over zeros."""
         seconds = times(column, place)
         check_finite(seconds, place)
@@ -294,14 +295,14 @@ class Moment:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Hashed:
-    """Text or lists of it, added as ±1 to features that all hashed columns share; a missing value adds nothing."""
+class HashEncoder:
+    """Texts or lists of texts, added as ±1 to features that all hashed columns share; missing values add nothing."""
 
     column: str
 
     wanted: ClassVar[str] = "category"
 
-    def write(self, column: Column, out: Floats, place: Place) -> None:
+    def write(self, column: RawColumn, out: Floats, place: Location) -> None:
         """Add to the shared features (n, H)."""
         rows, coded = occurrences(column, place)
         hashes = np.array([hash_of(self.column, level) for level in coded.levels], np.uint64)[coded.values]
@@ -312,9 +313,9 @@ class Hashed:
 def hash_of(column: str, level: str) -> int:
     """Return the 64-bit hash of a level: BLAKE2b of ``column=level`` in UTF-8, eight bytes, little-endian.
 
-    The highest bit is the sign, the rest modulo the number of features is the feature: the same on every machine and in
-    every version.
+    The highest bit is the sign; the rest modulo the number of features is the feature. Saved models depend on it: it
+    must stay the same on all machines and in all versions.
     """
-    # Half a pair of surrogates, as cut texts have, is no UTF-8; it is hashed as its own three bytes.
-    told = f"{column}={level}".encode(errors="surrogatepass")
-    return int.from_bytes(blake2b(told, digest_size=8).digest(), "little")
+    # A lone surrogate, e.g. from a text that was cut, is not valid UTF-8; it is hashed as its own three bytes.
+    text = f"{column}={level}".encode(errors="surrogatepass")
+    return int.from_bytes(blake2b(text, digest_size=8).digest(), "little")

@@ -1,4 +1,4 @@
-"""Raw columns to numbers: learnt once from the first rows, then fixed, and saved inside the model.
+"""Columns of any type to numbers: learned once from the first rows, then fixed, and saved with the model.
 
 ==========  ================================================================================================
 column      features
@@ -11,69 +11,81 @@ list        how often each of the most frequent items occurs, and others; lists 
 object      the features of its members, named ``user.age``
 ==========  ================================================================================================
 
-A missing value (None, null, NaN, NaT) is the learnt mean of a number or boolean, the other level of a text, an empty
-list. Where a value was missing at learning, one more feature, ``age is missing``, tells where; a missing value that
-comes only later has no feature of its own. NaN never comes out.
+A missing value (None, null, NaN, NaT) becomes the learned mean of a number or boolean, the level "other" of a text, or
+an empty list. If values of a column were missing at learning, one more feature, e.g. ``age is missing``, marks them.
+The result never has NaN.
 """
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from hashlib import blake2b
 from inspect import signature
 from typing import Any, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from spuir.base.hashing import digest
 from spuir.base.packing import pack, unpack
 from spuir.base.parameters import COUNT, FLAG, check_names, check_value, optional
 from spuir.base.records import Floats, all_finite
 from spuir.errors import InputError, ParameterError
-from spuir.tables.column_encoders import Category, Counts, Flag, Hashed, Moment, Number, Settings, Vector, check_finite
-from spuir.tables.raw_columns import Column, Place
+from spuir.tables.column_encoders import (
+    CategoryEncoder,
+    FlagEncoder,
+    HashEncoder,
+    ListEncoder,
+    NumberEncoder,
+    Settings,
+    TimeEncoder,
+    VectorEncoder,
+    check_finite,
+)
+from spuir.tables.raw_columns import Location, RawColumn
 from spuir.tables.raw_tables import Block, blocks, listed
 
-__all__ = ["KINDS", "LEARNING_ROWS", "Encoder", "Source"]
+__all__ = ["COLUMN_ENCODERS", "LEARNING_ROWS", "EncodedColumn", "Encoder"]
 
 LEARNING_ROWS = 100_000
-"""The most rows that an encoder looks at."""
+"""An encoder learns from at most this many rows."""
 
-KINDS: Mapping[str, Any] = {
-    "number": Number,
-    "flag": Flag,
-    "category": Category,
-    "hash": Hashed,
-    "time": Moment,
-    "list": Counts,
-    "vector": Vector,
+COLUMN_ENCODERS: Mapping[str, Any] = {
+    "number": NumberEncoder,
+    "flag": FlagEncoder,
+    "category": CategoryEncoder,
+    "hash": HashEncoder,
+    "time": TimeEncoder,
+    "list": ListEncoder,
+    "vector": VectorEncoder,
 }
-"""What a column can be learnt as."""
+"""The kinds of columns, and the class that encodes each."""
 
 _SPAN_BYTES = 1 << 20
-"""Rows are written in spans that stay in cache, since the columns of a span are written one after the other."""
+"""Rows are written in blocks of this size, which stay in cache while their columns are written one by one."""
 
-Part = Number | Flag | Category | Hashed | Moment | Counts | Vector
+ColumnEncoder = NumberEncoder | FlagEncoder | CategoryEncoder | HashEncoder | TimeEncoder | ListEncoder | VectorEncoder
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
-    """A raw column by name with what was learnt of it: several parts for objects, none where it had no value."""
+class EncodedColumn:
+    """A top-level column and its encoders: several for a column of objects, none if it had no value."""
 
     name: str
-    parts: tuple[Number | Flag | Category | Hashed | Moment | Counts | Vector, ...]
+    parts: tuple[
+        NumberEncoder | FlagEncoder | CategoryEncoder | HashEncoder | TimeEncoder | ListEncoder | VectorEncoder, ...
+    ]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Encoder:
-    """A fixed map from rows of raw columns to rows of numbers; made by :meth:`learn`.
+    """A fixed map from rows of a table to rows of numbers; made by :meth:`learn`.
 
-    ``sources`` are the raw columns, ``hashing`` the number of features that hashed columns share, ``intercept`` whether
-    a feature of ones stands last, ``rows`` how many rows were learnt from.
+    ``sources`` are the columns, ``hashing`` is the number of features that hashed columns share, ``intercept`` whether
+    the last feature is a constant 1, and ``rows`` the number of rows that the encoder learned from.
     """
 
-    sources: tuple[Source, ...]
+    sources: tuple[EncodedColumn, ...]
     hashing: int | None = None
     intercept: bool = False
     rows: int = 0
@@ -81,7 +93,7 @@ class Encoder:
     def __post_init__(self) -> None:
         check_value("hashing", self.hashing, optional(COUNT), "give the number of features, such as 64")
         check_value("intercept", self.intercept, FLAG, "give True or False")
-        if any(type(part) is Hashed for source in self.sources for part in source.parts) and self.hashing is None:
+        if any(type(part) is HashEncoder for source in self.sources for part in source.parts) and self.hashing is None:
             rule = "hashed columns share a number of features"
             raise ParameterError("hashing", None, rule, "give it, such as hashing=64")
         if len(set(self.names)) < len(self.names):
@@ -102,48 +114,48 @@ class Encoder:
         max_levels: int = 32,
         hashing: int | None = None,
     ) -> Self:
-        """Learn from the first rows of a table, at most 100,000, and be fixed from then on.
+        """Return an encoder that has learned from the first rows of a table, at most 100,000.
 
         Parameters
         ----------
         table
             A DataFrame, an Arrow table or record batch, a dict of columns, or a list of dict rows.
         columns
-            The columns to take; None = all.
+            The columns to use; None means all.
         kinds
-            What single columns are, where their values do not tell: a number that is a code is a "category". One of
+            Kinds of columns that are detected wrongly otherwise, e.g. "category" for numbers that are codes. One of
             "number", "flag", "category", "hash", "time", "list", "vector"; members of objects by dotted name.
         scale
             Standardise numbers, vectors and days by their mean and standard deviation; a constant becomes 0.
         intercept
-            Append a feature of ones.
+            Append a feature that is always 1.
         max_levels
-            The most levels of a text column, or items of a list column, that have a feature of their own.
+            How many levels of a text column, or items of a list column, have a feature of their own.
         hashing
-            None gives text and lists a feature for each level; a number H hashes them, signed, into H features that
-            they share, whatever levels come.
+            None gives texts and lists one feature per level. A number H hashes them, with signs, into H features that
+            they share, which also works for new levels.
         """
         check_value("scale", scale, FLAG, "give True or False")
         check_value("max_levels", max_levels, COUNT, "give a whole number of at least 1")
         check_value("hashing", hashing, optional(COUNT), "give the number of features, such as 64")
-        found = blocks(table, LEARNING_ROWS)
-        if not found or not found[0].rows:
+        first = blocks(table, LEARNING_ROWS)
+        if not first or not first[0].rows:
             raise InputError(
-                "table", "no rows", "an encoder learns from at least one", "pass the first rows of the log"
+                "table", "no rows", "an encoder learns from at least one row", "pass the first rows of the log"
             )
-        block, given = found[0], dict(kinds or {})
+        block, given = first[0], dict(kinds or {})
         taken = block.names if columns is None else list(columns)
         missing = next((name for name in taken if name not in block.names), None)
         if missing is not None:
             rule = f"the table has {listed(block.names)}"
             raise InputError("columns", repr(missing), rule, "name columns of the table")
-        sources: list[Source] = []
+        sources: list[EncodedColumn] = []
         for name in taken:
             parts = [
-                _learnt(block, one, name, given.pop(one, None), hashing, Settings(scale, max_levels))
+                _learned(block, one, name, given.pop(one, None), hashing, Settings(scale, max_levels))
                 for one in block.flatten(name)
             ]
-            sources.append(Source(name=name, parts=tuple(part for part in parts if part is not None)))
+            sources.append(EncodedColumn(name=name, parts=tuple(part for part in parts if part is not None)))
         check_names(given, [one for name in taken for one in block.flatten(name)], "table", "kinds")
         if not any(source.parts for source in sources):
             raise InputError("table", "no value", "an encoder needs a column with a value", "check the columns")
@@ -153,25 +165,25 @@ class Encoder:
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
-        """Names of the raw columns that rows must have."""
+        """Names of the columns that rows must have."""
         return tuple(source.name for source in self.sources if source.parts)
 
     @property
     def empty(self) -> tuple[str, ...]:
-        """Names of the raw columns that had no value at learning, and give no feature."""
+        """Names of the columns that had no value at learning, and have no feature."""
         return tuple(source.name for source in self.sources if not source.parts)
 
     @cached_property
     def names(self) -> tuple[str, ...]:
         """Names of the features (d,), in their order: columns, then hashed, then the intercept."""
-        own = [name for _, part in self._parts if not isinstance(part, Hashed) for name in part.names]
+        own = [name for _, part in self._parts if not isinstance(part, HashEncoder) for name in part.names]
         shared = [f"hash {at}" for at in range(self.hashing or 0)] if self._hashed else []
         return (*own, *shared, *["intercept"] * bool(self.intercept))
 
     @cached_property
     def fingerprint(self) -> str:
-        """A mark that two encoders share only if they encode alike."""
-        return blake2b(json.dumps(self.to_dict(), sort_keys=True).encode(), digest_size=16).hexdigest()
+        """Digest of the encoder: equal for encoders that give the same features."""
+        return digest(json.dumps(self.to_dict(), sort_keys=True))
 
     @property
     def width(self) -> int:
@@ -179,27 +191,27 @@ class Encoder:
         return len(self.names)
 
     @cached_property
-    def _parts(self) -> list[tuple[str, Part]]:
+    def _parts(self) -> list[tuple[str, ColumnEncoder]]:
         return [(source.name, part) for source in self.sources for part in source.parts]
 
     @cached_property
-    def _hashed(self) -> list[tuple[str, Hashed]]:
-        return [(owner, part) for owner, part in self._parts if isinstance(part, Hashed)]
+    def _hashed(self) -> list[tuple[str, HashEncoder]]:
+        return [(owner, part) for owner, part in self._parts if isinstance(part, HashEncoder)]
 
     @cached_property
-    def _plain(self) -> list[tuple[str, Number | Flag, int]]:
-        """Parts that are written as they come, with the place of their feature."""
-        return [(owner, part, at) for owner, part, at in self._placed if isinstance(part, (Number, Flag))]
+    def _plain(self) -> list[tuple[str, NumberEncoder | FlagEncoder, int]]:
+        """Numbers and booleans, with the position of their feature."""
+        return [(owner, part, at) for owner, part, at in self._placed if isinstance(part, (NumberEncoder, FlagEncoder))]
 
     @cached_property
     def _placed(self) -> list[tuple[str, Any, int]]:
-        own = [(owner, part) for owner, part in self._parts if not isinstance(part, Hashed)]
+        own = [(owner, part) for owner, part in self._parts if not isinstance(part, HashEncoder)]
         starts = np.cumsum([0, *(len(part.names) for _, part in own)]).tolist()
         return [(owner, part, start) for (owner, part), start in zip(own, starts, strict=False)]
 
     @cached_property
     def _scales(self) -> tuple[Floats, Floats] | None:
-        """What to subtract from and to divide by all features, None where numbers stay as they are."""
+        """What to subtract from all features, and what to divide them by; None if numbers are not scaled."""
         if all(part.deviation is None for _, part, _ in self._plain):
             return None
         shift, divisor = np.zeros(self.width), np.ones(self.width)
@@ -209,40 +221,40 @@ class Encoder:
         return shift, divisor
 
     def describe(self) -> list[dict[str, Any]]:
-        """Return a line for each raw column, those inside objects by dotted name: its kind and its features."""
-        kinds: dict[Any, str] = {part: kind for kind, part in KINDS.items()}
+        """Return a record for each column (dotted names inside objects) with its kind and its features."""
+        kinds: dict[Any, str] = {part: kind for kind, part in COLUMN_ENCODERS.items()}
         lines: list[dict[str, Any]] = []
         for _, part in self._parts:
-            names = [] if isinstance(part, Hashed) else part.names
+            names = [] if isinstance(part, HashEncoder) else part.names
             lines.append({"column": part.column, "kind": kinds[type(part)], "features": names})
         return lines + [{"column": name, "kind": "empty", "features": []} for name in self.empty]
 
     def __repr__(self) -> str:
         """Show the sizes."""
-        return f"Encoder({len(self.columns)} columns → {self.width} features, learnt from {self.rows:,} rows)"
+        return f"Encoder({len(self.columns)} columns → {self.width} features, learned from {self.rows:,} rows)"
 
     # ---- what it does ---------------------------------------------------------------------------------------
 
     def encode(self, raw: Any, out: NDArray[np.float64] | None = None) -> Floats:
-        """Return the features (n, d) of raw rows.
+        """Return the features (n, d) of rows.
 
         Parameters
         ----------
         raw
-            As in :meth:`learn`, in any order of columns and with any further ones; a dict of single values is one row.
+            As in :meth:`learn`. Columns may have any order, and others are ignored. A dict of single values is one row.
         out
-            (n, d) float64 to write to, of any layout: columns written to Fortran order are copied as they are.
+            Array (n, d) of float64 to write to, in any memory layout.
         """
-        found = blocks(raw)
-        shape = (sum(block.rows for block in found), self.width)
+        parts = blocks(raw)
+        shape = (sum(block.rows for block in parts), self.width)
         if out is None:
             out = np.empty(shape)
         elif out.shape != shape or out.dtype != np.float64:
             rule = f"these rows give float64 of shape {shape}"
-            raise InputError("out", f"{out.dtype} of shape {out.shape}", rule, "allocate it so")
+            raise InputError("out", f"{out.dtype} of shape {out.shape}", rule, "allocate such an array")
         if len(self._plain) < self.width:
             out[...] = 0.0
-        for block in found:
+        for block in parts:
             if block.rows:
                 self._write(block, out[block.first : block.first + block.rows])
         return out
@@ -252,45 +264,45 @@ class Encoder:
         block.require(self.columns)
         self._write_plain(block, out)
         for owner, part, at in self._placed:
-            if not isinstance(part, (Number, Flag)):
+            if not isinstance(part, (NumberEncoder, FlagEncoder)):
                 column = block.column(part.column, owner, part.wanted)
-                part.write(column, out[:, at : at + len(part.names)], Place(part.column, block.first))
+                part.write(column, out[:, at : at + len(part.names)], Location(part.column, block.first))
         shared = out[:, self.width - bool(self.intercept) - (self.hashing or 0) :][:, : self.hashing]
         for owner, part in self._hashed:
-            part.write(block.column(part.column, owner, part.wanted), shared, Place(part.column, block.first))
+            part.write(block.column(part.column, owner, part.wanted), shared, Location(part.column, block.first))
         if self.intercept:
             out[:, -1] = 1.0
 
     def _write_plain(self, block: Block, out: Floats) -> None:
         """Write numbers and booleans, a span of rows at a time."""
-        given: list[tuple[Number | Flag, int, NDArray[Any]]] = []
+        given: list[tuple[NumberEncoder | FlagEncoder, int, NDArray[Any]]] = []
         for owner, part, at in self._plain:
-            column: Column = block.column(part.column, owner, part.wanted)
-            given.append((part, at, part.values(column, Place(part.column, block.first))))
+            column: RawColumn = block.column(part.column, owner, part.wanted)
+            given.append((part, at, part.values(column, Location(part.column, block.first))))
         if not given:
             return
         for rows in _spans(out):
             target = out[rows]
             for _, at, values in given:
                 target[:, at] = values[rows]
-            # One product tells whether anything in the span is not finite, far cheaper than a look at every column.
+            # One dot product shows whether any value is not finite, much faster than a test of each column.
             flat = target.ravel(order="K")
             with np.errstate(over="ignore", invalid="ignore"):
                 total = np.dot(flat, flat)
             if not np.isfinite(total):
                 for part, at, values in given:
-                    _mend(part, values[rows], target, at, Place(part.column, block.first + cast(int, rows.start)))
+                    _mend(part, values[rows], target, at, Location(part.column, block.first + cast(int, rows.start)))
             if self._scales is not None:
                 with np.errstate(over="ignore", invalid="ignore"):
                     target -= self._scales[0]
                     target /= self._scales[1]
                 if not all_finite(target):
-                    np.nan_to_num(target, copy=False)  # what lies beyond the largest number is that number
+                    np.nan_to_num(target, copy=False)  # values beyond the largest float become that float
 
     # ---- saving ---------------------------------------------------------------------------------------------
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything that was learnt as JSON-ready data."""
+        """Return everything that was learned as JSON data."""
         return pack(self)[0]
 
     @classmethod
@@ -305,8 +317,8 @@ def _spans(out: Floats) -> Iterator[slice]:
     return (slice(start, min(start + size, n)) for start in range(0, n, size))
 
 
-def _mend(part: Number | Flag, values: NDArray[Any], out: Floats, at: int, place: Place) -> None:
-    """Put the mean in place of missing numbers and tell where, and refuse infinities."""
+def _mend(part: NumberEncoder | FlagEncoder, values: NDArray[Any], out: Floats, at: int, place: Location) -> None:
+    """Replace missing numbers by the mean, mark them, and refuse infinities."""
     check_finite(values, place)
     missing = np.isnan(values)
     if missing.any():
@@ -315,23 +327,23 @@ def _mend(part: Number | Flag, values: NDArray[Any], out: Floats, at: int, place
             out[:, at + 1] = missing
 
 
-def _learnt(
+def _learned(
     block: Block, name: str, owner: str, kind: str | None, hashing: int | None, settings: Settings
-) -> Part | None:
-    """Return what one column, at the top or inside an object, is learnt as; None where it has no value."""
-    if kind is not None and kind not in KINDS:
-        rule = f"the kinds are {', '.join(KINDS)}"
+) -> ColumnEncoder | None:
+    """Return the encoder of one column, at the top or inside an object; None if it has no value."""
+    if kind is not None and kind not in COLUMN_ENCODERS:
+        rule = f"the kinds are {', '.join(COLUMN_ENCODERS)}"
         raise ParameterError(f"kinds[{name!r}]", repr(kind), rule, "choose one of these")
-    target = None if kind is None else KINDS[kind]
+    target = None if kind is None else COLUMN_ENCODERS[kind]
     column = block.column(name, owner, None if target is None else target.wanted)
     if column.kind == "empty":
         return None
     kind = kind or _natural(column, hashing)
-    return Hashed(column=name) if kind == "hash" else KINDS[kind].learn(name, column, settings)
+    return HashEncoder(column=name) if kind == "hash" else COLUMN_ENCODERS[kind].learn(name, column, settings)
 
 
-def _natural(column: Column, hashing: int | None) -> str:
-    """Return what the values of a column say that it is."""
+def _natural(column: RawColumn, hashing: int | None) -> str:
+    """Return the kind of a column that its values suggest."""
     if column.items is not None:
         items, known = column.items.values, column.values[column.values >= 0]
         if column.items.kind == "number" and items.dtype.kind == "f":

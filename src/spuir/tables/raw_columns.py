@@ -1,7 +1,7 @@
-"""Raw columns, whatever library they come from, brought to a few forms that an encoder reads.
+"""Columns of any library in the few forms that an encoder reads.
 
-Arrow, pandas and NumPy columns are read a column at a time; only Python lists and dict rows are walked value by
-value. Nothing but NumPy is imported here: Arrow and pandas objects are known by what they can do.
+Arrow, pandas and NumPy columns are read as a whole; only Python lists and dict rows are read value by value. This
+module imports only NumPy: it recognises Arrow and pandas objects by their attributes.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,42 +26,43 @@ NOUNS: Mapping[str, str] = {
     "list": "lists",
     "object": "objects",
 }
-"""What the values of a column of each kind are called."""
+"""The words for the values of each kind of column in error messages."""
 
 _NO_COLUMNS = ("objects inside lists have no columns", "flatten or drop the column")
 _UNITS = {"D": 86_400.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 
 
-class Place(NamedTuple):
-    """Where values stand: the column, and the number of its first row in what the caller passed."""
+class Location(NamedTuple):
+    """Where values come from: the column, and the number of the first row in the caller's table."""
 
     column: str
     first: int = 0
 
     def refuse(self, row: int, shown: str, rule: str, remedy: str) -> NoReturn:
-        """Refuse the value, ``shown`` as text, in ``row`` of this block."""
+        """Refuse the value in ``row`` of this block, with ``shown`` as its text."""
         raise InputError(f"column {self.column!r}", f"{shown} at row {self.first + row}", rule, remedy)
 
 
 def quoted(value: object) -> str:
-    """Return a value as it is written in code, cut where it is long."""
+    """Return the ``repr`` of a value, shortened to 60 characters."""
     text = repr(value)
     return text if len(text) <= 60 else text[:59] + "…"
 
 
 @dataclass(frozen=True, eq=False)
-class Column:
+class RawColumn:
     """The values of one raw column.
 
-    ``values`` (n,) holds, by kind: "number" real numbers of any dtype, NaN where missing; "flag" the same, 0 and 1
-    alone; "time" seconds since 1970 (UTC), NaN where missing; "category" codes into ``levels``, −1 where missing;
-    "list" lengths, −1 where missing, of consecutive stretches of ``items``; "empty" NaN: every value is missing.
+    What ``values`` (n,) holds depends on the kind: "number" real numbers of any dtype, NaN where missing; "flag" the
+    same, but only 0 and 1; "time" seconds since 1970 (UTC), NaN where missing; "category" codes into ``levels``, −1
+    where missing; "list" the lengths of consecutive parts of ``items``, −1 where missing; "empty" only NaN: every
+    value is missing.
     """
 
     kind: Kind
     values: NDArray[Any]
     levels: Sequence[str] = ()
-    items: "Column | None" = None
+    items: "RawColumn | None" = None
 
     def __len__(self) -> int:
         """Return n."""
@@ -75,7 +76,7 @@ class Column:
         return np.isnan(self.values) if self.values.dtype.kind == "f" else np.zeros(len(self), np.bool_)
 
     def show(self, row: int) -> str:
-        """Return one value for a message."""
+        """Return one value as text for an error message."""
         value = self.values[row]
         if self.kind == "category":
             return quoted(self.levels[int(value)])
@@ -84,13 +85,13 @@ class Column:
         return f"a list of {value}" if self.kind == "list" else as_text(value)
 
 
-def empty(length: int) -> Column:
+def empty(length: int) -> RawColumn:
     """Return a column without a value."""
-    return Column("empty", np.full(length, np.nan))
+    return RawColumn("empty", np.full(length, np.nan))
 
 
 def as_text(value: object) -> str:
-    """Return the level that a value stands for: 7, 7.0 and "7" are one, booleans are true and false."""
+    """Return a value as the text of a level: 7, 7.0 and "7" are the same, booleans become true and false."""
     if isinstance(value, (bool, np.bool_)):
         return "true" if value else "false"
     if isinstance(value, (float, np.floating)):
@@ -110,7 +111,7 @@ def time_text(seconds: float) -> str:
 
 
 def seconds_of(value: date) -> float:
-    """Return seconds since 1970 of a date or a time; one without a zone is taken as UTC."""
+    """Return the seconds since 1970 of a date or a time, in UTC unless it has another time zone."""
     if not isinstance(value, datetime):
         value = datetime(value.year, value.month, value.day)
     return (value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp()
@@ -120,7 +121,7 @@ def seconds_of(value: date) -> float:
 
 
 def plain(source: Any) -> Any:
-    """Return the values of one column as an Arrow array, a NumPy array that holds no objects, a list, or a Column."""
+    """Return the values of a column as an Arrow array, a NumPy array without objects, a list, or a RawColumn."""
     if isinstance(source, np.ndarray):
         array = cast("NDArray[Any]", source)
         if array.dtype.kind in "fiubMm" and array.ndim <= 2 and not isinstance(array, np.ma.MaskedArray):
@@ -138,7 +139,7 @@ def _plain_series(series: Any) -> Any:
         return plain(series.to_numpy())
     if hasattr(series, "cat"):
         levels = [as_text(level) for level in series.cat.categories.tolist()]
-        return Column("category", series.cat.codes.to_numpy().astype(np.intp), levels)
+        return RawColumn("category", series.cat.codes.to_numpy().astype(np.intp), levels)
     if getattr(series.dtype, "tz", None) is not None:
         return series.to_numpy(dtype="datetime64[us]")
     try:
@@ -147,8 +148,8 @@ def _plain_series(series: Any) -> Any:
         return series.to_numpy(dtype=object, na_value=None).tolist()
 
 
-def members(source: Any, place: Place) -> dict[str, Any] | None:
-    """Return the columns inside a column of objects, None where it holds no objects."""
+def members(source: Any, place: Location) -> dict[str, Any] | None:
+    """Return the columns inside a column of objects; None if it holds no objects."""
     if hasattr(source, "null_count"):
         if not _is_struct(source):
             return None
@@ -171,7 +172,7 @@ def _is_struct(array: Any) -> bool:
     return hasattr(array.type, "get_field_index")
 
 
-def read(source: Any, place: Place, wanted: str | None = None) -> Column:
+def read(source: Any, place: Location, wanted: str | None = None) -> RawColumn:
     """Return a plain column in the form of its kind.
 
     Parameters
@@ -179,12 +180,12 @@ def read(source: Any, place: Place, wanted: str | None = None) -> Column:
     source
         What :func:`plain` returned.
     place
-        For messages.
+        Column and first row, for error messages.
     wanted
-        The kind that values are needed as, where that is known: "category" takes whatever comes as levels, and
-        any other names the value that does not fit.
+        The kind that is needed, if known: "category" takes any values as levels; for other kinds the error names the
+        value that does not fit.
     """
-    if isinstance(source, Column):
+    if isinstance(source, RawColumn):
         return source
     if hasattr(source, "null_count"):
         return _of_arrow(_exact(source) if wanted == "category" else source, place)
@@ -193,45 +194,45 @@ def read(source: Any, place: Place, wanted: str | None = None) -> Column:
     return _of_values(source, place, wanted)
 
 
-def _of_array(array: NDArray[Any]) -> Column:
+def _of_array(array: NDArray[Any]) -> RawColumn:
     if array.ndim == 2:
         lengths = np.full(len(array), array.shape[1], np.intp)
-        return Column("list", lengths, items=_of_array(np.ascontiguousarray(array).reshape(-1)))
+        return RawColumn("list", lengths, items=_of_array(np.ascontiguousarray(array).reshape(-1)))
     if array.dtype.kind == "b":
-        return Column("flag", array)
+        return RawColumn("flag", array)
     if array.dtype.kind in "Mm":
         unit, count = np.datetime_data(array.dtype)
         if unit not in _UNITS:
             array, unit, count = array.astype(array.dtype.kind + "8[s]"), "s", 1
         seconds = array.view(np.int64) * (_UNITS[unit] * count)
         seconds[np.isnat(array)] = np.nan
-        return _settled("time" if array.dtype.kind == "M" else "number", seconds)
-    return _settled("number", array)
+        return _number_column("time" if array.dtype.kind == "M" else "number", seconds)
+    return _number_column("number", array)
 
 
-def _settled(kind: Kind, values: NDArray[Any]) -> Column:
-    """Return numbers or times as a column, or an empty one where all are missing."""
+def _number_column(kind: Kind, values: NDArray[Any]) -> RawColumn:
+    """Return numbers or times as a column, of kind "empty" if all are missing."""
     if len(values) and values.dtype.kind == "f" and np.isnan(values[0]) and np.isnan(values).all():
         return empty(len(values))
-    return Column(kind, values)
+    return RawColumn(kind, values)
 
 
 def _exact(array: Any) -> Any:
-    """Return whole numbers among which some are missing as text: as floats, the largest would be rounded."""
+    """Return integers as text if some are missing, because Arrow would turn them into floats and round large ones."""
     whole = import_module("pyarrow").types.is_integer(array.type)
     return array.cast("string") if whole and array.null_count else array
 
 
-def _of_arrow(array: Any, place: Place) -> Column:
+def _of_arrow(array: Any, place: Location) -> RawColumn:
     types: Any = import_module("pyarrow").types
     if types.is_dictionary(array.type):
         array = array.dictionary_decode()
     if array.null_count == len(array):
         return empty(len(array))
-    families: Iterable[tuple[tuple[str, ...], Callable[[Any, Place], Column]]] = (
-        (("is_floating", "is_integer"), lambda array, _: _settled("number", _numbers(array))),
-        (("is_boolean",), lambda array, _: Column("flag", _numbers(array.cast("uint8")))),
-        (("is_decimal",), lambda array, _: _settled("number", _numbers(array.cast("float64")))),
+    families: Iterable[tuple[tuple[str, ...], Callable[[Any, Location], RawColumn]]] = (
+        (("is_floating", "is_integer"), lambda array, _: _number_column("number", _numbers(array))),
+        (("is_boolean",), lambda array, _: RawColumn("flag", _numbers(array.cast("uint8")))),
+        (("is_decimal",), lambda array, _: _number_column("number", _numbers(array.cast("float64")))),
         (("is_timestamp", "is_date", "is_time", "is_duration"), _of_arrow_time),
         (("is_string", "is_large_string"), lambda array, _: _of_arrow_text(array)),
         (("is_string_view",), lambda array, _: _of_arrow_text(array.cast("string"))),
@@ -239,7 +240,7 @@ def _of_arrow(array: Any, place: Place) -> Column:
     )
     if _is_struct(array):
         row = int(np.argmin(_numbers(array.is_null())))
-        place.refuse(row, "an object", "this column held no objects when the encoder learnt", "pass its value alone")
+        place.refuse(row, "an object", "the encoder learned this column without objects", "pass its value alone")
     for tests, reader in families:
         if any(getattr(types, test)(array.type) for test in tests):
             return reader(array, place)
@@ -251,13 +252,13 @@ def _numbers(array: Any) -> NDArray[Any]:
     return array.to_numpy(zero_copy_only=False)
 
 
-def _of_arrow_text(array: Any) -> Column:
+def _of_arrow_text(array: Any) -> RawColumn:
     coded = array.dictionary_encode()
     codes = _numbers(coded.indices.fill_null(-1)).astype(np.intp, copy=False)
-    return Column("category", codes, coded.dictionary.to_pylist())
+    return RawColumn("category", codes, coded.dictionary.to_pylist())
 
 
-def _of_arrow_lists(array: Any, place: Place) -> Column:
+def _of_arrow_lists(array: Any, place: Location) -> RawColumn:
     lengths = _numbers(import_module("pyarrow.compute").list_value_length(array).fill_null(-1))
     items = array.flatten()
     if _is_struct(items):
@@ -265,15 +266,15 @@ def _of_arrow_lists(array: Any, place: Place) -> Column:
     if items.null_count and import_module("pyarrow").types.is_integer(items.type):
         extremes: dict[str, int] = import_module("pyarrow.compute").min_max(items).as_py()
         items = _exact(items) if max(abs(extreme) for extreme in extremes.values()) > 2**53 else items
-    return Column("list", lengths.astype(np.intp), items=_of_arrow(items, Place(f"{place.column}[]")))
+    return RawColumn("list", lengths.astype(np.intp), items=_of_arrow(items, Location(f"{place.column}[]")))
 
 
-def _of_arrow_time(array: Any, _: Place) -> Column:
+def _of_arrow_time(array: Any, _: Location) -> RawColumn:
     """Return dates and times as seconds since 1970, times of day and durations as numbers of seconds."""
     name = str(array.type)
     unit = {"date32[day]": "D", "date64[ms]": "ms"}.get(name) or array.type.unit
     seconds = _numbers(array.cast("int32" if name.startswith(("date32", "time32")) else "int64")) * _UNITS[unit]
-    return _settled("time" if name.startswith(("date", "timestamp")) else "number", seconds)
+    return _number_column("time" if name.startswith(("date", "timestamp")) else "number", seconds)
 
 
 # ---- Python values ------------------------------------------------------------------------------------------
@@ -281,7 +282,7 @@ def _of_arrow_time(array: Any, _: Place) -> Column:
 
 @cache
 def kind_of(kind: Any) -> str:
-    """Return what a value of a Python type is, "missing" for None and the missing values of pandas."""
+    """Return the kind of the values of a Python type; "missing" for None and the missing values of pandas."""
     if kind is type(None) or kind.__name__ in ("NAType", "NaTType"):
         return "missing"
     families: Iterable[tuple[Any, str]] = (
@@ -293,14 +294,14 @@ def kind_of(kind: Any) -> str:
         (Mapping, "object"),
         ((list, tuple, set, frozenset, np.ndarray), "list"),
     )
-    found = next((name for family, name in families if issubclass(kind, family)), None)
-    # A decimal is no Real, and yet a number: it is known by what it can do.
-    return found or ("number" if hasattr(kind, "as_integer_ratio") else "unknown")
+    name = next((name for family, name in families if issubclass(kind, family)), None)
+    # A Decimal is a number but not a Real, so it is recognised by its method.
+    return name or ("number" if hasattr(kind, "as_integer_ratio") else "unknown")
 
 
-def _of_values(values: list[Any], place: Place, wanted: str | None) -> Column:
-    """Return a list of Python values as a column; every value has to be of one kind."""
-    values, kinds = _known(values)
+def _of_values(values: list[Any], place: Location, wanted: str | None) -> RawColumn:
+    """Return a list of Python values as a column; all values must have one kind."""
+    values, kinds = _with_none(values)
     if not kinds:
         return empty(len(values))
     if wanted == "category" and not kinds & {"object", "list"}:
@@ -308,27 +309,27 @@ def _of_values(values: list[Any], place: Place, wanted: str | None) -> Column:
     kind = _one_kind(values, kinds, place, wanted)
     if kind == "category":
         return _coded(values)
-    return _listed(values, place) if kind == "list" else Column(cast(Kind, kind), _reals(values, place))
+    return _listed(values, place) if kind == "list" else RawColumn(cast(Kind, kind), _reals(values, place))
 
 
-def _reals(values: list[Any], place: Place) -> NDArray[Any]:
-    """Return numbers, booleans or times as real numbers, as whole ones where all are."""
+def _reals(values: list[Any], place: Location) -> NDArray[Any]:
+    """Return numbers, booleans or times as floats, or as integers if all are integers."""
     if all(type(value) is int and -(2**63) <= value < 2**63 for value in values):
         return np.array(values, np.int64)
     huge = next((row for row, value in enumerate(values) if type(value) is int and abs(value) >= 2**1023), None)
     if huge is not None:
         place.refuse(huge, "a whole number above 1e307", "a number must be finite", "correct the value")
-    found = np.full(len(values), np.nan)
+    reals = np.full(len(values), np.nan)
     for row, value in enumerate(values):
         try:
-            found[row] = np.nan if value is None else _real(value)
+            reals[row] = np.nan if value is None else _real(value)
         except (OverflowError, ArithmeticError, ValueError):
             place.refuse(row, quoted(value), "a number must be finite", "correct the value, or pass None for unknown")
-    return found
+    return reals
 
 
-def _known(values: list[Any]) -> tuple[list[Any], set[str]]:
-    """Return the values with None for all that are missing, and the kinds of the others."""
+def _with_none(values: list[Any]) -> tuple[list[Any], set[str]]:
+    """Return the values with None in place of missing ones, and the kinds of the others."""
     kinds = {kind_of(kind) for kind in set(map(type, values))}
     if "number" in kinds or "missing" in kinds:
         values = [None if _is_missing(value) else value for value in values]
@@ -337,22 +338,22 @@ def _known(values: list[Any]) -> tuple[list[Any], set[str]]:
 
 
 def _is_missing(value: Any) -> bool:
-    # NaN is a number, and stands for a missing value of any kind; it alone differs from itself.
+    # NaN marks a missing value in columns of any kind; it is the only number that differs from itself.
     kind = "missing" if value is None else kind_of(cast(Any, type(value)))
     return kind == "missing" or (kind == "number" and value != value)  # noqa: PLR0124
 
 
-def _one_kind(values: list[Any], kinds: set[str], place: Place, wanted: str | None) -> str:
-    """Return the one kind of the values; a mixture and what no encoder reads is refused at its first row."""
+def _one_kind(values: list[Any], kinds: set[str], place: Location, wanted: str | None) -> str:
+    """Return the one kind of the values; mixed and unknown kinds are refused with the first row that differs."""
     kind = "number" if kinds == {"number", "flag"} else next(iter(kinds)) if len(kinds) == 1 else ""
     if kind in NOUNS and kind != "object":
         return kind
-    found = [kind_of(kind) for kind in map(type, values)]
-    expected = wanted if wanted in NOUNS else next((one for one in found if one in NOUNS), "category")
+    each = [kind_of(kind) for kind in map(type, values)]
+    expected = wanted if wanted in NOUNS else next((one for one in each if one in NOUNS), "category")
     allowed = {"missing", str(expected), "flag" if expected == "number" else ""}
-    row = next(row for row, one in enumerate(found) if one not in allowed or one == "object")
+    row = next(row for row, one in enumerate(each) if one not in allowed or one == "object")
     remedy = f"correct it, pass None where it is unknown, or learn with kinds={{{place.column!r}: 'category'}}"
-    if found[row] not in NOUNS:
+    if each[row] not in NOUNS:
         place.refuse(
             row, quoted(values[row]), "raw columns hold numbers, booleans, text, dates, lists or objects", remedy
         )
@@ -360,7 +361,7 @@ def _one_kind(values: list[Any], kinds: set[str], place: Place, wanted: str | No
 
 
 def _real(value: Any) -> float:
-    """Return a number, a boolean, a span in seconds, or a time in seconds since 1970."""
+    """Return a value as a float: durations in seconds, times in seconds since 1970."""
     if isinstance(value, timedelta):
         return value.total_seconds()
     if isinstance(value, time):
@@ -372,18 +373,18 @@ def _real(value: Any) -> float:
     return float(value)
 
 
-def _coded(values: list[str | None]) -> Column:
-    """Return texts as codes in the order of their first appearance."""
+def _coded(values: list[str | None]) -> RawColumn:
+    """Return texts as codes, numbered in order of first appearance."""
     index: dict[str | None, int] = {None: -1}
     codes = [index.setdefault(value, len(index) - 1) for value in values]
-    return Column("category", np.array(codes, np.intp), cast("list[str]", list(index)[1:]))
+    return RawColumn("category", np.array(codes, np.intp), cast("list[str]", list(index)[1:]))
 
 
-def _listed(values: list[Any], place: Place) -> Column:
+def _listed(values: list[Any], place: Location) -> RawColumn:
     lists: list[list[Any] | None] = [None if value is None else list(value) for value in values]
     lengths = np.array([-1 if one is None else len(one) for one in lists], np.intp)
     items = [item for one in lists if one is not None for item in one]
     if any(isinstance(item, Mapping) for item in items):
         row = next(row for row, one in enumerate(lists) if any(isinstance(item, Mapping) for item in one or ()))
         place.refuse(row, quoted(values[row]), *_NO_COLUMNS)
-    return Column("list", lengths, items=_of_values(items, Place(f"{place.column}[]"), None))
+    return RawColumn("list", lengths, items=_of_values(items, Location(f"{place.column}[]"), None))

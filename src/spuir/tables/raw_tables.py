@@ -1,4 +1,4 @@
-"""Raw tables, whatever library they come from, as blocks of named columns."""
+"""Tables of any library as blocks of named columns."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
@@ -7,32 +7,33 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spuir.errors import InputError
-from spuir.tables.raw_columns import Column, Place, empty, members, plain, read
+from spuir.tables.raw_columns import Location, RawColumn, empty, members, plain, read
 
 
 def listed(names: Sequence[str]) -> str:
-    """Return names for a message, the first few where they are many."""
+    """Return names for an error message, at most eight."""
     return ", ".join(map(repr, names[:8])) + (" …" if len(names) > 8 else "")
 
 
 class Block:
-    """Rows of a raw table: columns by name, those inside objects under dotted names, each read when asked for."""
+    """Rows of a table: columns by name, dotted names for those inside objects. Each column is read on request."""
 
     def __init__(self, rows: int, names: Sequence[Any], take: Callable[[int], Any], first: int = 0) -> None:
         self.rows, self.first, self._take = rows, first, take
         self.names = [str(name) for name in names]
         self._positions = {name: at for at, name in enumerate(self.names)}
-        self._flat: dict[tuple[str, str], Any] = {}  # by top-level column and dotted name, which may be another's
+        # By top-level column and dotted name, since two top-level columns may give the same dotted name.
+        self._flat: dict[tuple[str, str], Any] = {}
 
     def require(self, names: Sequence[str]) -> None:
         """Refuse a block without one of these top-level columns."""
         absent = [name for name in names if name not in self._positions]
         if absent:
-            got, rule = f"the columns {listed(self.names)}", f"the encoder learnt from {listed(absent)} too"
-            raise InputError("X", got, rule, "add what is missing, with None where a value is unknown")
+            got, rule = f"the columns {listed(self.names)}", f"the encoder also learned from {listed(absent)}"
+            raise InputError("X", got, rule, "add these columns, with None where a value is unknown")
 
     def flatten(self, name: str) -> list[str]:
-        """Return the names of the columns that a top-level column consists of, itself if it holds no objects."""
+        """Return the names of the columns inside a top-level column; its own name if it holds no objects."""
         return self._open(name, name, self._plain(name))
 
     def _plain(self, name: str) -> Any:
@@ -41,14 +42,14 @@ class Block:
         return plain(self._take(self._positions[name]))
 
     def _open(self, owner: str, name: str, source: Any) -> list[str]:
-        inside = members(source, Place(name, self.first))
+        inside = members(source, Location(name, self.first))
         if inside is None:
             self._flat[owner, name] = source
             return [name]
         return [one for key, values in inside.items() for one in self._open(owner, f"{name}.{key}", values)]
 
-    def column(self, name: str, owner: str, wanted: str | None = None) -> Column:
-        """Return the column called ``name``, which is or lies inside the top-level column ``owner``."""
+    def column(self, name: str, owner: str, wanted: str | None = None) -> RawColumn:
+        """Return the column called ``name``: the top-level column ``owner``, or one inside it."""
         place = (owner, name)
         if place not in self._flat:
             if name == owner:
@@ -57,20 +58,20 @@ class Block:
                 return self._all_missing(owner, name)
         if place not in self._flat:
             return empty(self.rows)
-        return read(self._flat[place], Place(name, self.first), wanted)
+        return read(self._flat[place], Location(name, self.first), wanted)
 
-    def _all_missing(self, owner: str, name: str) -> Column:
-        """Refuse a column of values where the encoder learnt from objects, unless all of them are missing."""
-        values = read(self._flat[owner, owner], Place(owner, self.first))
+    def _all_missing(self, owner: str, name: str) -> RawColumn:
+        """Refuse a column of values if the encoder learned from objects, unless all values are missing."""
+        values = read(self._flat[owner, owner], Location(owner, self.first))
         if values.kind != "empty":
             row = int(np.argmin(values.missing))
-            rule = f"this column held objects with {name!r} when the encoder learnt"
-            Place(owner, self.first).refuse(row, values.show(row), rule, "pass rows as they were at learning")
+            rule = f"the encoder learned from objects with {name!r} in this column"
+            Location(owner, self.first).refuse(row, values.show(row), rule, "pass objects")
         return values
 
 
 def blocks(raw: Any, limit: int | None = None) -> list[Block]:
-    """Return a raw table as blocks of rows; with a ``limit`` its first rows, in as few blocks as can be."""
+    """Return a table as blocks of rows; with a ``limit``, its first rows in one block."""
     if hasattr(raw, "to_arrow"):
         raw = raw.to_arrow()
     if hasattr(raw, "to_batches"):
@@ -108,19 +109,19 @@ def _block(raw: Any, limit: int | None) -> Block:
 def _of_frame(frame: Any) -> Block:
     names, kinds = list(frame.columns), set(frame.dtypes)
     if len(kinds) == 1 and str(next(iter(kinds))) in ("float64", "float32", "int64", "bool"):
-        # Columns of one array are taken far faster than those of a frame.
+        # Taking columns from one array is much faster than from a frame.
         table = frame.to_numpy()
         return Block(len(frame), names, lambda at: table[:, at])
     return Block(len(frame), names, lambda at: frame[names[at]])
 
 
 def _is_array(value: Any) -> bool:
-    """Tell whether a value is an array of rank 0: one value."""
+    """Return whether a value is an array of rank 0, which holds one value."""
     return isinstance(value, np.ndarray) and value.ndim == 0
 
 
 def _of_mapping(table: Mapping[Any, Any], limit: int | None) -> Block:
-    """Return a dict of columns as a block; a dict with a value that is no column is one row."""
+    """Return a dict of columns as a block; a dict with a single value anywhere is one row."""
     values = list(table.values())
     if any(
         isinstance(value, (str, bytes, Mapping)) or _is_array(value) or not hasattr(value, "__len__")
@@ -132,6 +133,8 @@ def _of_mapping(table: Mapping[Any, Any], limit: int | None) -> Block:
         odd = next(at for at, length in enumerate(lengths) if length != lengths[0])
         names = [repr(str(name)) for name in table]
         got = f"{lengths[odd]} values in {names[odd]} and {lengths[0]} in {names[0]}"
-        raise InputError("X", got, "columns have one length", "pass one value a row, or a dict of single values")
+        raise InputError(
+            "X", got, "all columns have the same length", "pass one value per row, or a dict of single values"
+        )
     rows = lengths[0] if lengths else 0
     return Block(rows if limit is None else min(rows, limit), list(table), lambda at: values[at][:limit])

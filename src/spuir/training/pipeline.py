@@ -27,7 +27,7 @@ from spuir.logs.formats import Faults
 from spuir.policies import Policy, as_policy
 from spuir.storage.snapshot import is_snapshot
 from spuir.tables.arrow import arrow, compute
-from spuir.tables.column_encoders import Category
+from spuir.tables.column_encoders import CategoryEncoder as Category
 from spuir.tables.encoder import Encoder, check_options
 from spuir.training import memory
 from spuir.training.checkpoint import Progress, fingerprint
