@@ -20,7 +20,7 @@ from spuir.policies import Policy, as_policy, make_policy
 from spuir.storage import model_file, snapshot
 from spuir.storage.shards import Shard, fingerprint
 from spuir.tables.encoder import Encoder
-from spuir.tables.inputs import Labels
+from spuir.tables.labels import Labels
 from spuir.tables.model import Model
 
 _UNTOUCHED = np.random.default_rng(0)

@@ -16,7 +16,8 @@ from spuir.logs.rewards import Report, RewardRules, Settled, settle
 from spuir.logs.rows import Rows, as_list, checked, context_columns, joined, make_rows
 from spuir.logs.times import UNKNOWN, Instants, instants
 from spuir.tables.arrow import arrow
-from spuir.tables.inputs import Labels, as_table
+from spuir.tables.contexts import as_table
+from spuir.tables.labels import Labels
 
 if TYPE_CHECKING:
     import pyarrow as pa

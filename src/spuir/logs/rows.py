@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from spuir.base.records import Batch, Floats, Mask
 from spuir.errors import InputError
 from spuir.logs.times import Instants, is_single
-from spuir.tables.inputs import column_names
+from spuir.tables.contexts import column_names
 
 
 class Rows(NamedTuple):

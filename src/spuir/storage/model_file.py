@@ -13,7 +13,7 @@ from spuir.policies import POLICIES, Policy, make_policy
 from spuir.storage import snapshot
 from spuir.storage.migration import migrate
 from spuir.tables.encoder import Encoder
-from spuir.tables.inputs import Labels
+from spuir.tables.labels import Labels
 from spuir.tables.model import Model
 
 KIND, ENCODING_KIND = "spuir bandit", "spuir bandit with an encoder"

@@ -9,8 +9,9 @@ from spuir.base.records import Batch, Codes, Floats, Mask, State
 from spuir.core.statistics import dense_rows
 from spuir.core.ties import eligible_mask
 from spuir.errors import InputError, ParameterError
+from spuir.tables.contexts import as_table, column_names
 from spuir.tables.encoder import Encoder
-from spuir.tables.inputs import Labels, as_table, column_names
+from spuir.tables.labels import Labels
 
 FURTHER = ("revealed", "revealed_rewards", "click", "conversion", "elapsed", "row_ids")
 """Columns of a batch that a bandit hands on as they are."""

@@ -8,7 +8,8 @@ import pytest
 from scipy import sparse
 
 from spuir.errors import InputError, ParameterError, UnknownNameError
-from spuir.tables.inputs import Labels, as_table, column_names
+from spuir.tables.contexts import as_table, column_names
+from spuir.tables.labels import Labels
 
 ROWS = [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]
 

@@ -1,99 +1,19 @@
-"""What users pass, turned into what policies read: tables of contexts, and labels as codes."""
+"""Labels of actions as users pass them, turned into codes and back."""
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from spuir.base.records import Codes, as_array, only_numbers
-from spuir.errors import InputError, ParameterError, UnknownNameError
+from spuir.base.hashing import splitmix64
+from spuir.base.records import Codes, as_array
+from spuir.errors import InputError, ParameterError, UnknownNameError, nearest
+from spuir.tables.contexts import is_arrow, listed
 
 _CODE, _UNSIGNED = np.dtype(np.intp), np.dtype(np.uintp)
-
-
-def column_names(X: Any) -> list[str] | None:
-    """Return the column names of a data frame or an Arrow table, None for anything else."""
-    if isinstance(X, np.ndarray):
-        return None
-    if _is_arrow(X):
-        return list(X.schema.names)
-    columns = getattr(X, "columns", None)
-    return None if columns is None or not hasattr(X, "to_numpy") else [str(name) for name in columns]
-
-
-def _is_arrow(X: Any) -> bool:
-    """Tell whether a table is Arrow's, whose ``columns`` are the columns themselves."""
-    return type(X).__module__.startswith("pyarrow") and hasattr(X, "schema")
-
-
-def as_table(X: Any, names: Sequence[str] | None) -> Any:
-    """Return contexts as a two-dimensional numeric array or a CSR matrix, without copying where possible.
-
-    DataFrame columns are matched by name with ``names`` where these are known.
-    """
-    if isinstance(X, np.ndarray):
-        table = as_array("X", X)
-    elif (given := column_names(X)) is not None:
-        table = _ordered(X, given, names)
-    elif hasattr(X, "tocsr"):
-        table = X.tocsr()
-    else:
-        table = as_array("X", X)
-    if table.ndim != 2:
-        one = table.ndim == 1 and table.size and table.dtype.kind in "fiub"
-        remedy = (
-            "use X.reshape(1, -1) for one row" if one else "pass an array or a DataFrame, or raw rows to an encoder"
-        )
-        raise InputError("X", f"shape {table.shape}", "contexts are a table (rows, columns)", remedy)
-    if table.dtype.kind not in "fiub":
-        table = _numeric(table)
-    if table.shape[1] == 0:
-        raise InputError("X", "no columns", "a context has at least one column", "add a constant column")
-    return table
-
-
-def _ordered(X: Any, given: list[str], names: Sequence[str] | None) -> NDArray[Any]:
-    if len(set(given)) < len(given):
-        twice = next(name for name in given if given.count(name) > 1)
-        raise InputError("X", f"column {twice!r} twice", "columns are matched by name", "rename one of them")
-    if names is not None and given != list(names):
-        missing = [name for name in names if name not in given]
-        extra = [name for name in given if name not in names]
-        if missing or extra or len(given) != len(names):
-            got = f"columns without {missing[0]!r}" if missing else f"column {(extra or given)[0]!r}"
-            raise InputError("X", got, f"the columns are {_short(names)}", "select exactly these")
-        X = X.iloc[:, [given.index(name) for name in names]] if hasattr(X, "iloc") else X.select(list(names))
-    if not _is_arrow(X):
-        return _from_frame(X) if hasattr(X, "iloc") else X.to_numpy()
-    table = [column.to_numpy(zero_copy_only=False) for column in X.columns]
-    return np.column_stack(table) if table else np.empty((X.num_rows, 0))
-
-
-def _from_frame(X: Any) -> NDArray[Any]:
-    """Return a pandas DataFrame as numbers, what is missing as NaN; a column of anything else is named."""
-    if all(dtype.kind in "fiub" for dtype in X.dtypes):
-        same = len(set(X.dtypes)) == 1 and isinstance(X.dtypes.iloc[0], np.dtype)
-        return X.to_numpy() if same else X.to_numpy(dtype=np.float64, na_value=np.nan)
-    return np.column_stack([_from_series(X.iloc[:, at], name) for at, name in enumerate(X.columns)])
-
-
-def _from_series(column: Any, name: Any) -> NDArray[Any]:
-    if column.dtype.kind in "fiub":
-        return column.to_numpy(dtype=np.float64, na_value=np.nan)
-    return _numeric(column.to_numpy(dtype=object), f"column {name!r} of dtype {column.dtype}")
-
-
-def _numeric(table: Any, named: str | None = None) -> NDArray[Any]:
-    """Return a table of objects, as a mixed DataFrame gives, as numbers; refuse text, dates and complex numbers."""
-    try:
-        return only_numbers(table)
-    except (TypeError, ValueError, OverflowError):
-        got, remedy = named or f"dtype {table.dtype}", "leave it out, or encode raw columns with spuir.Encoder"
-        raise InputError("X", got, "contexts must be numbers", remedy) from None
 
 
 def hashable(label: Any) -> bool:
@@ -111,10 +31,6 @@ def _equals_itself(label: Any) -> bool:
         return bool(label == label)  # noqa: PLR0124 - false of NaN alone
     except (TypeError, ValueError):
         return False
-
-
-def _short(names: Sequence[Any]) -> str:
-    return ", ".join(repr(name) for name in names[:8]) + (" …" if len(names) > 8 else "")
 
 
 @dataclass(frozen=True)
@@ -171,49 +87,65 @@ class Labels:
         return all(self.active)
 
     def encode(self, actions: Any) -> Codes:
-        """Return labels (n,) as codes."""
+        """Return labels (n,) as codes; each distinct label of a categorical or dictionary column is looked up once."""
         if isinstance(actions, np.ndarray):
             return self._encode_array(as_array("actions", actions))
+        if isinstance(actions, (list, tuple)):
+            # As an array, text and numbers together would all become text.
+            return self._look_up(actions)
+        actions = getattr(actions, "array", actions)  # what a pandas Series holds
+        if hasattr(actions, "combine_chunks"):
+            actions = actions.combine_chunks()
+        if hasattr(actions, "categories") and hasattr(actions, "codes"):
+            return self._encode_levels(actions.categories.tolist(), actions.codes)
         if hasattr(actions, "dictionary") and hasattr(actions, "indices"):
-            # An Arrow dictionary: each distinct label is looked up once, and is known if a row has it.
-            levels = [*actions.dictionary.to_pylist(), None]
-            at = actions.indices.cast("int64").fill_null(len(levels) - 1).to_numpy()
-            codes = np.array([self.codes.get(level, -1) for level in levels])[at]
-            if len(codes) and codes.min() < 0:
-                row = int(codes.argmin())
-                self._unknown(levels[at[row]], row)
-            return codes
-        # As an array, text and numbers together would all become text.
-        return self._look_up(actions) if isinstance(actions, (list, tuple)) else self._encode_array(np.asarray(actions))
+            return self._encode_levels(actions.dictionary.to_pylist(), actions.indices.fill_null(-1).to_numpy())
+        return self._encode_array(np.asarray(actions))
+
+    def _encode_levels(self, levels: list[Any], numbers: NDArray[Any]) -> Codes:
+        """Return the codes of rows that number their ``levels``; −1 is a missing label."""
+        codes = np.array([*(self.codes.get(level, -1) if hashable(level) else -1 for level in levels), -1])[numbers]
+        if len(codes) and codes.min() < 0:
+            row = int(codes.argmin())
+            self._unknown(levels[numbers[row]] if numbers[row] >= 0 else None, row)
+        return codes
 
     def _encode_array(self, values: NDArray[Any]) -> Codes:
         if values.ndim != 1:
             raise InputError("actions", f"shape {values.shape}", "actions are one label per row", "pass a flat list")
-        if not self.plain or values.dtype.kind not in "iu":
-            return self._look_up(values.tolist())
-        codes = values if values.dtype == _CODE else values.astype(_CODE)
-        # Read as unsigned, a negative code is a huge one: one look at the largest tells.
-        if len(codes) and not 0 <= codes.item(codes.view(_UNSIGNED).argmax()) < len(self.names):
-            row = int(np.argmax((values < 0) | (values >= len(self.names))))
-            self._unknown(values[row].item(), row)
-        return codes
+        if self.plain and values.dtype.kind in "iu":
+            codes = values if values.dtype == _CODE else values.astype(_CODE)
+            # Read as unsigned, a negative code is a huge one: one look at the largest tells.
+            if len(codes) and not 0 <= codes.item(codes.view(_UNSIGNED).argmax()) < len(self.names):
+                row = int(np.argmax((values < 0) | (values >= len(self.names))))
+                self._unknown(values[row].item(), row)
+            return codes
+        if self._texts is not None and values.dtype.kind == "U" and values.dtype.isnative and len(values):
+            codes = self._texts.codes(values)
+            if codes is not None:
+                return codes
+        return self._look_up(values.tolist())
+
+    @cached_property
+    def _texts(self) -> "_Texts | None":
+        """The labels as text to look up whole columns by, where they are all text."""
+        return _Texts.of(self.array) if self.array.dtype.kind == "U" else None
 
     def _look_up(self, values: Sequence[Any]) -> Codes:
-        out = np.empty(len(values), np.intp)
-        for row, label in enumerate(values):
-            code = self.codes.get(label) if hashable(label) else None
-            if code is None:
-                self._unknown(label, row)
-            else:
-                out[row] = code
-        return out
+        try:
+            return np.fromiter(map(self.codes.__getitem__, values), np.intp, len(values))
+        except (KeyError, TypeError):  # an unknown label, or one that has no hash: find the row
+            for row, label in enumerate(values):
+                if not hashable(label) or label not in self.codes:
+                    self._unknown(label, row)
+            raise
 
     def table(self, name: str, given: Any) -> Any:
         """Return a table with one column per action in code order.
 
         The columns of a data frame or an Arrow table, and the entries of a series, go by their labels.
         """
-        arrow = _is_arrow(given)
+        arrow = is_arrow(given)
         named: Any = given.schema.names if arrow else getattr(given, "columns", getattr(given, "index", None))
         if named is None or not (arrow or hasattr(given, "to_numpy")):
             return given
@@ -223,8 +155,8 @@ class Labels:
         if len(columns) == len(order) and set(columns) == set(self.names):
             order = [columns.index(label) for label in self.names]
         elif columns != order:  # neither named nor numbered
-            rule = f"its columns are the actions {_short(self.names)}"
-            raise InputError(name, f"columns {_short(columns)}", rule, "name them as in actions_, or pass an array")
+            rule = f"its columns are the actions {listed(self.names)}"
+            raise InputError(name, f"columns {listed(columns)}", rule, "name them as in actions_, or pass an array")
         values = np.column_stack([np.asarray(one) for one in given.columns]) if arrow else given.to_numpy()
         return values[..., order]
 
@@ -236,12 +168,12 @@ class Labels:
 
     def _unknown(self, label: Any, row: int | None) -> None:
         named = {str(name): name for name in self.names}
-        near = get_close_matches(str(label), list(named), n=1, cutoff=0.6)
+        near = nearest(label, named)
         missing = label is None or not _equals_itself(label)
         remedy = "pass one of them" if row is None else "drop or fill that row" if missing else "add it with add_action"
-        hint = f"did you mean {named[near[0]]!r}" if near and not missing else remedy
+        hint = f"did you mean {named[near]!r}?" if near and not missing else remedy
         place = "" if row is None else f" at row {row}"
-        rule = f"the actions are {_short(self.names)}"
+        rule = f"the actions are {listed(self.names)}"
         raise UnknownNameError("actions", f"{label!r}{place}", rule, hint)
 
     def added(self, label: Hashable) -> "Labels":
@@ -259,11 +191,57 @@ class Labels:
         return Labels.of(self.names, left)
 
 
+@dataclass(frozen=True)
+class _Texts:
+    """Text labels as rows of characters (M, w), found by a 64-bit key per row.
+
+    The key is Σ character × odd number, so that padding does not change it; a key that is found is compared with its
+    label, character by character.
+    """
+
+    characters: NDArray[np.uint32]
+    keys: NDArray[np.uint64]
+    order: Codes
+
+    @classmethod
+    def of(cls, labels: NDArray[Any]) -> "_Texts | None":
+        """Return the labels (M,) by key; None in the unlikely case that two have the same."""
+        characters = _characters(labels)
+        keys = _keys(characters)
+        order = keys.argsort()
+        return cls(characters, keys[order], order) if len(np.unique(keys)) == len(keys) else None
+
+    def codes(self, values: NDArray[Any]) -> Codes | None:
+        """Return the code of each value (n,), None where one is no label."""
+        characters = _characters(values)
+        place = np.minimum(self.keys.searchsorted(_keys(characters)), len(self.keys) - 1)
+        codes = self.order[place]
+        shared = min(characters.shape[1], self.characters.shape[1])
+        longer = characters if characters.shape[1] > shared else self.characters[codes]
+        same = (characters[:, :shared] == self.characters[codes, :shared]).all() and not longer[:, shared:].any()
+        return codes if same else None
+
+
+def _characters(texts: NDArray[Any]) -> NDArray[np.uint32]:
+    """Return text (n,) as rows of characters (n, w)."""
+    width = texts.dtype.itemsize // 4
+    return np.ascontiguousarray(texts).view(np.uint32).reshape(len(texts), width)
+
+
+def _keys(characters: NDArray[np.uint32]) -> NDArray[np.uint64]:
+    return characters.astype(np.uint64) @ _odd_numbers(characters.shape[1])
+
+
+@lru_cache(maxsize=16)
+def _odd_numbers(count: int) -> NDArray[np.uint64]:
+    return splitmix64(np.arange(count, dtype=np.uint64)) | np.uint64(1)
+
+
 def _array(names: tuple[Hashable, ...]) -> NDArray[Any]:
     """Return labels as an integer or text array where they are all of that kind, else as objects."""
     if {type(name) for name in names} in ({int}, {str}):
         typed = np.array(names)
-        if typed.tolist() == list(names):  # not so for integers beyond 64 bits and text that ends in a nought
+        if typed.tolist() == list(names):  # not so for integers beyond 64 bits and text that ends in a null character
             return typed
     array = np.empty(len(names), dtype=object)
     array[:] = names
