@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from spuir.base.hashing import splitmix64
+from spuir.base.hashing import Words, splitmix64
 from spuir.base.records import Codes, as_array
 from spuir.errors import InputError, ParameterError, UnknownNameError, nearest
 from spuir.tables.contexts import is_arrow, listed
@@ -120,7 +120,7 @@ class Labels:
                 row = int(np.argmax((values < 0) | (values >= len(self.names))))
                 self._unknown(values[row].item(), row)
             return codes
-        if self._texts is not None and values.dtype.kind == "U" and values.dtype.isnative and len(values):
+        if self._texts is not None and values.dtype.kind == "U" and values.dtype.isnative and values.dtype.itemsize:
             codes = self._texts.codes(values)
             if codes is not None:
                 return codes
@@ -193,47 +193,54 @@ class Labels:
 
 @dataclass(frozen=True)
 class _Texts:
-    """Text labels as rows of characters (M, w), found by a 64-bit key per row.
+    """Text labels as rows of 64-bit words, two characters each, found by one key per row.
 
-    The key is Σ character × odd number, so that padding does not change it; a key that is found is compared with its
-    label, character by character.
+    The key is Σ word × odd number, so that padding does not change it; a key that is found is compared with its
+    label, word by word.
     """
 
-    characters: NDArray[np.uint32]
-    keys: NDArray[np.uint64]
+    words: Words
+    keys: Words
     order: Codes
 
     @classmethod
     def of(cls, labels: NDArray[Any]) -> "_Texts | None":
         """Return the labels (M,) by key; None in the unlikely case that two have the same."""
-        characters = _characters(labels)
-        keys = _keys(characters)
+        words = _words(labels)
+        keys = _keys(words)
         order = keys.argsort()
-        return cls(characters, keys[order], order) if len(np.unique(keys)) == len(keys) else None
+        return cls(words, keys[order], order) if len(np.unique(keys)) == len(keys) else None
 
     def codes(self, values: NDArray[Any]) -> Codes | None:
         """Return the code of each value (n,), None where one is no label."""
-        characters = _characters(values)
-        place = np.minimum(self.keys.searchsorted(_keys(characters)), len(self.keys) - 1)
-        codes = self.order[place]
-        shared = min(characters.shape[1], self.characters.shape[1])
-        longer = characters if characters.shape[1] > shared else self.characters[codes]
-        same = (characters[:, :shared] == self.characters[codes, :shared]).all() and not longer[:, shared:].any()
-        return codes if same else None
+        words = _words(values)
+        place = self.keys.searchsorted(_keys(words))
+        codes = self.order.take(place, mode="clip")
+        given, known = words.shape[1], self.words.shape[1]
+        shared = min(given, known)
+        if not np.array_equal(words[:, :shared], self.words[:, :shared].take(codes, axis=0)):
+            return None
+        rest = words[:, shared:] if given > known else self.words[:, shared:].take(codes, axis=0)
+        return None if rest.any() else codes
 
 
-def _characters(texts: NDArray[Any]) -> NDArray[np.uint32]:
-    """Return text (n,) as rows of characters (n, w)."""
-    width = texts.dtype.itemsize // 4
-    return np.ascontiguousarray(texts).view(np.uint32).reshape(len(texts), width)
+def _words(texts: NDArray[Any]) -> Words:
+    """Return text (n,) as rows of words (n, k)."""
+    size = texts.dtype.itemsize
+    if size % 8:
+        texts = texts.astype(f"U{size // 4 + 1}")
+    return np.ascontiguousarray(texts).view(np.uint64).reshape(len(texts), -1)
 
 
-def _keys(characters: NDArray[np.uint32]) -> NDArray[np.uint64]:
-    return characters.astype(np.uint64) @ _odd_numbers(characters.shape[1])
+def _keys(words: Words) -> Words:
+    keys = np.zeros(len(words), np.uint64)
+    for column, factor in zip(words.T, _odd_numbers(words.shape[1]), strict=True):
+        keys += column * factor
+    return keys
 
 
 @lru_cache(maxsize=16)
-def _odd_numbers(count: int) -> NDArray[np.uint64]:
+def _odd_numbers(count: int) -> Words:
     return splitmix64(np.arange(count, dtype=np.uint64)) | np.uint64(1)
 
 
