@@ -7,7 +7,7 @@ rate. How it acts is for its subclasses to say.
 from abc import ABC
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,6 @@ from spuir.base.parameters import (
 from spuir.base.records import Batch, Floats, Info, State, require_finite
 from spuir.core.imputing import LINKS, balanced_rates, scheduled_rate
 from spuir.core.quiet import quietly
-from spuir.core.scratch import frozen
 from spuir.core.screening import Bound, squared_widths
 from spuir.core.solving import Solved, solve
 from spuir.core.statistics import Statistics, add_scaled, dense_rows
@@ -378,10 +377,9 @@ class Ridge(Policy, ABC):
         return after, Info(sums.rows, counts, readout.rates, readout.solved.worst)
 
 
-@lru_cache(maxsize=128)
 def _filled(n_actions: int, rate: float) -> Floats:
-    """Return one rate for all actions (M,), read-only and shared."""
-    return frozen(np.full(n_actions, rate))
+    """Return one rate for all actions (M,)."""
+    return np.full(n_actions, rate)
 
 
 def wrong_width(got: int, expected: int) -> InputError:
