@@ -30,7 +30,7 @@ class Peer(ABC):
     package: ClassVar[str]
     note: ClassVar[str] = ""
     exact: ClassVar[bool] = True
-    """Whether its scores are mean + α·width of one ridge regression an action."""
+    """Whether its scores are mean + α·width of one ridge regression per action."""
     learn_rows: ClassVar[int | None] = None
     decide_rows: ClassVar[int | None] = None
     """Caps on the rows of one run; the time is then scaled up."""
@@ -115,7 +115,7 @@ class ContextualBanditsRank1(ContextualBandits):
 
 
 class ContextualBanditsDefault(ContextualBanditsSingle):
-    """The method and the precision that it has unless told otherwise."""
+    """Its default method and precision."""
 
     name, note = "contextualbandits sm float32", "LinUCB, method='sm', float32: its defaults, but for the intercept"
     method = "sm"
@@ -193,7 +193,7 @@ class BayesianBandits(Peer):
 
 
 class VowpalWabbit(Peer):
-    """One linear cost regressor an action by online gradient steps; no widths."""
+    """One linear cost regressor per action by online gradient steps; no widths."""
 
     name, package = "vowpalwabbit", "vowpalwabbit"
     note = (
@@ -265,7 +265,7 @@ def versions() -> dict[str, str]:
 
 
 def reference_scores(batches: list[Rows], contexts: Floats, actions: int) -> Floats:
-    """Return mean + α·width (n, M) of one ridge regression an action, written as plainly as can be."""
+    """Return mean + α·width (n, M) of one ridge regression per action, in its plainest form."""
     tables = np.empty((len(contexts), actions))
     for j in range(actions):
         gram, moment = RIDGE * np.eye(contexts.shape[1]), np.zeros(contexts.shape[1])

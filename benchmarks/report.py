@@ -14,17 +14,18 @@ Results = dict[str, Any]
 
 INTRODUCTION = """\
 Every number on this page comes from one run of the command below, on one BLAS thread, with all contestants
-taking turns in one process on the same rows. Times are processor time, which on one thread is the time on the
-wall of an idle machine. The floors are ratios; milliseconds stand beside them for orientation and belong to this
+taking turns in one process on the same rows. Times are processor time, which on one thread equals the elapsed time
+of an idle machine. The floors are ratios; the milliseconds beside them are for orientation and belong to this
 machine. A ratio is the median over rounds of the times of two contestants that ran next to each other. Learning
 includes the solve; deciding includes exact propensities, which the LinUCB peers do not return. The fastest peer
 is the best of the LinUCB of MABWiser and of contextualbandits, the latter by either of its methods and in either
-precision, on the same batches; that each of them computes mean + α·width for every action, and that the paper's own
-form arrives at our coefficients, is asserted before the race. How learning compares with both libraries with their
+precision, on the same batches. Before each race the program checks that each peer computes mean + α·width for every
+action, and that the paper's own form arrives at our coefficients. How learning compares with both libraries with their
 defaults is reported too. All receive the batches in double precision. spuir keeps and solves its sums in it, and
 its decisions are those of double precision, though single precision settles most of them; contextualbandits in
 single precision casts the rows itself, and what it gains where they were cast before the clock starts is reported
-beside the floors."""
+beside the floors. Text labels are compared with integer labels in the same call, `predict` with `decide`, and deciding
+one row with its bare NumPy form: θs, widths from precomputed roots, argmax and one uniform."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ def requirements_sheet(results: Results) -> Sheet:
 
 
 def clock_sheets(results: Results) -> list[Sheet]:
-    """Return one table of milliseconds a race, fastest first."""
+    """Return one table of milliseconds per race, fastest first."""
     columns = ("contestant", "median ms", "best ms", "runs")
     sheets = []
     for title, clocks in results["speed"].items():

@@ -1,4 +1,4 @@
-"""What must be reached, one row a requirement; the measurements fill in the numbers."""
+"""What must be reached, one row per requirement; the measurements fill in the numbers."""
 
 from dataclasses import dataclass
 

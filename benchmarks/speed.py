@@ -72,7 +72,7 @@ class Speed:
 
 
 def bandit(name: str, shape: Shape, *warm: Rows, **parameters: Any) -> Bandit:
-    """Return a bandit that has learnt the given episodes."""
+    """Return a bandit that has learned the given episodes."""
     setting = {"alpha": ALPHA} if name == "sbucb" else SETTING
     made = Bandit(make_policy(name, **setting, **parameters), shape.actions, random_state=0)
     for rows in warm:
@@ -106,7 +106,7 @@ def contenders(shape: Shape) -> list[type[Peer]]:
 
 
 def warmed(kind: type[Peer], shape: Shape, batches: Sequence[Rows]) -> Peer:
-    """Return a peer that has learnt the given episodes."""
+    """Return a peer that has learned the given episodes."""
     peer = kind(shape)
     for rows in batches:
         peer.learning(rows)[0]()
@@ -116,7 +116,7 @@ def warmed(kind: type[Peer], shape: Shape, batches: Sequence[Rows]) -> Peer:
 def entries(
     kinds: Sequence[type[Peer]], shape: Shape, batches: Sequence[Rows], enter: Callable[[Peer], Entry]
 ) -> dict[str, Entry]:
-    """Return what each peer enters into a race after it has learnt the given episodes."""
+    """Return what each peer enters into a race after it has learned the given episodes."""
     return {kind.name: enter(warmed(kind, shape, batches)) for kind in kinds}
 
 
@@ -185,7 +185,7 @@ def deciding(out: Speed, shape: Shape, effort: Effort) -> None:
 
 
 def simulate(name: str, world: str, shape: Shape, seed: int) -> tuple[Bandit, list[Rows], Floats]:
-    """Run ten episodes; return the bandit, what it learnt from, and the next contexts."""
+    """Run ten episodes; return the bandit, what it learned from, and the next contexts."""
     environment = make_environment(world, n_actions=shape.actions, dim=shape.dim, seed=seed)
     draws = generator(seed, "benchmarks", "bound", world)
     made, batches = bandit(name, shape), []

@@ -17,14 +17,14 @@ from threadpoolctl import threadpool_limits
 Task = Callable[[], object]
 
 TURN_SECONDS, MOST_CALLS = 0.005, 20
-"""A turn takes about this long, in at most so many calls."""
+"""Target length of a turn, and its largest number of calls."""
 SLOW = 5
 """A task that takes this many times the median task's time is slow."""
 
 
 @dataclass(frozen=True)
 class Clock:
-    """Mean processor seconds a call of one contestant, one entry a round; ``scale`` multiplies a run on fewer rows."""
+    """Mean processor seconds per call, one entry per round; ``scale`` multiplies a run on fewer rows."""
 
     seconds: tuple[float, ...]
     scale: float = 1.0
@@ -81,11 +81,11 @@ def _turn(task: Task, calls: int) -> float:
 def race(
     tasks: Mapping[str, Task], *, rounds: int, seconds: float, scales: Mapping[str, float] | None = None
 ) -> dict[str, Clock]:
-    """Let every task take a turn a round, for ``rounds`` rounds and then for about ``seconds`` more.
+    """Let every task take one turn per round, for ``rounds`` rounds and then for about ``seconds`` more.
 
     A turn is one call, or several if they are short. Each round has an order of its own, the same in every run, so
     that no task always profits or suffers from the one before it. After the first ``rounds`` rounds a task
-    much slower than the rest stops, so that it does not eat the others' time.
+    much slower than the rest stops, so that it does not use up the others' time.
     """
     scales = scales or {}
     with one_thread():

@@ -6,47 +6,15 @@ import json
 import pytest
 from rich.console import Console
 
-from benchmarks import requirements, training
+from benchmarks import calls, requirements, speed, training
+from benchmarks.__main__ import PARTS, missed
 from benchmarks.report import markdown, sheets, show
 from benchmarks.requirements import Requirement, grid
+from benchmarks.shapes import SHAPES, Shape
 from benchmarks.timing import Clock, exponent, ratio
 
-FLOORS = {
-    # Learning with exact imputation: against our own update, and against the fastest peer.
-    ("speed/learn-overhead/paper", "at most", 1.25),
-    ("speed/learn-overhead/wide", "at most", 1.5),
-    ("speed/learn-overhead/large", "at most", 1.25),
-    ("speed/learn-overhead/deep", "at most", 1.25),
-    ("speed/learn-peer/paper", "at least", 2.5),
-    ("speed/learn-peer/wide", "at least", 2.0),
-    # Deciding with all widths, then with the shared bound and the dense path's actions.
-    ("speed/dense-peer/paper", "at least", 1.2),
-    ("speed/dense-peer/wide", "at least", 1.5),
-    ("speed/bound-peer/paper", "at least", 2.0),
-    ("speed/bound-peer/wide", "at least", 4.0),
-    ("speed/bound-equal/paper", "at least", 1.0),
-    ("speed/bound-equal/wide", "at least", 1.0),
-    # Sketched learning.
-    ("speed/sketch-deep/sketched", "at least", 2.0),
-    ("speed/sketch-deep/default", "at least", 1.4),
-    ("speed/sketch-naive/sketched", "at least", 10.0),
-    ("speed/sketch-naive/default", "at least", 10.0),
-    # Exponents.
-    ("scaling/learn/B", "at most", 1.1),
-    ("scaling/learn/M", "at most", 1.1),
-    ("scaling/learn/d", "at most", 2.2),
-    # Quality.
-    ("quality/half/synthetic", "at most", 0.5),
-}
-REPORTED = {
-    *(f"speed/learn-naive/{shape}" for shape in ("paper", "wide", "large", "deep")),
-    *(f"speed/learn-default-peer/{shape}" for shape in ("paper", "wide", "large", "deep")),
-    *(f"speed/learn-cast-peer/{shape}" for shape in ("paper", "wide", "large", "deep")),
-    *(f"speed/dense-cast-peer/{shape}" for shape in ("paper", "wide", "large", "deep")),
-    *(f"speed/bound-cast-peer/{shape}" for shape in ("paper", "wide")),
-    *(f"speed/dense-gemm/{shape}" for shape in ("paper", "wide", "large", "deep")),
-    *(f"speed/sketch-large/{moments}" for moments in ("sketched", "exact", "corrected")),
-}
+TINY = {name: Shape(name, 60, 3, 4) for name in SHAPES}
+"""The measured shapes by name, small enough to run every race once."""
 
 
 @pytest.fixture
@@ -69,13 +37,48 @@ def results():
     }
 
 
-def test_grid_holds_every_floor_and_every_reported_row():
+def test_every_requirement_is_named_once_and_can_be_judged():
     items = grid()
-    keys = [item.key for item in items]
-    assert len(keys) == len(set(keys))
-    assert {(item.key, item.sense, item.floor) for item in items} >= FLOORS
-    assert {item.key for item in items if item.floor is None} >= REPORTED
-    assert {item.section for item in items} == {"speed", "scaling", "memory", "quality"}
+    assert len({item.key for item in items}) == len({item.text for item in items}) == len(items)
+    for item in items:
+        assert item.section in PARTS and item.sense in ("at most", "at least")
+        assert item.floor is None or item.floor > 0
+
+
+def test_the_races_measure_every_requirement_on_speed(monkeypatch):
+    """Every race runs once at small shapes; only comparisons with libraries that are not installed may be missing."""
+
+    def once(tasks, *, rounds, seconds, scales=None):
+        for task in tasks.values():
+            task()
+        return {name: Clock((1.0,)) for name in tasks}
+
+    monkeypatch.setattr(speed, "race", once)
+    monkeypatch.setattr(speed, "SHAPES", TINY)
+    monkeypatch.setattr(speed, "SKETCH", 20)
+    for name, shape in TINY.items():
+        monkeypatch.setattr(speed, name.upper(), shape)
+    monkeypatch.setattr(speed.peers, "installed", list)
+    found = speed.measure(speed.Effort(cases=1), lambda text: None).found
+    needed = {item.key for item in grid() if item.section == "speed" and "-peer/" not in item.key}
+    assert found.keys() == needed
+    assert all(found[f"speed/labels/{form}"] == 1.0 for form in calls.TEXT_LABELS)
+
+
+def test_a_missed_floor_is_listed_and_what_is_only_reported_is_not(results):
+    floors = {item.key: item for item in grid() if item.floor is not None}
+    assert missed(results, list(PARTS)) == []
+    for key, item in floors.items():
+        worse = item.floor * (1.01 if item.sense == "at most" else 0.99)
+        assert missed(results | {"measured": results["measured"] | {key: worse}}, list(PARTS)) == [key]
+    reported = next(item.key for item in grid() if item.floor is None)
+    assert missed(results | {"measured": results["measured"] | {reported: 1e-9}}, list(PARTS)) == []
+
+
+def test_a_floor_that_was_not_measured_is_missed_only_where_its_part_ran(results):
+    del results["measured"]["speed/predict/paper"]
+    assert missed(results, list(PARTS)) == missed(results, ["speed"]) == ["speed/predict/paper"]
+    assert missed(results, ["scaling", "quality"]) == []
 
 
 def test_quality_covers_both_learnable_worlds_and_noise_from_a_hundredth_to_ten():

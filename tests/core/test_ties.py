@@ -63,14 +63,15 @@ def rules(draw_: st.DrawFn) -> tuple[np.ndarray, np.ndarray, float]:
 
 
 @pytest.mark.parametrize("m", [1, 2, 5, 254, 255, 256, 300])
-def test_first_and_count_look_down_the_columns(m: int) -> None:
+def test_the_first_true_and_several_are_found_down_the_columns(m: int) -> None:
     rng = np.random.default_rng(m)
     for share in (0.0, 0.01, 0.5, 1.0):
         mask = rng.random((m, 40)) < share
         mask[rng.integers(m, size=40), np.arange(40)] = True
         for given_ in (mask, np.asfortranarray(mask), mask[:, ::3], mask[:, :0]):
             np.testing.assert_array_equal(ties.first_true(given_), given_.argmax(axis=0))
-            np.testing.assert_array_equal(ties.count_true(given_), given_.sum(axis=0))
+            several = [i for i, column in enumerate(given_.T) if list(column).count(True) > 1]
+            assert ties.undecided_columns(given_).tolist() == several
 
 
 @settings(max_examples=150)

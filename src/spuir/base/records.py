@@ -12,7 +12,6 @@ from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.linalg.blas import ddot
 
 from spuir.errors import InputError, NumericalError
 
@@ -24,25 +23,19 @@ Made = TypeVar("Made")
 
 FLOAT = np.dtype(np.float64)
 
-ONE_THREAD = 10_000
-"""Up to so many numbers BLAS takes one thread; the threads of SciPy's BLAS and of NumPy's get into each other's way."""
-
 
 def all_finite(values: Floats) -> bool:
-    """Tell whether no value is infinite or NaN."""
-    flat = values.ravel()
-    if flat.size > ONE_THREAD:
-        return all(all_finite(flat[at : at + ONE_THREAD]) for at in range(0, flat.size, ONE_THREAD))
-    # The sum of squares visits every value at once; one by one they are looked at only where it is not finite.
-    return not flat.size or math.isfinite(ddot(flat, flat)) or bool(np.isfinite(flat).all())
+    """Return whether no value is infinite or NaN."""
+    # A finite sum of squares settles it in one fast pass. It may overflow, and only then is each value looked at.
+    return math.isfinite(np.vdot(values, values)) or bool(np.isfinite(values).all())
 
 
 def require_finite(**parts: Floats | None) -> None:
     """Refuse named parts of a state that are not finite, as no episode leaves them."""
     for name, part in parts.items():
         if part is not None and not all_finite(part):
-            rule = "what a policy has learnt is finite"
-            raise NumericalError(f"{name} of the state", "a non-finite value", rule, "load a copy, or learn it anew")
+            rule = "what a policy has learned is finite"
+            raise NumericalError(f"{name} of the state", "a non-finite value", rule, "load a copy, or learn again")
 
 
 def as_array(name: str, values: Any) -> NDArray[Any]:
@@ -75,7 +68,7 @@ def _contexts(values: Any) -> Any:
 
 
 def _one_each(actions: NDArray[Any], length: int) -> None:
-    """Refuse a column that has not one action for each row."""
+    """Refuse a column that does not have one action per row."""
     if actions.shape != (length,):
         rule = f"one action per context row is needed, {length} here"
         raise InputError("actions", f"shape {actions.shape}", rule, "match the lengths")
@@ -101,18 +94,18 @@ def types_in(values: NDArray[Any]) -> set[type]:
 
 
 NO_NUMBERS = (str, bytes, complex, np.complexfloating)
-"""What Python and NumPy might make real numbers of, but what is none."""
+"""Types that Python or NumPy would convert to real numbers although they are none."""
 
 
 def only_numbers(values: NDArray[Any]) -> Floats:
-    """Return an array of objects as float64, a TypeError or ValueError where not all are real numbers."""
+    """Return an array of objects as float64; raise TypeError or ValueError if some are not real numbers."""
     if values.dtype.kind != "O" or any(issubclass(kind, NO_NUMBERS) for kind in types_in(values)):
         raise TypeError
     return values.astype(np.float64)
 
 
 def _is_number(value: Any) -> bool:
-    """Tell whether a value can stand in a column of numbers; text that looks like one cannot."""
+    """Return whether a value belongs in a column of numbers; text that looks like a number does not."""
     if isinstance(value, NO_NUMBERS):
         return False
     try:
@@ -132,14 +125,14 @@ def _numbers(name: str, values: NDArray[Any], rule: str) -> Floats:
     try:
         return only_numbers(values)
     except (TypeError, ValueError, OverflowError):
-        # Of dates, each of which Python may take for a number, the first is as wrong as any.
+        # Python may convert dates to numbers; then the first value is reported.
         wrong = next((at for at, value in enumerate(values.flat) if not _is_number(value)), 0)
         got = f"{str(values.flat[wrong])[:40]!r} at row {wrong // max(1, values[:1].size)}"
         raise InputError(name, got, rule, "pass numbers") from None
 
 
 def _column(name: str, values: ArrayLike, length: int, rule: str, ok: Callable[[Floats], Any] | None = None) -> Floats:
-    """Return ``values`` as a float column (B,), finite and, if given, as ``ok`` tells of each value."""
+    """Return ``values`` as a float column (B,), finite and, if given, valid by ``ok``."""
     column = _numbers(name, as_array(name, values), rule)
     if column.shape != (length,):
         needed = f"one value per context row is needed, {length} here"
@@ -279,7 +272,7 @@ class Batch:
 
     @classmethod
     def encoded(cls, contexts: Any, codes: Codes, rewards: ArrayLike) -> Self:
-        """Return a batch of a numeric table, of codes in range and of rewards; only the rewards are looked at again."""
+        """Return a batch of a numeric table, valid codes and rewards; only the rewards are checked again."""
         length = int(contexts.shape[0])
         _one_each(codes, length)
         made = object.__new__(cls)
@@ -427,12 +420,12 @@ class Derived:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class State:
-    """What the next step needs: sums, drawn maps, counts. Subclasses add fields of arrays or records."""
+    """What the next step needs: sums, drawn maps, counts. Subclasses add fields that hold arrays or records."""
 
     n_actions: int
     dim: int
     episode: int = 0
-    # Made anew for every state: ``replace`` does not take over what belongs to other sums.
+    # New for every state: ``replace`` must not copy what was computed from other sums.
     derived: Derived = field(init=False, repr=False, default_factory=Derived, metadata={"saved": False})
 
 
@@ -440,7 +433,7 @@ class State:
 class Info:
     """Diagnostics of one learning step; nothing depends on them.
 
-    ``rows`` learnt from, ``counts`` (M,) the weight of the observed rows, ``rate`` (M,) imputation rates in force,
+    ``rows`` learned from, ``counts`` (M,) the weight of the observed rows, ``rate`` (M,) imputation rates in force,
     ``code`` the worst result code of the solve (0 fine, 1 jitter added, 2 rank fallback).
     """
 

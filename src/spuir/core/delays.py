@@ -22,7 +22,7 @@ from spuir.core.statistics import blocks
 from spuir.errors import NumericalError
 
 LARGEST_LOG_RATE = 20.0
-"""Where v is clipped: rates beyond e^±20 cannot be told apart, and must not overflow."""
+"""Where v is clipped: rates beyond e^±20 cannot be distinguished, and must not overflow."""
 TOLERANCE = 1e-10
 """Relative gain of an iteration, and size of the slope, below which a fit has converged."""
 ROUNDING = 16 * 2.0**-52
@@ -36,7 +36,7 @@ class Clicks:
     """Clicked rows of one action or several.
 
     ``contexts`` (n, d); ``converted`` (n,), whether a conversion was seen; ``elapsed`` (n,), the delay of a conversion
-    seen, otherwise the time waited in vain, infinite where nothing is delayed; ``weights`` (n,), copies of each row.
+    seen, otherwise the time waited, infinite where nothing is delayed; ``weights`` (n,), copies of each row.
     """
 
     contexts: Floats
@@ -73,7 +73,7 @@ class Clicks:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Fit:
-    """What a fit found: ``weights`` (2, d), w_c above w_d, and how it went."""
+    """The result of a fit: ``weights`` (2, d), w_c above w_d, and how the optimiser ended."""
 
     weights: Floats
     objective: float
@@ -87,7 +87,7 @@ class _Reading:
 
     ``yes`` and ``no`` are log σ(±z); ``log_rate`` is v after the clip and ``free`` where that leaves it alone;
     ``exposure`` is eᵛe; ``unseen`` the log probability of no conversion so far; ``pending`` the chance that there is
-    one to come all the same; ``timed`` tells where time says anything.
+    one to come all the same; ``timed`` marks the rows whose waiting time carries information.
     """
 
     yes: Floats
@@ -191,7 +191,7 @@ def fit(
     ridge
         Penalty ½·ridge·(‖w_c‖² + ‖w_d‖²).
     information
-        (2d, 2d) what rows no longer at hand told about the weights, a positive semi-definite matrix. Given, the
+        (2d, 2d) positive semi-definite: what earlier rows, no longer kept, contributed. Given, the
         penalty is ½(w − start)ᵀ(ridge·I + information)(w − start): a normal prior around the start.
     iterations
         How many steps at most.

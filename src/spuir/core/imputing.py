@@ -13,7 +13,6 @@ import numpy as np
 
 from spuir.base.records import Codes, Floats, Mask
 from spuir.core.quiet import quietly
-from spuir.core.scratch import frozen
 from spuir.core.statistics import blocks, dense_rows
 from spuir.errors import NumericalError
 
@@ -32,7 +31,7 @@ def complement(stack: Floats, room: Floats | None = None) -> Floats:
     out = np.empty_like(flat) if room is None else room.reshape(flat.shape)
     _complement(flat, out)
     if len(stack) > GROUP:
-        # Entries of zero share one sum, bit for bit, so that actions never executed tie however large the sums are.
+        # Actions never executed share one sum, bit for bit, so that they tie however large the sums are.
         idle = [j for j in np.flatnonzero(flat[:, 0] == 0.0) if not flat[j].any()]
         out[idle] = out[idle[:1]]
     return out.reshape(stack.shape)
@@ -58,7 +57,8 @@ def _complement(flat: Floats, out: Floats) -> None:
 
 @cache
 def _all_but_own(m: int) -> Floats:
-    return frozen(np.ones((m, m)) - np.eye(m))
+    """Return the matrix of ones with a zero diagonal (m, m)."""
+    return np.ones((m, m)) - np.eye(m)
 
 
 def linear_moments(gram: Floats, theta: Floats, out: Floats | None = None) -> Floats:

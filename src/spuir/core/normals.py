@@ -92,7 +92,7 @@ def monte_carlo_probabilities(
     return (hits + 1.0) / (draws + 1.0)
 
 
-# Below, tables are (M, r), a column a row of the caller's: reductions over actions are whole-row operations.
+# Below, tables are (M, r), one column per row of the caller: reductions over actions work on whole rows.
 
 
 def _block_probabilities(means: Floats, sds: Floats, eligible: Mask) -> Floats:

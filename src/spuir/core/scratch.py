@@ -1,7 +1,8 @@
-"""Workspaces that a thread keeps: memory for intermediate products, not asked of the system anew each call.
+"""Memory for intermediate products that a thread keeps from call to call.
 
-Fresh memory of a few hundred kilobytes is handed back to the system when freed and costs a page fault every
-four kilobytes when asked for again, often more than the arithmetic done in it.
+The allocator returns blocks of a few hundred kilobytes to the system when they are freed, and new ones cost a page
+fault per four kilobytes, often more than the arithmetic done in them. Without this module deciding can take twice as
+long (design record 19).
 """
 
 import math
@@ -12,17 +13,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 CACHE_BYTES = 2**19
-"""Size of pieces that are used again at once and should still be in the cache then."""
+"""Size of an intermediate product that is read again at once, and should still be in the cache then."""
 KEPT_BYTES = 16 * 2**20
-"""Larger workspaces are not kept; only sketches and stacks of factors are ever this large."""
+"""Largest workspace that is kept; only sketches and stacks of factors are ever larger."""
 
 _local = threading.local()
 
 
 def workspace(use: str, shape: tuple[int, ...], dtype: Any = np.float64) -> NDArray[Any]:
-    """Return an uninitialised array of this thread for one ``use``, which the next call for that use overwrites.
+    """Return an uninitialised array for one ``use``; the next call of this thread for that use overwrites it.
 
-    A use has one dtype.
+    A use always has the same dtype.
     """
     size = math.prod(shape)
     kept: NDArray[Any] | None = getattr(_local, use, None)
@@ -31,9 +32,3 @@ def workspace(use: str, shape: tuple[int, ...], dtype: Any = np.float64) -> NDAr
         if kept.nbytes <= KEPT_BYTES:
             setattr(_local, use, kept)
     return kept[:size].reshape(shape)
-
-
-def frozen(array: NDArray[Any]) -> NDArray[Any]:
-    """Return the array, which many will share, so that nobody can write to it."""
-    array.flags.writeable = False
-    return array

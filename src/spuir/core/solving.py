@@ -1,12 +1,12 @@
-"""Sums + ridge → Cholesky factor, coefficients, widths, result code. Nothing here inverts a matrix by ``inv``.
+"""Sums + ridge → Cholesky factor, coefficients, widths, result code. Nothing here calls ``inv``.
 
-Factoring is apart from using the factor: :func:`solve` runs once per episode, the rest on its result. All
+Factoring and using the factor are separate: :func:`solve` runs once per episode, the rest on its result. All
 matrices are stacked per action, C-ordered; ``upper[j]`` holds U with Ψ_j = UᵀU in its upper triangle.
 """
 
 import math
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,6 @@ from scipy.linalg.lapack import dposv
 
 from spuir.base.records import Floats, all_finite
 from spuir.core.quiet import quietly
-from spuir.core.scratch import frozen, workspace
 from spuir.errors import NumericalError
 
 FINE, JITTERED, DEFICIENT = 0, 1, 2
@@ -26,7 +25,7 @@ MEANING = {
     JITTERED: "a multiple of the identity was added to a matrix that rounding had made indefinite",
     DEFICIENT: "an eigenvalue decomposition replaced the factor of a numerically singular matrix",
 }
-"""Result codes of a solve, ranked by gravity, with what they mean."""
+"""Result codes of a solve, from the mildest to the worst, with their meanings."""
 RANGE = 1e15
 """Largest norm of a factor and of its inverse for which single precision loses nothing at the ends of its range."""
 
@@ -44,7 +43,7 @@ class Solved:
 
     @property
     def worst(self) -> int:
-        """The gravest of the result codes."""
+        """The worst of the result codes."""
         return max(self.codes, default=FINE)
 
     def again(self, rhs: Floats) -> Floats:
@@ -56,9 +55,8 @@ class Solved:
 
     @property
     def _triangles(self) -> Floats:
-        """The U_j alone (M, p, p), without what stands below their diagonals, until this is asked for again."""
-        room = workspace("triangles", self.upper.shape)
-        return np.multiply(self.upper, _triangle(self.upper.shape[1]), out=room)
+        """The U_j alone (M, p, p), with zeros below their diagonals."""
+        return np.triu(self.upper)
 
     @cached_property
     def roots(self) -> Floats:
@@ -66,8 +64,8 @@ class Solved:
         roots = np.zeros_like(self.upper)
         diagonals(roots)[:] = 1.0
         # Substitution into the identity is faster than LAPACK's own inversion of a triangle, the larger the more.
-        for _, upper, root in zip(range(len(roots)), self.upper.mT, roots.mT, strict=False):
-            dtrsm(1.0, upper, root, 0, 1, 0, 0, 1)
+        for j in range(len(roots)):
+            dtrsm(1.0, self.upper[j].T, roots[j].T, lower=1, overwrite_b=1)
         return roots
 
     @cached_property
@@ -93,9 +91,9 @@ class Solved:
         sizes = self._triangles
         spans = np.matvec(np.abs(sizes, out=sizes), rows)
         error = unit * math.sqrt(np.vecdot(spans, spans).max())
-        tame = max(self.traces.max(), np.vecdot(rows, rows).max()) <= RANGE**2
+        in_range = max(self.traces.max(), np.vecdot(rows, rows).max()) <= RANGE**2
         return Single(
-            roots=self._stacked(np.float32), rounding=unit * rows.max(axis=0), error=error if tame else math.inf
+            roots=self._stacked(np.float32), rounding=unit * rows.max(axis=0), error=error if in_range else math.inf
         )
 
 
@@ -106,19 +104,13 @@ class Single:
     With u = 2⁻²⁴ and r_i the norm of row i of U⁻¹, sᵀU⁻¹ is off by at most (p+2)·u·Σ|s_i|r_i, and summing the squares
     adds half as much: a width is off by at most Σ|s_i|·``rounding``_i, rounding (p,) being 2(p+4)·u·r, the largest of
     all actions. Since sᵀ = (sᵀU⁻¹)U, Σ|s_i|r_i ≤ ‖sᵀU⁻¹‖·‖|U|r‖: relative to the width it is off by at most ``error``,
-    2(p+4)·u·‖|U|r‖, infinite out of range. Neither depends on the units of the columns. Rounding to nought takes at
-    most 2⁻¹²⁶ from each context value, product and square: next to nothing where no norm exceeds RANGE.
+    2(p+4)·u·‖|U|r‖, infinite out of range. Neither depends on the units of the columns. Underflow
+    takes at most 2⁻¹²⁶ from each context value, product and square: negligible where no norm exceeds RANGE.
     """
 
     roots: NDArray[np.float32]
     rounding: Floats
     error: float
-
-
-@lru_cache(maxsize=8)
-def _triangle(p: int) -> Floats:
-    """Return ones on and above the diagonal (p, p), noughts below; a product with it is faster than ``triu``."""
-    return frozen(np.triu(np.ones((p, p))))
 
 
 @quietly
@@ -145,10 +137,10 @@ def solve(psi: Floats, rhs: Floats, ridge: float = 0.0) -> Solved:
     diagonal = within.copy()
     diagonal += ridge
     within[:] = diagonal
-    # The Fortran view of a symmetric C-ordered matrix is itself: with lower=1 and both overwritten, no copy is made.
-    # The range ends first: at the end of an array NumPy words an error that nobody reads.
-    for j, matrix, column in zip(range(len(psi)), psi.mT, theta, strict=False):
-        _, _, failed = dposv(matrix, column, 1, 1, 1)
+    # The Fortran view of a symmetric C-ordered matrix is itself: with lower=1 and both overwritten (the three ones), no
+    # copy is made. LAPACK is called by position, which is measurably faster for small matrices.
+    for j in range(len(psi)):
+        _, _, failed = dposv(psi[j].T, theta[j], 1, 1, 1)
         if failed and all_finite(diagonal[j]):
             theta[j], codes[j] = _rescue(psi[j], _restored(psi[j], diagonal[j]), rhs[j])
     if not (all_finite(theta) and all_finite(diagonal)):

@@ -4,6 +4,7 @@ For the rows s (with reward r and weight w) on which an action was observed, the
 Σ w and Σ w r². Nothing else of the rows is kept; the ridge joins at solve time, never here.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate
@@ -13,22 +14,24 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.blas import daxpy
 
-from spuir.base.records import FLOAT, ONE_THREAD, Codes, Floats, all_finite
+from spuir.base.records import FLOAT, Codes, Floats, all_finite
 from spuir.core.quiet import quietly
 from spuir.core.scratch import workspace
 from spuir.errors import InputError
 
 GATHER_BYTES = 4 * 2**20
-"""Rows are gathered in pieces of about this size: memory stays bounded, and the piece in the cache (measured)."""
+"""Size of the pieces in which rows are gathered: memory stays bounded and a piece stays in the cache (measured)."""
+AXPY_NUMBERS = 10_000
+"""Numbers per BLAS call: with more, SciPy's BLAS starts threads, which compete with those of NumPy's BLAS."""
 
 
 @dataclass(frozen=True, eq=False)
 class Statistics:
     """Sums of M actions over feature vectors of p = ``width`` columns, in one table.
 
-    Row j of ``table`` (M, p² + p + 2) holds action j's ``gram`` (M, p, p), Φ of (3), its ``moment`` (M, p), b, its
-    ``weight`` (M,), the number of rows, and its ``energy`` (M,), the sum of squared rewards, or what stands for it
-    beside a sketch: views of the table, so that every linear operation on sums is one operation on it.
+    Row j of ``table`` (M, p² + p + 2) holds action j's ``gram`` (Φ of (3)), ``moment`` (b of (3)), ``weight`` (the
+    number of rows) and ``energy`` (the sum of squared rewards, or its estimate beside a sketch). All four are views of
+    the table, so that every linear operation on sums is one operation on the table.
     """
 
     width: int
@@ -41,7 +44,7 @@ class Statistics:
 
     @classmethod
     def of(cls, *, gram: Floats, moment: Floats, weight: Floats, energy: Floats | float = 0.0) -> Self:
-        """Return a table filled from its parts."""
+        """Return sums built from their parts."""
         m, width = moment.shape
         made = cls(width, np.empty((m, width * width + width + 2)))
         made.gram[:], made.moment[:], made.weight[:], made.energy[:] = gram, moment, weight, energy
@@ -73,8 +76,8 @@ class Statistics:
         return Statistics(self.width, self.table + other.table)
 
     def then(self, factor: float, new: "Statistics") -> "Statistics":
-        """Return ``factor`` × these sums + ``new``, one episode later, in the table of ``new``, which it uses up."""
-        # In place: fresh memory of this size costs more than the sums themselves.
+        """Return ``factor`` × these sums + ``new``, one episode later, in the table of ``new``, which it overwrites."""
+        # In place: new memory of this size costs more than the sums themselves.
         add_scaled(new.table, factor, self.table)
         return new
 
@@ -87,28 +90,50 @@ class Statistics:
         return Statistics(self.width, factor * self.table)
 
     def grown(self, like: int | None) -> "Statistics":
-        """Return the sums with one action more: empty, or a copy of action ``like``'s."""
+        """Return the sums with one more action: empty, or a copy of action ``like``."""
         return Statistics(self.width, grow(self.table, like))
 
 
 def add_scaled(total: Floats, factor: float, other: Floats) -> None:
     """Add ``factor`` × ``other`` to the contiguous ``total``, in place and without a temporary."""
     into, by = total.ravel(), other.ravel()
-    if into.size <= ONE_THREAD:
-        daxpy(by, into, into.size, factor)
+    if into.size <= AXPY_NUMBERS:
+        daxpy(by, into, a=factor)
         return
-    for at in range(0, into.size, ONE_THREAD):
-        daxpy(by[at : at + ONE_THREAD], into[at : at + ONE_THREAD], a=factor)
+    for at in range(0, into.size, AXPY_NUMBERS):
+        daxpy(by[at : at + AXPY_NUMBERS], into[at : at + AXPY_NUMBERS], a=factor)
 
 
 def grow(stack: Floats, like: int | None) -> Floats:
-    """Return ``stack`` (M, …) with one entry more: zero, or a copy of entry ``like``."""
+    """Return ``stack`` (M, …) with one more entry: zero, or a copy of entry ``like``."""
     extra = np.zeros_like(stack[:1]) if like is None else stack[like : like + 1]
     return np.concatenate([stack, extra])
 
 
+class MappedRows(ABC):
+    """Rows (B, p) computed from ``contexts`` when they are read; a feature map's rows are of this class."""
+
+    contexts: Any
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, int]:
+        """(B, p)."""
+
+    @abstractmethod
+    def __getitem__(self, rows: Any) -> "MappedRows":
+        """Return the chosen rows, not yet computed."""
+
+    @abstractmethod
+    def toarray(self) -> Floats:
+        """Return the computed rows (B, p)."""
+
+
 def dense_rows(contexts: Any, rows: Any) -> Floats:
-    """Return the chosen rows of an array of any layout or dtype, or of a CSR matrix, as float64."""
+    """Return the chosen rows of an array of any layout or dtype, of a CSR matrix or of mapped rows, as float64.
+
+    Rows given by number may be in a workspace, which the next call overwrites.
+    """
     if not isinstance(contexts, np.ndarray):
         return np.ascontiguousarray(contexts[rows].toarray(), dtype=np.float64)
     if isinstance(rows, slice):
@@ -118,12 +143,12 @@ def dense_rows(contexts: Any, rows: Any) -> Floats:
         return np.ascontiguousarray(table[rows], dtype=np.float64)
     if table.dtype != FLOAT:
         return table.take(rows, axis=0).astype(np.float64)
-    # Clipping is what allows the rows to be written straight into the workspace; the numbers are all in range.
+    # NumPy writes straight into ``out`` only in a mode other than "raise"; all row numbers are in range.
     return table.take(rows, axis=0, out=workspace("gathered", (len(rows), table.shape[1])), mode="clip")
 
 
 def _in_order(table: NDArray[Any]) -> bool:
-    """Tell whether rows can be taken from a table as it lies; of any other ``take`` makes a copy, whole."""
+    """Return whether ``take`` reads the table in place; it copies any other table as a whole."""
     return table.flags.c_contiguous and table.flags.aligned
 
 
@@ -149,11 +174,12 @@ def count_codes(codes: Codes, n_actions: int) -> Codes:
 
 @quietly
 def refuse_non_finite(contexts: Any) -> None:
-    """Name the first row whose values are not finite or too large to be squared.
+    """Refuse contexts with a value that is not finite or too large to be squared, and name its row.
 
-    Feature rows are judged by the contexts that they are made of.
+    Mapped rows are judged by the contexts that they are computed from.
     """
-    contexts = getattr(contexts, "contexts", contexts)
+    if isinstance(contexts, MappedRows):
+        contexts = contexts.contexts
     for piece in blocks(int(contexts.shape[0]), 8 * int(contexts.shape[1])):
         block = dense_rows(contexts, piece)
         bad = ~np.isfinite(np.square(block) * len(block))
@@ -169,7 +195,7 @@ def refuse_non_finite(contexts: Any) -> None:
 
 @quietly
 def refuse_overflow(contexts: Any, rewards: Floats, rows: Codes | None = None) -> None:
-    """Say why sums of rows are not finite: a context, a reward, or rows that are too many or too heavy.
+    """Explain why sums of rows are not finite: a context, a reward, or rows that are too many or too heavy.
 
     ``rewards`` (k,) and ``rows`` are as in :func:`summarise`; those after the first B entries were revealed.
     """
@@ -187,7 +213,7 @@ def refuse_overflow(contexts: Any, rewards: Floats, rows: Codes | None = None) -
 
 def by_action(codes: Codes, n_actions: int) -> Codes:
     """Return the row numbers ordered by action, stable within each."""
-    # Short keys are sorted by radix, several times faster than by comparison.
+    # NumPy sorts short integers by radix, several times faster than by comparison.
     short = np.uint8 if n_actions <= 2**8 else np.uint16 if n_actions <= 2**16 else np.intp
     return codes.astype(short, copy=False).argsort(kind="stable")
 
@@ -220,7 +246,7 @@ def summarise(
     most = max(lengths)
     plain = type(contexts) is np.ndarray and contexts.dtype == FLOAT and _in_order(contexts)
     if plain and 8 * most * width <= GATHER_BYTES:
-        _by_action(sums, contexts, source, values, scale, lengths, workspace("gathered", (most, width)))
+        _by_action(sums, contexts, source, values, scale, lengths)
     else:
         _by_piece(sums, contexts, source, values, scale, lengths)
     sums.table[:, -2] = counts if weights is None else np.bincount(codes, weights, n_actions)
@@ -229,18 +255,16 @@ def summarise(
     return sums
 
 
-def _by_action(
-    sums: Statistics, contexts: Any, source: Codes, values: Floats, scale: Any, lengths: list[int], room: Floats
-) -> None:
-    """Write products of the rows ``source`` of a float64 array, gathered an action at a time: then in the cache."""
-    start = 0
-    # The list ends first: at the end of an array NumPy words an error that nobody reads.
+def _by_action(sums: Statistics, contexts: Any, source: Codes, values: Floats, scale: Any, lengths: list[int]) -> None:
+    """Write the products of the rows ``source`` of a float64 array, gathered one action at a time, in the cache."""
+    room, start = workspace("gathered", (max(lengths), sums.width)), 0
+    # The list comes first and ends the loop: at the end of an array NumPy would format an error message in vain.
     for length, gram, moment, row in zip(lengths, sums.gram, sums.moment, sums.table, strict=False):
         if not length:
             row[:] = 0.0
             continue
         stop = start + length
-        S = contexts.take(source[start:stop], 0, room[:length], "clip")
+        S = contexts.take(source[start:stop], axis=0, out=room[:length], mode="clip")
         if scale is not None:
             np.multiply(S, scale[start:stop, None], out=S)
         _multiply(S, values[start:stop], gram, moment, row)
@@ -248,7 +272,7 @@ def _by_action(
 
 
 def _by_piece(sums: Statistics, contexts: Any, source: Codes, values: Floats, scale: Any, lengths: list[int]) -> None:
-    """Do the same for many rows, and for tables whose rows are dear to choose: in pieces that hold several actions."""
+    """Do the same for many rows, and for tables whose rows are expensive to select: in pieces that span actions."""
     sums.table[[not length for length in lengths]] = 0.0
     gram, moment, table, more = sums.gram, sums.moment, sums.table, Statistics.zero(1, sums.width)
     ends, action, first = list(accumulate(lengths)), 0, 0
@@ -271,7 +295,7 @@ def _by_piece(sums: Statistics, contexts: Any, source: Codes, values: Floats, sc
 
 
 def _multiply(S: Floats, R: Floats, gram: Floats, moment: Floats, row: Floats) -> None:
-    """Write the products of an action's rows into its row of a table, of which ``gram`` and ``moment`` are views."""
+    """Write the products of an action's rows into ``row``, of which ``gram`` and ``moment`` are views."""
     S.T.dot(S, gram)  # (3) SᵀS, a symmetric rank-k product
     R.dot(S, moment)  # (3) SᵀR
     row[-1] = R.dot(R)

@@ -6,13 +6,11 @@ column per context: reductions over actions are then operations on whole rows.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from spuir.base.records import Codes, Floats, Mask, all_finite, as_array, as_mask
-from spuir.core.scratch import frozen
 from spuir.core.statistics import blocks
 from spuir.errors import InputError
 
@@ -73,21 +71,9 @@ def tied_actions(scores: Floats) -> Mask:
     return scores >= top - TIE * np.abs(top)
 
 
-def count_true(mask: Mask) -> Codes:
-    """Return how many are True in each column of (M, n), in the shortest integers that hold M."""
-    return np.add.reduce(mask, axis=0, dtype=np.min_scalar_type(len(mask)))
-
-
 def first_true(mask: Mask) -> Codes:
     """Return the code of the first True in each column of (M, n); every column has one."""
-    # The largest rank, in short integers: several times faster than argmax down the columns (measured).
-    return len(mask) - np.maximum.reduce(mask * _ranks(len(mask)), axis=0).astype(np.intp)
-
-
-@lru_cache(maxsize=64)
-def _ranks(m: int) -> Codes:
-    """Return m…1 (m, 1), in the shortest integers that hold m."""
-    return frozen(np.arange(m, 0, -1, dtype=np.min_scalar_type(m))[:, None])
+    return mask.argmax(axis=0)
 
 
 def draw(probabilities: Floats, uniforms: Floats) -> tuple[Codes, Floats]:
@@ -95,7 +81,7 @@ def draw(probabilities: Floats, uniforms: Floats) -> tuple[Codes, Floats]:
     cumulative = np.cumsum(probabilities, axis=1)
     cumulative /= cumulative[:, -1:]
     actions = np.minimum((cumulative <= uniforms[:, None]).sum(axis=1), probabilities.shape[1] - 1)
-    # Rounding at a boundary may point at an action of probability zero: take the next likelier instead.
+    # Rounding at a boundary may point at an action of probability zero: take the likeliest action instead.
     empty = np.flatnonzero(probabilities[np.arange(len(actions)), actions] == 0)
     actions[empty] = probabilities[empty].argmax(axis=1)
     return actions, probabilities[np.arange(len(actions)), actions]
@@ -119,15 +105,15 @@ def check_finite(scores: Floats, contexts: Floats, first_row: int = 0) -> None:
 
 def undecided_columns(candidates: Mask) -> Codes:
     """Return the columns of (M, n) with more than one candidate."""
-    return (count_true(candidates) > 1).nonzero()[0]
+    return np.flatnonzero(candidates.sum(axis=0) > 1)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Winners:
     """The outcome of an argmax rule for n contexts: the winner, and the columns in which several tie.
 
-    ``winner`` (n,) is the lowest tied code; ``columns`` (k,) are the contexts with ties, ``tied`` (M, k)
-    says between whom.
+    ``winner`` (n,) is the lowest tied code; ``columns`` (k,) are the contexts with ties, and ``tied`` (M, k) marks the
+    actions that tie there.
     """
 
     winner: Codes

@@ -4,7 +4,7 @@ Candidates are :data:`MULTIPLES` of the median distance between different contex
 at which the kernel acts as an intercept plus a linear part. For each, every action gets the ridge fit that the
 policy would make, and every row is predicted by the fit without it, which needs no refit:
 the residual of the full fit over one minus the row's leverage. The least sum of squares wins. There is no split, so
-nothing is held back and nothing depends on where a row stands.
+all rows are used and their order does not matter.
 """
 
 import math

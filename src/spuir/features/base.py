@@ -1,7 +1,7 @@
 """What every feature map is: frozen parameters with ``init``, ``fix``, ``apply``.
 
 A map writes ``columns`` (how many it makes), ``write`` (what is in them) and ``labels`` (what they are called);
-the constant column that may stand beside any map is added here, last, so that no other column moves.
+this class adds the optional constant column, last, so that no other column moves.
 """
 
 from abc import ABC, abstractmethod
@@ -14,7 +14,7 @@ from numpy.random import Generator
 
 from spuir.base.parameters import COUNT, FLAG, check, check_value, parameter
 from spuir.base.records import Codes, Floats
-from spuir.core.statistics import dense_rows
+from spuir.core.statistics import MappedRows, dense_rows
 from spuir.errors import ParameterError
 
 
@@ -68,7 +68,7 @@ class FeatureMap(ABC):
         return False
 
     def fixed(self, state: Any) -> bool:
-        """Tell whether the map is final; if not, the first batch goes to :meth:`fix`."""
+        """Return whether the map is final; if not, the first batch goes to :meth:`fix`."""
         return True
 
     def fix(self, state: Any, contexts: Floats, actions: Codes, rewards: Floats, weights: Floats | None) -> MapState:
@@ -76,7 +76,7 @@ class FeatureMap(ABC):
         return state
 
     def apply(self, state: Any, contexts: Floats) -> Floats:
-        """Return the columns (n, width) of contexts (n, d): pure, and the same for a row in whatever block."""
+        """Return the columns (n, width) of contexts (n, d): pure, and the same for a row in any block."""
         table = np.ascontiguousarray(contexts, dtype=np.float64)
         n, dim = table.shape
         out = np.empty((n, self.width(dim)))
@@ -91,8 +91,8 @@ class FeatureMap(ABC):
 
 
 @dataclass(frozen=True, eq=False)
-class FeatureRows:
-    """Feature rows of a batch, computed a block at a time, so that a large batch is never mapped whole."""
+class FeatureRows(MappedRows):
+    """Feature rows of a batch, computed block by block, so that a large batch is never mapped at once."""
 
     feature_map: FeatureMap
     state: MapState

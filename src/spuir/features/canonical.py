@@ -1,8 +1,8 @@
-"""Rows in an order of their own, so that a choice made from a batch depends on nothing but its content.
+"""Rows in an order given by their content, so that a choice made from a batch depends on nothing else.
 
-Whatever picks a part of a batch must pick the same part when the rows come in another order, when the actions
-carry other codes, and when a row of weight w comes as w copies. So equal rows are merged, the rest are sorted by
-a hash of their content, and a part is every so-maniest of them.
+A choice of some rows of a batch must not change when the rows come in another order, when the actions have other
+codes, or when a row of weight w comes as w copies. So equal rows are merged, sorted by a hash of their content, and
+every k-th row is chosen.
 """
 
 from dataclasses import dataclass
@@ -70,7 +70,7 @@ def canonical_rows(
 
 
 def _hash(contexts: Floats, rewards: Floats) -> Hashes:
-    """Return one hash a row (n,) of its context and reward; adding 0 makes −0 and 0 one number."""
+    """Return one hash per row (n,) of its context and reward; adding 0 turns −0 into 0."""
     total = np.zeros(len(contexts), np.uint64)
     for place, column in enumerate([*contexts.T, rewards], start=1):
         bits = (column + 0.0).view(np.uint64)

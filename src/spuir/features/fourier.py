@@ -38,7 +38,7 @@ class Fourier(FeatureMap):
     contexts makes the columns an intercept plus a linear part.
 
     With ``bandwidth="auto"`` the first batch decides (:mod:`spuir.features.bandwidth`); until then the map uses 1,
-    so that a policy that has learnt nothing, whose actions tie whatever the features, can decide. Contexts should
+    so that a policy that has learned nothing, whose actions all tie, can decide. Contexts should
     be on comparable scales, and not further from the origin than about 1,000 bandwidths: the cosine of a large
     number has few exact digits.
     """
@@ -74,7 +74,7 @@ class Fourier(FeatureMap):
         require_finite(frequencies=state.frequencies, phases=state.phases)
 
     def fixed(self, state: FourierState) -> bool:
-        """Tell whether the bandwidth is known."""
+        """Return whether the bandwidth is known."""
         return state.bandwidth is not None
 
     def fix(

@@ -1,14 +1,12 @@
 """Imputation rates γ: constant, by the paper's schedule, or in proportion to what was observed."""
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import ClassVar, Protocol
 
 import numpy as np
 
 from spuir.base.records import Floats
 from spuir.core.imputing import balanced_rates, scheduled_rate
-from spuir.core.scratch import frozen
 from spuir.core.statistics import Statistics
 
 
@@ -32,7 +30,7 @@ class ConstantRate:
 
     def at(self, episode: int, observed: Statistics, imputed: Statistics | None) -> Floats:
         """Return the rate for all actions (M,)."""
-        return _filled(len(observed.table), self.rate)
+        return np.full(len(observed.table), self.rate)
 
 
 @dataclass(frozen=True)
@@ -44,7 +42,7 @@ class ScheduledRate:
 
     def at(self, episode: int, observed: Statistics, imputed: Statistics | None) -> Floats:
         """Return the rate in force after ``episode`` episodes, for all actions (M,)."""
-        return _filled(len(observed.table), scheduled_rate(episode, self.episodes))
+        return np.full(len(observed.table), scheduled_rate(episode, self.episodes))
 
 
 @dataclass(frozen=True)
@@ -59,9 +57,3 @@ class BalancedRate:
         if imputed is None:
             return np.zeros(len(observed.table))
         return balanced_rates(observed.weight, imputed.weight, self.balance)
-
-
-@lru_cache(maxsize=128)
-def _filled(n_actions: int, rate: float) -> Floats:
-    """Return one rate for all actions (M,), read-only and shared."""
-    return frozen(np.full(n_actions, rate))

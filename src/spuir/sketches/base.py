@@ -1,7 +1,7 @@
-"""What a sketch is: a random linear map from the rows of a batch to c rows, drawn afresh each episode.
+"""What a sketch is: a random linear map from the rows of a batch to c rows, drawn anew for each episode.
 
 One column is drawn per row of the batch, from the row's id and the episode's key alone. Shards of an episode
-thus hash the same row alike, and the sketch of any set of rows is the sum of its parts: identity 3.
+therefore hash the same row in the same way, and the sketch of any set of rows is the sum of its parts: identity 3.
 """
 
 from abc import ABC, abstractmethod
@@ -40,7 +40,7 @@ class Sketch(ABC):
             )
 
     def keeps(self, rows: int) -> bool:
-        """Tell whether a batch of that many rows is taken as it is."""
+        """Return whether a batch of that many rows is kept as it is."""
         return rows <= self.size
 
     @abstractmethod
@@ -56,7 +56,7 @@ def row_sums(factors: Floats, targets: Codes, n_targets: int) -> Any:
     """Return the matrix that takes rows (B, k) to Σ factor·row by target; factors and targets are (B,) or (B, D)."""
     n = len(factors)
     times = factors.size // n if n else 1
-    # Compressed by columns, one a row of the values: nothing needs sorting, and the values are read once in order.
+    # Compressed by columns, one per row of the values: nothing is sorted, and the values are read once, in order.
     pointers = np.arange(0, n * times + 1, times, dtype=np.int32)
     return csc_array((factors.ravel(), targets.ravel().astype(np.int32), pointers), shape=(n_targets, n))
 
