@@ -163,17 +163,17 @@ class TestMemory:
         with pytest.raises(InputError, match=told):
             open_log(source)
 
-    def test_pieces_carry_their_own_rows_alone(self) -> None:
+    def test_parts_carry_their_own_rows_alone(self) -> None:
         n = (1 << 18) + 7
         log = open_log({"action": np.zeros(n, np.int64), "reward": np.arange(n)})
-        assert [piece.rows for piece in log.pieces] == [1 << 18, 7]
-        assert log.pieces[1].first_row == 1 << 18
-        sent = pickle.dumps(log.pieces[1])
+        assert [part.rows for part in log.parts] == [1 << 18, 7]
+        assert log.parts[1].first_row == 1 << 18
+        sent = pickle.dumps(log.parts[1])
         assert len(sent) < 5_000
         assert next(pickle.loads(sent).read())["reward"].to_pylist() == [float(row) for row in range(1 << 18, n)]
 
 
-class TestPieces:
+class TestParts:
     @pytest.fixture
     def log(self, tmp_path: Path) -> Log:
         table = open_log(sample(1000)).table()
@@ -182,17 +182,17 @@ class TestPieces:
         pq.write_table(table.slice(0, 0), tmp_path / "a.parquet")
         return open_log(tmp_path)
 
-    def test_parquet_pieces_are_row_groups_with_their_rows(self, log: Log) -> None:
-        found = [(Path(piece.source.split("'")[1]).name, piece.rows, piece.first_row) for piece in log.pieces]
+    def test_parquet_parts_are_row_groups_with_their_rows(self, log: Log) -> None:
+        found = [(Path(part.source.split("'")[1]).name, part.rows, part.first_row) for part in log.parts]
         groups = [("b.parquet", 250, 0), ("b.parquet", 250, 250), ("b.parquet", 100, 500), ("c.parquet", 400, 0)]
         assert [one for one in found if one[1]] == groups
-        assert [piece.number for piece in log.pieces] == list(range(len(found)))
+        assert [part.number for part in log.parts] == list(range(len(found)))
         assert log.rows == 1000 and log.bytes > 0
 
-    def test_each_piece_is_read_alone_also_elsewhere(self, log: Log) -> None:
+    def test_each_part_is_read_alone_also_elsewhere(self, log: Log) -> None:
         expected = open_log(sample(1000)).table()
-        apart = [pickle.loads(pickle.dumps(piece)) for piece in reversed(log.pieces)]
-        batches = [batch for piece in reversed(apart) for batch in piece.read(batch_rows=64)]
+        apart = [pickle.loads(pickle.dumps(part)) for part in reversed(log.parts)]
+        batches = [batch for part in reversed(apart) for batch in part.read(batch_rows=64)]
         assert max(batch.num_rows for batch in batches) <= 64
         assert pa.Table.from_batches(batches, log.schema).equals(expected)
         assert log.table().equals(expected)
@@ -458,14 +458,14 @@ class TestBinary:
     def test_batches_are_gathered_into_row_groups(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(parquet_format, "GROUP_ROWS", 50)
         write_log(open_log(sample(130)).table().to_batches(max_chunksize=20), tmp_path / "log.parquet")
-        assert [piece.rows for piece in open_log(tmp_path / "log.parquet").pieces] == [60, 60, 10]
+        assert [part.rows for part in open_log(tmp_path / "log.parquet").parts] == [60, 60, 10]
 
-    def test_arrow_pieces_are_record_batches(self, tmp_path: Path) -> None:
+    def test_arrow_parts_are_record_batches(self, tmp_path: Path) -> None:
         log = open_log(sample(100))
         write_log(log.table().to_batches(max_chunksize=40), tmp_path / "log.feather")
         back = open_log(tmp_path / "log.feather")
-        assert [(piece.rows, piece.first_row) for piece in back.pieces] == [(40, 0), (40, 40), (20, 80)]
-        assert pa.Table.from_batches(back.pieces[1].read(batch_rows=7)).equals(log.table().slice(40, 40))
+        assert [(part.rows, part.first_row) for part in back.parts] == [(40, 0), (40, 40), (20, 80)]
+        assert pa.Table.from_batches(back.parts[1].read(batch_rows=7)).equals(log.table().slice(40, 40))
 
     def test_a_cell_that_does_not_fit_names_file_and_row(self, tmp_path: Path) -> None:
         table = pa.table({"action": [1.0] * 9 + [1.5], "reward": [1.0] * 10})
@@ -474,4 +474,4 @@ class TestBinary:
         with pytest.raises(InputError, match=r"log\.parquet', row 9, column 'action': got 1\.5"):
             log.table()
         with pytest.raises(InputError, match="row 9,"):
-            list(log.pieces[2].read(batch_rows=1))
+            list(log.parts[2].read(batch_rows=1))

@@ -6,8 +6,8 @@ from spuir.logs.exporting import export_log
 from spuir.logs.join import Joined, join_logs
 from spuir.logs.log import Log
 from spuir.logs.open import open_log, write_log
-from spuir.logs.pieces import Piece
+from spuir.logs.parts import Part
 from spuir.logs.rewards import Report, RewardRules
 
-__all__ = ["Cut", "Episode", "Joined", "Log", "Piece", "Report", "RewardRules"]
+__all__ = ["Cut", "Episode", "Joined", "Log", "Part", "Report", "RewardRules"]
 __all__ += ["cut_episodes", "export_log", "join_logs", "open_log", "write_log"]

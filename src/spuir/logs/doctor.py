@@ -108,10 +108,10 @@ def examine(
     actions = Actions()
     checks = _checks(log, actions, encoder, cut)
     faults, rows = Faults(), 0
-    for piece in log.pieces:
-        row = piece.first_row
-        for batch in piece.read(faults=faults):
-            where = Where(piece.source, row, rows)
+    for part in log.parts:
+        row = part.first_row
+        for batch in part.read(faults=faults):
+            where = Where(part.source, row, rows)
             view = View(batch, where, actions.encode(batch, where), numbers(batch["reward"]))
             for check in checks:
                 check.look(view)
@@ -125,7 +125,7 @@ def examine(
     contexts = next((check for check in checks if isinstance(check, Contexts)), None)
     return Diagnosis(
         format=log.format,
-        sources=tuple(dict.fromkeys(piece.source for piece in log.pieces)),
+        sources=tuple(dict.fromkeys(part.source for part in log.parts)),
         rows=rows,
         bytes=log.bytes,
         columns=_columns(log, encoder, contexts),

@@ -23,7 +23,7 @@ from spuir.logs.formats import Faults
 from spuir.logs.formats.base import BATCH_ROWS
 from spuir.logs.log import Log
 from spuir.logs.open import open_log
-from spuir.logs.pieces import Piece
+from spuir.logs.parts import Part
 from spuir.logs.plans import Field, Plan
 from spuir.logs.rewards import Report, RewardRules, settle
 from spuir.logs.spilling import Folder, Spill, hash_ids, read_spilled, spilled_bytes
@@ -52,7 +52,7 @@ class Joined(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class JoinedPiece(Piece):
+class JoinedPart(Part):
     """A piece of the decisions with the outcomes of its rows.
 
     ``outcomes`` is the file of all outcomes, part after part; ``starts`` (parts,) says where those of this piece
@@ -60,7 +60,7 @@ class JoinedPiece(Piece):
     file is found as long as the log lives.
     """
 
-    base: Piece
+    base: Part
     outcomes: str
     starts: Codes = field(repr=False)
     mark: str
@@ -212,7 +212,7 @@ class _Join:
         self.count = min(1 << int(guess).bit_length(), _MOST) if guess else 1
         self.report = Report()
         self.named = 0
-        self.twice = np.zeros(len(decisions.pieces), np.int64)
+        self.twice = np.zeros(len(decisions.parts), np.int64)
         pa = arrow()
         ids = _wide(decisions.schema.field("decision_id").type)
         self.left = pa.schema([("id", ids), ("time", pa.int64()), ("at", pa.int64())])
@@ -238,9 +238,9 @@ class _Join:
         """Write ids and times of the decisions, and return how many rows of each piece went to each part."""
         pa = arrow()
         timed = "time" in self.decisions.schema.names
-        counts = np.zeros((len(self.decisions.pieces), self.count), np.int64)
+        counts = np.zeros((len(self.decisions.parts), self.count), np.int64)
         seen = np.zeros(self.count, np.int64)
-        for at, piece in enumerate(self.decisions.pieces):
+        for at, piece in enumerate(self.decisions.parts):
             row = piece.first_row
             for batch in piece.read(["decision_id", "time"] if timed else ["decision_id"]):
                 ids = batch["decision_id"]
@@ -321,7 +321,7 @@ class _Join:
         joined = Plan(tuple(fields[name] for name in order), plan.casts, plan.unit)
         mark = sha256(f"{self.rewards.fingerprint()} {self.rules!r}".encode()).hexdigest()
         pieces = [
-            JoinedPiece(
+            JoinedPart(
                 number=base.number,
                 source=base.source,
                 rows=int(rows[at]),
@@ -334,7 +334,7 @@ class _Join:
                 mark=mark,
                 folder=self.folder,
             )
-            for at, base in enumerate(self.decisions.pieces)
+            for at, base in enumerate(self.decisions.parts)
         ]
         log = self.decisions
         return Log(tuple(pieces), joined, log.context, log.format, log.notices + self.rewards.notices)

@@ -12,8 +12,8 @@ from spuir.logs.formats import FORMATS, Format, Request, Survey
 from spuir.logs.formats.base import ending, refusals
 from spuir.logs.frames import to_table
 from spuir.logs.log import Log
+from spuir.logs.parts import FilePart, Part, TablePart, stamp_of
 from spuir.logs.paths import Found, agree, find, is_path
-from spuir.logs.pieces import FilePiece, Piece, TablePiece, stamp_of
 from spuir.logs.plans import Plan, Wanted, make_plan, reading_types
 from spuir.logs.times import PER_SECOND
 from spuir.logs.unifying import check_gaps, said_columns, unify
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 TABLE_ROWS = 1 << 18
-"""Rows of a piece of a table in memory."""
+"""Rows of a part of a table in memory."""
 
 
 def open_log(
@@ -95,12 +95,12 @@ def _open_table(source: Any, format: str | None, wanted: Wanted, options: Mappin
         return next((text for text in table[name].to_pylist() if text is not None), None)
 
     plan, context = make_plan(table.schema, wanted, "table", True, peek)
-    pieces: list[Piece] = []
+    parts: list[Part] = []
     for start in range(0, max(table.num_rows, 1), TABLE_ROWS):
         rows = table.slice(start, TABLE_ROWS)
-        place: dict[str, Any] = {"number": len(pieces), "source": "table", "first_row": start, "plan": plan}
-        pieces.append(TablePiece(**place, rows=rows.num_rows, bytes=rows.nbytes, table=rows))
-    return Log(tuple(pieces), plan, context, converter.name if converter else "table")
+        place: dict[str, Any] = {"number": len(parts), "source": "table", "first_row": start, "plan": plan}
+        parts.append(TablePart(**place, rows=rows.num_rows, bytes=rows.nbytes, table=rows))
+    return Log(tuple(parts), plan, context, converter.name if converter else "table")
 
 
 def _converter(source: Any, format: str | None) -> Format | None:
@@ -125,7 +125,7 @@ def _open_files(source: Any, format: str | None, wanted: Wanted, options: Mappin
     notices += [f"file {path!r} is left out: it is empty." for path in empty]
     schema = unify(surveys)
     if chosen.sparse:
-        surveys = [(found, Survey(schema, seen.parts)) for found, seen in surveys]
+        surveys = [(found, Survey(schema, seen.sections)) for found, seen in surveys]
     for name, (kind, _) in said_columns(surveys).items():
         schema = schema if name in schema.names else schema.append(pa.field(name, kind))
 
@@ -134,8 +134,8 @@ def _open_files(source: Any, format: str | None, wanted: Wanted, options: Mappin
 
     plan, context = make_plan(schema, wanted, f"file {surveys[0][0].path!r}", chosen.typed, peek)
     notices += check_gaps(surveys, plan, wanted.table)
-    pieces = _file_pieces(surveys, chosen, plan, reading_types(schema, plan, chosen.typed), options)
-    return Log(tuple(pieces), plan, context, chosen.name, tuple(notices))
+    parts = _file_parts(surveys, chosen, plan, reading_types(schema, plan, chosen.typed), options)
+    return Log(tuple(parts), plan, context, chosen.name, tuple(notices))
 
 
 def _surveys(
@@ -159,45 +159,45 @@ def _first_text(
     for found, seen in surveys:
         if name not in seen.schema.names or chosen.read is None:
             continue
-        for part in seen.parts[:1]:
+        for section in seen.sections[:1]:
             for batch in chosen.read(
-                found.path, Request(schema=seen.schema, columns=(name,), part=part, options=options)
+                found.path, Request(schema=seen.schema, columns=(name,), section=section, options=options)
             ):
                 for text in batch[name].drop_null().to_pylist():
                     return text
     return None
 
 
-def _file_pieces(
+def _file_parts(
     surveys: list[tuple[Found, Survey]], chosen: Format, plan: Plan, types: "pa.Schema", options: Mapping[str, Any]
-) -> list[FilePiece]:
+) -> list[FilePart]:
     pa = arrow()
     said = said_columns(surveys)
-    pieces: list[FilePiece] = []
+    parts: list[FilePart] = []
     for at, (found, seen) in enumerate(surveys):
         own = seen.schema if chosen.typed else pa.schema([types.field(name) for name in seen.schema.names])
         constants = {name: values[at] for name, (_, values) in said.items() if name not in own.names}
         with refusals(found.path):
             stamp = stamp_of(found.path)
-        pieces += [
-            FilePiece(
-                number=len(pieces) + more,
+        parts += [
+            FilePart(
+                number=len(parts) + more,
                 source=f"file {found.path!r}",
-                rows=part.rows,
-                bytes=part.bytes,
-                first_row=part.first_row,
+                rows=section.rows,
+                bytes=section.bytes,
+                first_row=section.first_row,
                 plan=plan,
                 path=found.path,
                 format=chosen.name,
-                part=part,
+                section=section,
                 schema=own,
                 stamp=stamp,
                 constants=constants,
                 options=options,
             )
-            for more, part in enumerate(seen.parts)
+            for more, section in enumerate(seen.sections)
         ]
-    return pieces
+    return parts
 
 
 def write_log(

@@ -59,8 +59,8 @@ def row(tmp_path: Path, **changes: Any) -> dict[str, Any]:
 
 def faults(path: Path, **options: Any) -> Faults:
     found = Faults()
-    for piece in open_log(path, format="dsjson", **options).pieces:
-        list(piece.read(faults=found))
+    for part in open_log(path, format="dsjson", **options).parts:
+        list(part.read(faults=found))
     return found
 
 

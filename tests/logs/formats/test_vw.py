@@ -33,8 +33,8 @@ def rows(path: Path, text: str, format: str, **options: Any) -> list[dict[str, A
 
 def faults(path: Path, format: str) -> Faults:
     found = Faults()
-    for piece in open_log(path, format=format).pieces:
-        list(piece.read(faults=found))
+    for part in open_log(path, format=format).parts:
+        list(part.read(faults=found))
     return found
 
 

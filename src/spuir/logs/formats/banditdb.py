@@ -102,7 +102,7 @@ def _is_parquet(path: str) -> bool:
 
 
 def survey(path: str, options: Mapping[str, Any]) -> Survey:
-    """Return the columns of a file and its parts."""
+    """Return the columns of a file and its sections."""
     if _is_parquet(path):
         return canonical(parquet.survey(path, {}), _NAMES)
     pa = arrow()

@@ -1,4 +1,4 @@
-"""What a log format is: how to know its files, what they hold, how to read one part of one, and how to write one.
+"""What a log format is: how to know its files, what they hold, how to read one section of one, and how to write one.
 
 To add a format: its file with a :class:`Format` called ``FORMAT``, and one line in the registry.
 """
@@ -27,8 +27,8 @@ _MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 _ENDINGS = {".gz": "gzip", ".zst": "zstd"}
 
 
-class Part(NamedTuple):
-    """A part of a file that can be read alone: its place, its rows (None = unknown), bytes and first row's number."""
+class Section(NamedTuple):
+    """Part of a file that can be read alone: its place, its rows (None = unknown), bytes and first row's number."""
 
     number: int
     rows: int | None
@@ -38,10 +38,10 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class Survey:
-    """What one file holds: its columns as they are called there, and the parts that can be read alone."""
+    """What one file holds: its columns as they are called there, and the sections that can be read alone."""
 
     schema: "pa.Schema"
-    parts: tuple[Part, ...]
+    sections: tuple[Section, ...]
 
 
 class Fault(NamedTuple):
@@ -92,8 +92,8 @@ class Request:
         The columns of the whole log, named as in the files, types made one over all of them.
     columns
         The wanted ones, in the order in which they are wanted.
-    part
-        The part of the file.
+    section
+        The section of the file.
     batch_rows
         Rows of a batch, about.
     options
@@ -104,7 +104,7 @@ class Request:
 
     schema: "pa.Schema"
     columns: tuple[str, ...]
-    part: Part
+    section: Section
     batch_rows: int = BATCH_ROWS
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     faults: Faults = field(default_factory=Faults)
@@ -123,7 +123,7 @@ class Format:
     survey
         Returns what a file holds, given its path and the options; None for a format that lives in memory only.
     read
-        Yields the record batches of one part of a file, in order and in bounded memory.
+        Yields the record batches of one section of a file, in order and in bounded memory.
     write
         Writes canonical record batches to a file, given its path and options; None where that makes no sense.
     claims, convert
@@ -247,7 +247,7 @@ def ending(path: str) -> str:
     return (name.with_suffix("") if name.suffix.lower() in _ENDINGS else name).suffix.lower()
 
 
-def whole(path: str) -> Part:
-    """Return the one part of a file that cannot be read in parts."""
+def whole(path: str) -> Section:
+    """Return the one section of a file that cannot be read in sections."""
     with refusals(path):
-        return Part(0, None, os.stat(path).st_size)
+        return Section(0, None, os.stat(path).st_size)

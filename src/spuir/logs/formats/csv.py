@@ -136,12 +136,12 @@ def _names(path: str, delimiter: str) -> list[str]:
 
 
 def survey(path: str, options: Mapping[str, Any]) -> Survey:
-    """Return the columns of a file, their types inferred from its beginning, and the whole as its one part."""
+    """Return the columns of a file, their types inferred from its beginning, and the whole as its one section."""
     return survey_csv(path, options.get("types") or {}, options.get("delimiter"))
 
 
 def survey_csv(path: str, types: "Mapping[str, pa.DataType]", delimiter: str | None = None) -> Survey:
-    """Return the columns of a file and its one part; ``types`` are those that are not to be inferred."""
+    """Return the columns of a file and its one section; ``types`` are those that are not to be inferred."""
     pa = arrow()
     first = head(path, PREFIX)
     if not first.strip():

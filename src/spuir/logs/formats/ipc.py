@@ -1,10 +1,10 @@
-"""Arrow IPC files (Feather): record batches are the parts."""
+"""Arrow IPC files (Feather): record batches are the sections."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from spuir.logs.formats.base import Format, Part, Request, Survey, opened, refusals, whole, whole_file
+from spuir.logs.formats.base import Format, Request, Section, Survey, opened, refusals, whole, whole_file
 from spuir.tables.arrow import arrow
 
 if TYPE_CHECKING:
@@ -22,21 +22,21 @@ def _file(path: str) -> "Iterator[pa.RecordBatchFileReader]":
 
 def survey(path: str, options: Mapping[str, Any]) -> Survey:
     """Return the columns of a file and its record batches, whose rows are known without their data."""
-    parts: list[Part] = []
+    sections: list[Section] = []
     start = 0
     with _file(path) as file:
         size = whole(path).bytes // max(file.num_record_batches, 1)
         for number in range(file.num_record_batches):
             rows = file.get_batch(number).num_rows
-            parts.append(Part(number, rows, size, start))
+            sections.append(Section(number, rows, size, start))
             start += rows
-        return Survey(file.schema, tuple(parts))
+        return Survey(file.schema, tuple(sections))
 
 
 def read(path: str, request: Request) -> "Iterator[pa.RecordBatch]":
     """Yield one record batch in slices."""
     with _file(path) as file:
-        batch = file.get_batch(request.part.number).select(list(request.columns))
+        batch = file.get_batch(request.section.number).select(list(request.columns))
         for start in range(0, batch.num_rows, request.batch_rows):
             yield batch.slice(start, request.batch_rows)
 

@@ -95,7 +95,7 @@ def _refuse_line(subject: str, text: str, schema: "pa.Schema | None") -> NoRetur
 
 
 def survey(path: str, options: Mapping[str, Any]) -> Survey:
-    """Return the keys of a file as columns, their types inferred from its beginning, and the whole as its one part."""
+    """Return the keys of a file as columns, their types inferred from its beginning, and its one section."""
     pa = arrow()
     first = head(path, PREFIX)
     lines = first if len(first) < PREFIX else first[: first.rfind(b"\n") + 1]

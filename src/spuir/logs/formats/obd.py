@@ -39,7 +39,7 @@ def _items(path: str, options: Mapping[str, Any]) -> "pa.Table | None":
         rule = "a table of items has a column 'item_id'"
         raise InputError(f"file {items!r}", f"columns {', '.join(seen.schema.names)[:80]}", rule, "pass another file")
     names = tuple(name for name in seen.schema.names if name)
-    batches = read_csv(items, Request(schema=seen.schema, columns=names, part=seen.parts[0]))
+    batches = read_csv(items, Request(schema=seen.schema, columns=names, section=seen.sections[0]))
     return arrow().Table.from_batches(batches)
 
 

@@ -1,4 +1,4 @@
-"""Parquet: row groups are the parts, and the footer knows their rows."""
+"""Parquet: row groups are the sections, and the footer knows their rows."""
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from spuir.logs.formats.base import Format, Part, Request, Survey, grouped, opened, refusals, whole_file
+from spuir.logs.formats.base import Format, Request, Section, Survey, grouped, opened, refusals, whole_file
 from spuir.tables.arrow import arrow
 
 if TYPE_CHECKING:
@@ -43,21 +43,21 @@ def _file(path: str) -> "Iterator[pq.ParquetFile]":
 def survey(path: str, options: Mapping[str, Any]) -> Survey:
     """Return the columns of a file and its row groups."""
     with _file(path) as file:
-        parts: list[Part] = []
+        sections: list[Section] = []
         start = 0
         for number in range(file.metadata.num_row_groups):
             group = file.metadata.row_group(number)
             size = sum(group.column(at).total_compressed_size for at in range(group.num_columns))
-            parts.append(Part(number, group.num_rows, size, start))
+            sections.append(Section(number, group.num_rows, size, start))
             start += group.num_rows
-        return Survey(file.schema_arrow, tuple(parts))
+        return Survey(file.schema_arrow, tuple(sections))
 
 
 def read(path: str, request: Request) -> "Iterator[pa.RecordBatch]":
     """Yield the batches of one row group."""
     with _file(path) as file:
         yield from file.iter_batches(
-            request.batch_rows, row_groups=[request.part.number], columns=list(request.columns), use_threads=False
+            request.batch_rows, row_groups=[request.section.number], columns=list(request.columns), use_threads=False
         )
 
 

@@ -1,4 +1,4 @@
-"""Pieces of a log: small records that can be sent to a worker, and that read themselves there in bounded memory."""
+"""Parts of a log: small records that can be sent to a worker, and that read themselves there in bounded memory."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from spuir.errors import InputError
-from spuir.logs.formats import FORMATS, Faults, Format, Part, Request
+from spuir.logs.formats import FORMATS, Faults, Format, Request, Section
 from spuir.logs.formats.base import BATCH_ROWS
 from spuir.logs.kinds import KINDS, Misfit
 from spuir.logs.plans import Field, Plan
@@ -21,7 +21,7 @@ Bytes = bytes
 
 
 @dataclass(frozen=True, kw_only=True)
-class Piece:
+class Part:
     """A part of a log that can be read alone.
 
     Parameters
@@ -72,7 +72,7 @@ class Piece:
 
     def _raw(self, wanted: tuple[Field, ...], batch_rows: int, faults: Faults) -> "Iterator[pa.RecordBatch]":
         """Yield batches with at least the wanted columns of the source, named as there."""
-        raise InputError("piece", type(self).__name__, "a piece comes from a file or a table", "use open_log")
+        raise InputError("part", type(self).__name__, "a part comes from a file or a table", "use open_log")
 
     def _column(self, one: Field, raw: "pa.RecordBatch", start: int) -> "pa.Array":
         pa = arrow()
@@ -90,7 +90,7 @@ class Piece:
         return f"row {row}"
 
     def identity(self) -> Iterator[Bytes]:
-        """Yield bytes that differ when the piece does."""
+        """Yield bytes that differ when the part does."""
         yield repr((self.number, self.source, self.rows, self.bytes, self.first_row, self.plan.fields)).encode()
 
 
@@ -101,7 +101,7 @@ def stamp_of(path: str) -> Stamp:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FilePiece(Piece):
+class FilePart(Part):
     """A part of a file: a row group, or the whole of a file that has to be read from its beginning.
 
     ``schema`` has this file's columns as it names them, with the types to read them as; ``constants`` are columns
@@ -110,7 +110,7 @@ class FilePiece(Piece):
 
     path: str
     format: str
-    part: Part
+    section: Section
     schema: "pa.Schema" = field(repr=False)
     stamp: Stamp
     constants: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -128,7 +128,7 @@ class FilePiece(Piece):
         request = Request(
             schema=self.schema,
             columns=columns,
-            part=self.part,
+            section=self.section,
             batch_rows=batch_rows,
             options=self.options,
             faults=faults,
@@ -158,11 +158,11 @@ class FilePiece(Piece):
     def identity(self) -> Iterator[Bytes]:
         """Yield bytes that differ when the file has changed."""
         yield from super().identity()
-        yield repr((self.path, self.part, self.stamp)).encode()
+        yield repr((self.path, self.section, self.stamp)).encode()
 
 
 @dataclass(frozen=True, kw_only=True)
-class TablePiece(Piece):
+class TablePart(Part):
     """Rows of a table in memory."""
 
     table: "pa.Table" = field(repr=False)
