@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from spuir.errors import InputError, ParameterError, UnknownNameError
 from spuir.logs import open_log
+from spuir.logs.column_kinds import COLUMN_KINDS
 from spuir.logs.columns import COLUMNS, TABLES, canonical_names
-from spuir.logs.kinds import KINDS
 
 BASE: dict[str, Any] = {"action": ["a", "b"], "reward": [1.0, 0.0]}
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
@@ -28,7 +28,7 @@ def test_the_table_names_what_the_interface_promises() -> None:
     optional = ["probabilities", "eligible", "reward_time", "policy_version", "weight", "position", "unit_id"]
     assert list(COLUMNS) == required + optional
     for one in COLUMNS.values():
-        assert one.meaning and one.kind is KINDS[one.holds]
+        assert one.meaning and one.kind is COLUMN_KINDS[one.holds]
         assert set(one.needed_in) <= set(TABLES)
 
 

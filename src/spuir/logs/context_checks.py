@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from spuir.base.records import Codes, Floats
 from spuir.errors import InputError
-from spuir.logs.checks import Actions, Check, View
-from spuir.logs.findings import Finding, Sightings, missing
+from spuir.logs.checks import ActionCheck, Check, CheckedBatch
+from spuir.logs.findings import Finding, ProblemRows, missing
 from spuir.tables.coercion import categories
 from spuir.tables.column_encoders import Category, Vector
 from spuir.tables.encoder import Encoder
@@ -35,7 +35,7 @@ AFTERWARDS |= {"revenue", "purchase", "purchased", "label", "target", "response"
 class Levels:
     """Rows, rewards and actions by the level of a column; given up where there are too many levels."""
 
-    actions: Actions
+    actions: ActionCheck
     index: dict[str, int] = field(default_factory=dict[str, int])
     rows: Floats = field(default_factory=lambda: np.zeros(LEVEL_LIMIT))
     known: Floats = field(default_factory=lambda: np.zeros((3, LEVEL_LIMIT)))
@@ -43,7 +43,7 @@ class Levels:
     highest: Codes = field(default_factory=lambda: np.full(LEVEL_LIMIT, -1))
     full: bool = False
 
-    def look(self, column: Column, view: View, usable: NDArray[np.bool_]) -> None:
+    def look(self, column: Column, view: CheckedBatch, usable: NDArray[np.bool_]) -> None:
         """Add the known values of a batch."""
         if self.full:
             return
@@ -126,15 +126,15 @@ def _is_number(text: str) -> bool:
 class ContextColumn:
     """One context column, at the top or inside an object, through the whole log."""
 
-    def __init__(self, name: str, actions: Actions, part: Any) -> None:
+    def __init__(self, name: str, actions: ActionCheck, part: Any) -> None:
         self.name, self._part = name, part
         self.kind, self.rows, self.absent, self.other = "empty", 0, 0, 0
         self._levels, self._moments = Levels(actions), Moments()
         self._low, self._high = np.inf, -np.inf
-        self._infinite, self._later, self._lengths = Sightings(), Sightings(), Sightings()
-        self._own, self._numbers, self._words = 0.0, 0, Sightings()
+        self._infinite, self._later, self._lengths = ProblemRows(), ProblemRows(), ProblemRows()
+        self._own, self._numbers, self._words = 0.0, 0, ProblemRows()
 
-    def look(self, column: Column, view: View) -> None:
+    def look(self, column: Column, view: CheckedBatch) -> None:
         """Take one batch into account."""
         self.rows += len(column)
         gone = column.missing
@@ -160,7 +160,7 @@ class ContextColumn:
             wrong = ~gone & (column.values != len(self._part.means))
             self._lengths.add(wrong, view.where, column.values)
 
-    def _look_at_numbers(self, values: Floats, view: View, gone: NDArray[np.bool_]) -> None:
+    def _look_at_numbers(self, values: Floats, view: CheckedBatch, gone: NDArray[np.bool_]) -> None:
         self._infinite.add(np.isinf(values), view.where, values)
         finite = ~gone & np.isfinite(values)
         self._low = min(self._low, values[finite].min(initial=np.inf))
@@ -168,7 +168,7 @@ class ContextColumn:
         both = finite & np.isfinite(view.rewards)
         self._moments.look(values[both], view.rewards[both])
 
-    def _look_at_levels(self, column: Column, view: View) -> None:
+    def _look_at_levels(self, column: Column, view: CheckedBatch) -> None:
         words = np.array([*(not _is_number(level) for level in column.levels), False], np.bool_)[column.values]
         self._words.add(words, view.where, lambda row: column.levels[int(column.values[row])])
         self._numbers += int(np.count_nonzero(~words & ~column.missing))
@@ -253,24 +253,24 @@ class ContextColumn:
         return Finding(check, severity, self.name, problem, remedy)
 
 
-class Contexts(Check):
+class ContextCheck(Check):
     """All context columns of a log."""
 
-    def __init__(self, names: tuple[str, ...], actions: Actions, encoder: Encoder | None) -> None:
+    def __init__(self, names: tuple[str, ...], actions: ActionCheck, encoder: Encoder | None) -> None:
         self._names, self._actions = names, actions
         parts = [] if encoder is None else [part for source in encoder.sources for part in source.parts]
         self._parts = {part.column: part for part in parts}
         self.columns_seen: dict[str, ContextColumn] = {}
         self._unread: dict[str, Finding] = {}
 
-    def look(self, view: View) -> None:
+    def look(self, view: CheckedBatch) -> None:
         """Take one batch into account."""
         for block in blocks(view.batch.select(list(self._names))):
             for owner in self._names:
                 if owner not in self._unread:
                     self._look_at(block, owner, view)
 
-    def _look_at(self, block: Block, owner: str, view: View) -> None:
+    def _look_at(self, block: Block, owner: str, view: CheckedBatch) -> None:
         try:
             for name in block.flatten(owner):
                 seen = self.columns_seen.get(name)

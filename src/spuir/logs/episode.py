@@ -11,9 +11,9 @@ from spuir.bandit import Bandit
 from spuir.base.records import Batch, Decision, Floats
 from spuir.errors import InputError, NotFittedError
 from spuir.logs.columns import COLUMNS
+from spuir.logs.decision_rows import DecisionRows, as_list, checked, context_columns, joined, make_rows
 from spuir.logs.frames import to_table
 from spuir.logs.rewards import Report, RewardRules, Settled, settle
-from spuir.logs.rows import Rows, as_list, checked, context_columns, joined, make_rows
 from spuir.logs.times import UNKNOWN, Instants, instants
 from spuir.tables.arrow import arrow
 from spuir.tables.inputs import Labels, as_table
@@ -28,7 +28,7 @@ class _Closed(NamedTuple):
     settled: Settled
     kept: NDArray[np.intp]
     ids: list[Hashable]
-    rows: Rows
+    rows: DecisionRows
 
 
 class Episode:
@@ -57,7 +57,7 @@ class Episode:
         self.rules = RewardRules(default=default, aggregation=aggregation, window=window, late=late)
         self._lock = threading.Lock()
         self._positions: dict[Hashable, int] = {}
-        self._rows: list[Rows] = []
+        self._rows: list[DecisionRows] = []
         self._duplicates = 0
         self._ids: list[Hashable] = []
         self._values: list[Floats] = []
@@ -108,7 +108,7 @@ class Episode:
             self._check_alike(rows)
             return self._add(names, rows)
 
-    def _add(self, names: list[Hashable], rows: Rows) -> int:
+    def _add(self, names: list[Hashable], rows: DecisionRows) -> int:
         new: list[int] = []
         for at, name in enumerate(names):
             if name not in self._positions:
@@ -151,7 +151,7 @@ class Episode:
         if self._closed is not None:
             raise InputError("episode", f"{what} after closing", "a closed episode takes nothing more", "open another")
 
-    def _check_alike(self, rows: Rows) -> None:
+    def _check_alike(self, rows: DecisionRows) -> None:
         """Refuse decisions that cannot stand in one table with those before."""
         if not self._rows:
             return

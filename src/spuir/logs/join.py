@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 from spuir.base.parameters import COUNT, check_value
 from spuir.base.records import Codes
 from spuir.errors import InputError
+from spuir.logs.column_plan import ColumnPlan, PlannedColumn
 from spuir.logs.columns import COLUMNS, declaring, renaming
 from spuir.logs.formats import Faults
 from spuir.logs.formats.base import BATCH_ROWS
 from spuir.logs.log import Log
 from spuir.logs.open import open_log
 from spuir.logs.parts import Part
-from spuir.logs.plans import Field, Plan
 from spuir.logs.rewards import Report, RewardRules, settle
 from spuir.logs.spilling import Folder, Spill, hash_ids, read_spilled, spilled_bytes
 from spuir.logs.times import UNKNOWN, Instants
@@ -138,7 +138,7 @@ def join_logs(
     memory
         Bytes to hold at a time, about.
     folder
-        Where temporary files go; None = where the system has them. They are removed with the joined log.
+        BatchLocation temporary files go; None = where the system has them. They are removed with the joined log.
 
     Returns
     -------
@@ -316,9 +316,9 @@ class _Join:
         if _time_of(self.rewards) is None:
             del added["reward_time"]
         fields = {one.name: one for one in plan.fields}
-        fields |= {name: Field(name, name, COLUMNS[name].holds, kind) for name, kind in added.items()}
+        fields |= {name: PlannedColumn(name, name, COLUMNS[name].holds, kind) for name, kind in added.items()}
         order = [name for name in COLUMNS if name in fields] + [name for name in fields if name not in COLUMNS]
-        joined = Plan(tuple(fields[name] for name in order), plan.casts, plan.unit)
+        joined = ColumnPlan(tuple(fields[name] for name in order), plan.casts, plan.unit)
         mark = sha256(f"{self.rewards.fingerprint()} {self.rules!r}".encode()).hexdigest()
         pieces = [
             JoinedPart(

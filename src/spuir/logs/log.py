@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from spuir.logs.column_plan import ColumnPlan
 from spuir.logs.parts import Part
-from spuir.logs.plans import Plan
 from spuir.tables.arrow import arrow
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Log:
     """
 
     parts: tuple[Part, ...] = field(repr=False)
-    plan: Plan = field(repr=False)
+    plan: ColumnPlan = field(repr=False)
     context: tuple[str, ...]
     format: str
     notices: tuple[str, ...] = ()

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from spuir.base.parameters import check_names
 from spuir.errors import InputError, ParameterError
+from spuir.logs.column_plan import ColumnChoices, ColumnPlan, plan_columns, reading_types
 from spuir.logs.columns import check_table
-from spuir.logs.formats import FORMATS, Format, Request, Survey
+from spuir.logs.formats import FORMATS, FileSurvey, Format, Request
 from spuir.logs.formats.base import ending, refusals
 from spuir.logs.frames import to_table
 from spuir.logs.log import Log
+from spuir.logs.log_files import LogFile, agree, find, is_path
 from spuir.logs.parts import FilePart, Part, TablePart, stamp_of
-from spuir.logs.paths import Found, agree, find, is_path
-from spuir.logs.plans import Plan, Wanted, make_plan, reading_types
 from spuir.logs.times import PER_SECOND
 from spuir.logs.unifying import check_gaps, said_columns, unify
 from spuir.tables.arrow import arrow
@@ -64,7 +64,7 @@ def open_log(
     check_table(kind)
     if time_unit not in PER_SECOND:
         raise ParameterError("time_unit", repr(time_unit), f"it is one of {', '.join(PER_SECOND)}", "choose one")
-    wanted = Wanted(rename, context, kind, _types(types), time_unit)
+    wanted = ColumnChoices(rename, context, kind, _types(types), time_unit)
     if is_path(source):
         return _open_files(source, format, wanted, options)
     return _open_table(source, format, wanted, options)
@@ -82,7 +82,7 @@ def _types(types: Mapping[str, Any] | None) -> "dict[str, pa.DataType]":
     return found
 
 
-def _open_table(source: Any, format: str | None, wanted: Wanted, options: Mapping[str, Any]) -> Log:
+def _open_table(source: Any, format: str | None, wanted: ColumnChoices, options: Mapping[str, Any]) -> Log:
     converter = _converter(source, format)
     if converter is None or converter.convert is None:
         check_names(options, [], "source in memory", "open_log")
@@ -94,7 +94,7 @@ def _open_table(source: Any, format: str | None, wanted: Wanted, options: Mappin
     def peek(name: str) -> str | None:
         return next((text for text in table[name].to_pylist() if text is not None), None)
 
-    plan, context = make_plan(table.schema, wanted, "table", True, peek)
+    plan, context = plan_columns(table.schema, wanted, "table", True, peek)
     parts: list[Part] = []
     for start in range(0, max(table.num_rows, 1), TABLE_ROWS):
         rows = table.slice(start, TABLE_ROWS)
@@ -115,7 +115,7 @@ def _converter(source: Any, format: str | None) -> Format | None:
     return next((one for one in every if one.convert is not None and one.claims(source)), None)
 
 
-def _open_files(source: Any, format: str | None, wanted: Wanted, options: Mapping[str, Any]) -> Log:
+def _open_files(source: Any, format: str | None, wanted: ColumnChoices, options: Mapping[str, Any]) -> Log:
     pa = arrow()
     chosen, files, notices = agree(find(source), format)
     check_names(options, [name for name in chosen.options if name != "types"], "log format", chosen.name)
@@ -125,22 +125,22 @@ def _open_files(source: Any, format: str | None, wanted: Wanted, options: Mappin
     notices += [f"file {path!r} is left out: it is empty." for path in empty]
     schema = unify(surveys)
     if chosen.sparse:
-        surveys = [(found, Survey(schema, seen.sections)) for found, seen in surveys]
+        surveys = [(found, FileSurvey(schema, seen.sections)) for found, seen in surveys]
     for name, (kind, _) in said_columns(surveys).items():
         schema = schema if name in schema.names else schema.append(pa.field(name, kind))
 
     def peek(name: str) -> str | None:
         return _first_text(chosen, surveys, name, options)
 
-    plan, context = make_plan(schema, wanted, f"file {surveys[0][0].path!r}", chosen.typed, peek)
+    plan, context = plan_columns(schema, wanted, f"file {surveys[0][0].path!r}", chosen.typed, peek)
     notices += check_gaps(surveys, plan, wanted.table)
     parts = _file_parts(surveys, chosen, plan, reading_types(schema, plan, chosen.typed), options)
     return Log(tuple(parts), plan, context, chosen.name, tuple(notices))
 
 
 def _surveys(
-    chosen: Format, files: list[Found], options: Mapping[str, Any]
-) -> tuple[list[tuple[Found, Survey]], list[str]]:
+    chosen: Format, files: list[LogFile], options: Mapping[str, Any]
+) -> tuple[list[tuple[LogFile, FileSurvey]], list[str]]:
     """Return what each file holds, and the paths of those that are empty."""
     if chosen.survey is None:
         raise ParameterError("format", repr(chosen.name), "it is one of objects in memory", "pass its object")
@@ -153,7 +153,7 @@ def _surveys(
 
 
 def _first_text(
-    chosen: Format, surveys: list[tuple[Found, Survey]], name: str, options: Mapping[str, Any]
+    chosen: Format, surveys: list[tuple[LogFile, FileSurvey]], name: str, options: Mapping[str, Any]
 ) -> str | None:
     """Return the first value of a column of text, from the first batch that has one."""
     for found, seen in surveys:
@@ -169,7 +169,11 @@ def _first_text(
 
 
 def _file_parts(
-    surveys: list[tuple[Found, Survey]], chosen: Format, plan: Plan, types: "pa.Schema", options: Mapping[str, Any]
+    surveys: list[tuple[LogFile, FileSurvey]],
+    chosen: Format,
+    plan: ColumnPlan,
+    types: "pa.Schema",
+    options: Mapping[str, Any],
 ) -> list[FilePart]:
     pa = arrow()
     said = said_columns(surveys)
@@ -210,7 +214,7 @@ def write_log(
     log
         What :func:`open_log` returned, or batches with the same columns.
     path
-        Where to; its ending says how to pack (.gz, .zst) and, without ``format``, in which format.
+        BatchLocation to; its ending says how to pack (.gz, .zst) and, without ``format``, in which format.
     format
         A registered name.
     **options

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from spuir.errors import InputError
-from spuir.logs.formats import FORMATS, Faults, Format, Request, Section
+from spuir.logs.column_kinds import COLUMN_KINDS, CellError
+from spuir.logs.column_plan import ColumnPlan, PlannedColumn
+from spuir.logs.formats import FORMATS, Faults, FileSection, Format, Request
 from spuir.logs.formats.base import BATCH_ROWS
-from spuir.logs.kinds import KINDS, Misfit
-from spuir.logs.plans import Field, Plan
 from spuir.tables.arrow import arrow
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Part:
     rows: int | None
     bytes: int
     first_row: int
-    plan: Plan = field(repr=False)
+    plan: ColumnPlan = field(repr=False)
 
     def read(
         self, columns: Sequence[str] | None = None, *, batch_rows: int = BATCH_ROWS, faults: Faults | None = None
@@ -70,18 +70,18 @@ class Part:
                 # A batch without columns still has its number of rows, in the only way that Arrow has for it.
                 yield raw.select([])
 
-    def _raw(self, wanted: tuple[Field, ...], batch_rows: int, faults: Faults) -> "Iterator[pa.RecordBatch]":
+    def _raw(self, wanted: tuple[PlannedColumn, ...], batch_rows: int, faults: Faults) -> "Iterator[pa.RecordBatch]":
         """Yield batches with at least the wanted columns of the source, named as there."""
         raise InputError("part", type(self).__name__, "a part comes from a file or a table", "use open_log")
 
-    def _column(self, one: Field, raw: "pa.RecordBatch", start: int) -> "pa.Array":
+    def _column(self, one: PlannedColumn, raw: "pa.RecordBatch", start: int) -> "pa.Array":
         pa = arrow()
         if one.raw not in raw.schema.names:
             return pa.nulls(raw.num_rows, one.type)
         try:
             return self.plan.convert(one, raw[one.raw])
-        except Misfit as misfit:
-            kind = KINDS["context" if one.raw in self.plan.casts else one.kind]
+        except CellError as misfit:
+            kind = COLUMN_KINDS["context" if one.raw in self.plan.casts else one.kind]
             subject = f"{self.source}, {self._place(start + misfit.row)}, column {one.raw!r}"
             rule = f"{one.name!r} holds {kind.clause}" if kind.clause != "anything" else f"it is read as {one.type}"
             raise InputError(subject, misfit.got, rule, kind.remedy) from None
@@ -110,13 +110,13 @@ class FilePart(Part):
 
     path: str
     format: str
-    section: Section
+    section: FileSection
     schema: "pa.Schema" = field(repr=False)
     stamp: Stamp
     constants: Mapping[str, Any] = field(default_factory=dict[str, Any])
     options: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
 
-    def _raw(self, wanted: tuple[Field, ...], batch_rows: int, faults: Faults) -> "Iterator[pa.RecordBatch]":
+    def _raw(self, wanted: tuple[PlannedColumn, ...], batch_rows: int, faults: Faults) -> "Iterator[pa.RecordBatch]":
         pa = arrow()
         format: Format = FORMATS.get(self.format)
         # Which rows are broken must not depend on the columns asked for, since rows are counted and joined by place.
@@ -167,7 +167,7 @@ class TablePart(Part):
 
     table: "pa.Table" = field(repr=False)
 
-    def _raw(self, wanted: tuple[Field, ...], batch_rows: int, faults: Faults) -> "Iterator[pa.RecordBatch]":
+    def _raw(self, wanted: tuple[PlannedColumn, ...], batch_rows: int, faults: Faults) -> "Iterator[pa.RecordBatch]":
         here = list(dict.fromkeys(one.raw for one in wanted))
         yield from self.table.select(here).to_batches(max_chunksize=batch_rows)
 

@@ -6,25 +6,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spuir.base.records import Codes
-from spuir.logs.checks import Actions, Check, View
-from spuir.logs.findings import Finding, Sightings, missing, numbers
+from spuir.logs.checks import ActionCheck, Check, CheckedBatch
+from spuir.logs.findings import Finding, ProblemRows, missing, numbers
 from spuir.tables.arrow import arrow, compute
 
 CLOSE = 1e-6
 """Probabilities that differ by less are taken as equal: logs often round them."""
 
 
-class Propensities(Check):
+class PropensityCheck(Check):
     """Propensities that are missing, impossible, or too small to be true."""
 
     columns = ("propensity",)
 
-    def __init__(self, actions: Actions) -> None:
+    def __init__(self, actions: ActionCheck) -> None:
         self._actions = actions
-        self._missing, self._impossible = Sightings(), Sightings()
+        self._missing, self._impossible = ProblemRows(), ProblemRows()
         self._sums, self._ones = np.zeros(3), 0
 
-    def look(self, view: View) -> None:
+    def look(self, view: CheckedBatch) -> None:
         """Count, and sum 1/p."""
         values = numbers(view.batch["propensity"])
         gone = np.isnan(values)
@@ -61,15 +61,20 @@ class Propensities(Check):
         return found
 
 
-class Probabilities(Check):
+class ProbabilityCheck(Check):
     """Rows of probabilities that are none, or that disagree with the propensity and with what was eligible."""
 
     columns = ("probabilities",)
 
     def __init__(self) -> None:
-        self._sums, self._lengths, self._differ, self._barred = Sightings(), Sightings(), Sightings(), Sightings()
+        self._sums, self._lengths, self._differ, self._barred = (
+            ProblemRows(),
+            ProblemRows(),
+            ProblemRows(),
+            ProblemRows(),
+        )
 
-    def look(self, view: View) -> None:
+    def look(self, view: CheckedBatch) -> None:
         """Compare the lists of a batch with its other columns."""
         lengths, owners, values = _items(view.batch["probabilities"])
         n = len(lengths)
@@ -88,7 +93,7 @@ class Probabilities(Check):
             agree = np.bincount(owners[same & (np.abs(values - propensities[owners]) <= CLOSE)], minlength=n) > 0
             self._differ.add((lengths > 0) & ~np.isnan(propensities) & ~agree, view.where, propensities)
 
-    def _executed(self, view: View, lengths: Codes) -> NDArray[np.bool_] | None:
+    def _executed(self, view: CheckedBatch, lengths: Codes) -> NDArray[np.bool_] | None:
         """Return which items of the eligible labels are the executed action; None where the lists do not match."""
         pa = arrow()
         given, owners, labels = _items(view.batch["eligible"])

@@ -4,10 +4,10 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from spuir.errors import InputError
+from spuir.logs.column_plan import ColumnPlan
 from spuir.logs.columns import COLUMNS, declaring, renaming
-from spuir.logs.formats import Survey
-from spuir.logs.paths import Found
-from spuir.logs.plans import Plan
+from spuir.logs.formats import FileSurvey
+from spuir.logs.log_files import LogFile
 from spuir.tables.arrow import arrow, plain_type
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 """The folder of rows whose value is missing, as Hive and Spark call it."""
 
 
-def unify(surveys: list[tuple[Found, Survey]]) -> "pa.Schema":
+def unify(surveys: list[tuple[LogFile, FileSurvey]]) -> "pa.Schema":
     """Return the columns of all files, types widened where no value is lost (whole numbers to floats)."""
     pa = arrow()
     types: dict[str, Any] = {}
@@ -46,7 +46,7 @@ def _wider(name: str, one: "pa.DataType", other: "pa.DataType", first: str, seco
         raise InputError(f"column {name!r}", got, rule, remedy) from None
 
 
-def check_gaps(surveys: list[tuple[Found, Survey]], plan: Plan, table: str) -> list[str]:
+def check_gaps(surveys: list[tuple[LogFile, FileSurvey]], plan: ColumnPlan, table: str) -> list[str]:
     """Refuse a column that only some files have; one that is canonical and optional gives a notice instead."""
     notices: list[str] = []
     for one in plan.fields:
@@ -63,7 +63,7 @@ def check_gaps(surveys: list[tuple[Found, Survey]], plan: Plan, table: str) -> l
     return notices
 
 
-def said_columns(surveys: list[tuple[Found, Survey]]) -> "dict[str, tuple[pa.DataType, list[Any]]]":
+def said_columns(surveys: list[tuple[LogFile, FileSurvey]]) -> "dict[str, tuple[pa.DataType, list[Any]]]":
     """Return the columns that folders are named after: type, and a value for each file (None where it has none)."""
     pa = arrow()
     found: dict[str, tuple[Any, list[Any]]] = {}

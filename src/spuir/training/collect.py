@@ -11,8 +11,8 @@ from threadpoolctl import threadpool_limits
 from spuir.bandit import Bandit
 from spuir.errors import InputError, SpuirError, UnknownNameError
 from spuir.logs import Cut, Part
+from spuir.logs.decision_rows import checked
 from spuir.logs.formats import Faults
-from spuir.logs.rows import checked
 from spuir.storage.shards import Shard
 from spuir.tables.encoder import Encoder
 from spuir.training.memory import block_rows

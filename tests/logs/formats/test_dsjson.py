@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from spuir.errors import InputError, ParameterError
 from spuir.logs import join_logs, open_log, write_log
 from spuir.logs.formats.base import Faults
-from spuir.logs.formats.dsjson_events import Events
-from spuir.logs.formats.lines import BrokenError
+from spuir.logs.formats.dsjson_parser import DsjsonParser
+from spuir.logs.formats.line_events import BrokenLineError
 
 ACTIONS = [{"_tag": name, "i": {"constant": 1, "id": name}, "j": [{"hot": 1}]} for name in ("latte", "mocha", "tea")]
 
@@ -180,8 +180,8 @@ class TestFeatures:
         assert found == [{"a": 1.0, "b": None}, {"a": None, "b": 2.0}]
 
     def test_a_text_where_the_file_began_with_numbers_is_a_broken_line(self, tmp_path: Path, monkeypatch: Any) -> None:
-        monkeypatch.setattr("spuir.logs.formats.lines.SURVEY_BYTES", 100)
-        monkeypatch.setattr("spuir.logs.formats.lines.BLOCK_BYTES", 100)
+        monkeypatch.setattr("spuir.logs.formats.line_events.SURVEY_BYTES", 100)
+        monkeypatch.setattr("spuir.logs.formats.line_events.BLOCK_BYTES", 100)
         good = [event(c=context(a=1))] * 199
         path = save(tmp_path / "log.dsjson", *good, event(c=context(a="x")))
         found = faults(path)
@@ -336,25 +336,25 @@ CHANGES: dict[str, list[Any]] = {
 
 
 class TestTheFastWay:
-    def results(self, parser: Events, lines: list[bytes]) -> list[Any]:
+    def results(self, parser: DsjsonParser, lines: list[bytes]) -> list[Any]:
         found: list[Any] = []
         for line in lines:
             try:
                 rows = [dict(zip(names, values, strict=True)) for names, values in parser.feed(1, line)]
                 found += [{name: value for name, value in one.items() if name and value is not None} for one in rows]
-            except BrokenError as error:
+            except BrokenLineError as error:
                 found.append(str(error))
         return found
 
     def compare(self, usual: list[dict[str, Any]], lines: list[dict[str, Any]]) -> None:
         """Compare a parser that knows the usual events with parsers that know none."""
-        fast, known, general = Events("log", found := Faults()), Faults(), Faults()
+        fast, known, general = DsjsonParser("log", found := Faults()), Faults(), Faults()
         self.results(fast, [json.dumps(one).encode() for one in usual] * 120)
         fast.skip = known.skip
         assert not found.count
         for line in lines:
             text = json.dumps(line).encode()
-            assert self.results(fast, [text]) == self.results(Events("log", general), [text])
+            assert self.results(fast, [text]) == self.results(DsjsonParser("log", general), [text])
         assert known.skipped == general.skipped
 
     @pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in CHANGES.items() for value in values])
@@ -373,7 +373,7 @@ class TestTheFastWay:
         self.compare(events[: len(usual)], events)
 
     def test_it_is_taken_by_the_usual_event_alone(self) -> None:
-        parser = Events("log", Faults())
+        parser = DsjsonParser("log", Faults())
         line = json.dumps(event()).encode()
         names = [next(iter(parser.feed(1, line)))[0] for _ in range(300)]
         # Rows of one shape share the object of their names: that of the general way, then that of the fast one.
@@ -382,11 +382,11 @@ class TestTheFastWay:
         assert names[0] is not names[-1]
 
     def test_it_ends_where_most_events_differ(self) -> None:
-        parser, line = Events("log", Faults()), json.dumps(event()).encode()
+        parser, line = DsjsonParser("log", Faults()), json.dumps(event()).encode()
         other = json.dumps(event(c=context(z=1))).encode()
         for one in [line] * 100 + [other] * 1000:
             parser.feed(1, one)
-        general, usual = (next(iter(Events("log", Faults()).feed(1, line)))[0], next(iter(parser.feed(1, line)))[0])
+        general, usual = (next(iter(one.feed(1, line)))[0] for one in (DsjsonParser("log", Faults()), parser))
         assert general is usual
 
 

@@ -2,9 +2,9 @@
 
 from spuir.base.registry import Registry
 from spuir.errors import InputError
-from spuir.logs.formats.base import Fault, Faults, Format, Request, Section, Survey, head
+from spuir.logs.formats.base import Fault, Faults, FileSection, FileSurvey, Format, Request, head
 
-__all__ = ["FORMATS", "Fault", "Faults", "Format", "Request", "Section", "Survey", "detect", "list_formats"]
+__all__ = ["FORMATS", "Fault", "Faults", "FileSection", "FileSurvey", "Format", "Request", "detect", "list_formats"]
 
 FORMATS = Registry(
     "log format",

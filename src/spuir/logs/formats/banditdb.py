@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from spuir.errors import InputError
 from spuir.logs.formats import parquet
 from spuir.logs.formats.arrays import numeric_contexts
-from spuir.logs.formats.base import Faults, Format, Request, Survey, head, opened
-from spuir.logs.formats.lines import BrokenError, Row, as_number, json_parser, line_read, line_survey, row_of
+from spuir.logs.formats.base import Faults, FileSurvey, Format, Request, head, opened
+from spuir.logs.formats.line_events import BrokenLineError, Row, as_number, json_parser, line_read, line_survey, row_of
 from spuir.logs.formats.renamed import canonical, read_as
 from spuir.tables.arrow import arrow
 
@@ -25,7 +25,7 @@ _MARK = b"PAR1"
 _EVENT = re.compile(rb'\s*\{\s*"(?:Predicted|Rewarded|Campaign\w+)"\s*:\s*\{')
 
 
-class Joined:
+class EventJoiner:
     """Joins predictions and rewards of the write-ahead log by the id of the interaction."""
 
     def __init__(self, path: str, options: Mapping[str, Any], faults: Faults) -> None:
@@ -46,7 +46,7 @@ class Joined:
             return ()
         name = found.get("interaction_id")
         if type(name) is not str:
-            raise BrokenError(f"interaction_id is {str(name)[:40]!r}, not a text")
+            raise BrokenLineError(f"interaction_id is {str(name)[:40]!r}, not a text")
         if kind == "Predicted":
             self._predicted(number, name, found)
             return ()
@@ -68,7 +68,7 @@ class Joined:
             return
         context = found.get("context")
         if type(context) is not list:
-            raise BrokenError(f"context is {str(context)[:40]!r}, not a list of numbers")
+            raise BrokenLineError(f"context is {str(context)[:40]!r}, not a list of numbers")
         row: dict[str, Any] = {"decision_id": name, "action": found.get("arm_id"), "time": _seconds(found)}
         shares = found.get("arm_propensities")
         if type(shares) is dict and shares:
@@ -101,7 +101,7 @@ def _is_parquet(path: str) -> bool:
     return head(path, len(_MARK)) == _MARK
 
 
-def survey(path: str, options: Mapping[str, Any]) -> Survey:
+def survey(path: str, options: Mapping[str, Any]) -> FileSurvey:
     """Return the columns of a file and its sections."""
     if _is_parquet(path):
         return canonical(parquet.survey(path, {}), _NAMES)
@@ -109,14 +109,14 @@ def survey(path: str, options: Mapping[str, Any]) -> Survey:
     text, number, whole = pa.string(), pa.float64(), pa.int64()
     known = {"decision_id": text, "time": whole, "action": text, "reward": number, "propensity": number}
     known |= {"probabilities": pa.list_(number), "eligible": pa.list_(text), "reward_time": whole}
-    return line_survey(path, options, lambda faults: Joined(path, options, faults), known)
+    return line_survey(path, options, lambda faults: EventJoiner(path, options, faults), known)
 
 
 def read(path: str, request: Request) -> "Iterator[pa.RecordBatch]":
     """Yield the rewarded interactions, in the order of their rewards in a write-ahead log."""
     if _is_parquet(path):
         return read_as(parquet.read, path, request, _NAMES)
-    return line_read(path, request, lambda faults: Joined(path, request.options, faults))
+    return line_read(path, request, lambda faults: EventJoiner(path, request.options, faults))
 
 
 def write(batches: "Iterable[pa.RecordBatch]", path: str) -> None:

@@ -27,7 +27,7 @@ _MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 _ENDINGS = {".gz": "gzip", ".zst": "zstd"}
 
 
-class Section(NamedTuple):
+class FileSection(NamedTuple):
     """Part of a file that can be read alone: its place, its rows (None = unknown), bytes and first row's number."""
 
     number: int
@@ -37,11 +37,11 @@ class Section(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Survey:
+class FileSurvey:
     """What one file holds: its columns as they are called there, and the sections that can be read alone."""
 
     schema: "pa.Schema"
-    sections: tuple[Section, ...]
+    sections: tuple[FileSection, ...]
 
 
 class Fault(NamedTuple):
@@ -104,7 +104,7 @@ class Request:
 
     schema: "pa.Schema"
     columns: tuple[str, ...]
-    section: Section
+    section: FileSection
     batch_rows: int = BATCH_ROWS
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     faults: Faults = field(default_factory=Faults)
@@ -147,7 +147,7 @@ class Format:
     name: str
     summary: str
     sniff: Callable[[str, bytes], bool]
-    survey: Callable[[str, Mapping[str, Any]], Survey] | None
+    survey: Callable[[str, Mapping[str, Any]], FileSurvey] | None
     read: "Callable[[str, Request], Iterator[pa.RecordBatch]] | None"
     write: "Callable[..., None] | None" = None
     claims: Callable[[Any], bool] = lambda source: False
@@ -247,7 +247,7 @@ def ending(path: str) -> str:
     return (name.with_suffix("") if name.suffix.lower() in _ENDINGS else name).suffix.lower()
 
 
-def whole(path: str) -> Section:
+def whole(path: str) -> FileSection:
     """Return the one section of a file that cannot be read in sections."""
     with refusals(path):
-        return Section(0, None, os.stat(path).st_size)
+        return FileSection(0, None, os.stat(path).st_size)

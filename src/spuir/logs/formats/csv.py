@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from spuir.errors import InputError
 from spuir.logs.columns import declaring
 from spuir.logs.formats.base import (
+    FileSurvey,
     Format,
     Request,
-    Survey,
     ending,
     head,
     open_input,
@@ -135,17 +135,17 @@ def _names(path: str, delimiter: str) -> list[str]:
     return next(_records(path, delimiter), (1, []))[1]
 
 
-def survey(path: str, options: Mapping[str, Any]) -> Survey:
+def survey(path: str, options: Mapping[str, Any]) -> FileSurvey:
     """Return the columns of a file, their types inferred from its beginning, and the whole as its one section."""
     return survey_csv(path, options.get("types") or {}, options.get("delimiter"))
 
 
-def survey_csv(path: str, types: "Mapping[str, pa.DataType]", delimiter: str | None = None) -> Survey:
+def survey_csv(path: str, types: "Mapping[str, pa.DataType]", delimiter: str | None = None) -> FileSurvey:
     """Return the columns of a file and its one section; ``types`` are those that are not to be inferred."""
     pa = arrow()
     first = head(path, PREFIX)
     if not first.strip():
-        return Survey(pa.schema([]), ())
+        return FileSurvey(pa.schema([]), ())
     if b"\0" in first:
         got = "UTF-16 text" if first[:2] in (b"\xff\xfe", b"\xfe\xff") else "bytes that are no text"
         raise InputError(f"file {path!r}", got, *IN_UTF8)
@@ -163,7 +163,7 @@ def survey_csv(path: str, types: "Mapping[str, pa.DataType]", delimiter: str | N
     for field in schema:
         if pa.types.is_binary(field.type):
             raise InputError(f"file {path!r}, column {field.name!r}", "bytes that are no UTF-8", *IN_UTF8)
-    return Survey(schema, (whole(path),))
+    return FileSurvey(schema, (whole(path),))
 
 
 def _without_long_numbers(schema: "pa.Schema", names: list[str], path: str, delimiter: str) -> "pa.Schema":

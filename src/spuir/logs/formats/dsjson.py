@@ -9,11 +9,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from spuir.errors import InputError
-from spuir.logs.formats.base import Format, Request, Survey
-from spuir.logs.formats.dsjson_events import EXTRAS, OURS, Events
-from spuir.logs.formats.events import Event, iso, write_events
-from spuir.logs.formats.lines import line_read, line_survey, msgspec_library
-from spuir.logs.formats.names import by_namespace, escape_key
+from spuir.logs.formats.base import FileSurvey, Format, Request
+from spuir.logs.formats.dsjson_parser import EXTRAS, OURS, DsjsonParser
+from spuir.logs.formats.event_writing import Event, iso, write_events
+from spuir.logs.formats.feature_names import by_namespace, escape_key
+from spuir.logs.formats.line_events import line_read, line_survey, msgspec_library
 from spuir.tables.arrow import arrow
 
 if TYPE_CHECKING:
@@ -32,14 +32,14 @@ def _known() -> "dict[str, pa.DataType | None]":
     return kinds | {"unit_id": None}
 
 
-def survey(path: str, options: Mapping[str, Any]) -> Survey:
+def survey(path: str, options: Mapping[str, Any]) -> FileSurvey:
     """Return the columns that the first lines of a file have."""
-    return line_survey(path, options, lambda faults: Events(path, faults), _known())
+    return line_survey(path, options, lambda faults: DsjsonParser(path, faults), _known())
 
 
 def read(path: str, request: Request) -> "Iterator[pa.RecordBatch]":
     """Yield the events of a file."""
-    return line_read(path, request, lambda faults: Events(path, faults))
+    return line_read(path, request, lambda faults: DsjsonParser(path, faults))
 
 
 def write(batches: "Iterable[pa.RecordBatch]", path: str, *, actions: Sequence[Any] | None = None) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from spuir.logs.formats.base import Format, Request, Section, Survey, opened, refusals, whole, whole_file
+from spuir.logs.formats.base import FileSection, FileSurvey, Format, Request, opened, refusals, whole, whole_file
 from spuir.tables.arrow import arrow
 
 if TYPE_CHECKING:
@@ -20,17 +20,17 @@ def _file(path: str) -> "Iterator[pa.RecordBatchFileReader]":
         yield file
 
 
-def survey(path: str, options: Mapping[str, Any]) -> Survey:
+def survey(path: str, options: Mapping[str, Any]) -> FileSurvey:
     """Return the columns of a file and its record batches, whose rows are known without their data."""
-    sections: list[Section] = []
+    sections: list[FileSection] = []
     start = 0
     with _file(path) as file:
         size = whole(path).bytes // max(file.num_record_batches, 1)
         for number in range(file.num_record_batches):
             rows = file.get_batch(number).num_rows
-            sections.append(Section(number, rows, size, start))
+            sections.append(FileSection(number, rows, size, start))
             start += rows
-        return Survey(file.schema, tuple(sections))
+        return FileSurvey(file.schema, tuple(sections))
 
 
 def read(path: str, request: Request) -> "Iterator[pa.RecordBatch]":

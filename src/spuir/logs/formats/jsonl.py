@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from spuir.errors import InputError
 from spuir.logs.columns import declaring
-from spuir.logs.formats.base import Format, Request, Survey, ending, head, open_input, open_output, refusals, whole
+from spuir.logs.formats.base import FileSurvey, Format, Request, ending, head, open_input, open_output, refusals, whole
 from spuir.tables.arrow import arrow
 
 if TYPE_CHECKING:
@@ -94,13 +94,13 @@ def _refuse_line(subject: str, text: str, schema: "pa.Schema | None") -> NoRetur
     raise InputError(subject, repr(text[:60]), rule, "correct that line") from None
 
 
-def survey(path: str, options: Mapping[str, Any]) -> Survey:
+def survey(path: str, options: Mapping[str, Any]) -> FileSurvey:
     """Return the keys of a file as columns, their types inferred from its beginning, and its one section."""
     pa = arrow()
     first = head(path, PREFIX)
     lines = first if len(first) < PREFIX else first[: first.rfind(b"\n") + 1]
     if not first.strip():
-        return Survey(pa.schema([]), ())
+        return FileSurvey(pa.schema([]), ())
     if not lines:
         rule = f"a line has less than {PREFIX >> 20} MiB"
         raise InputError(f"file {path!r}, line 1", "no end of it", rule, "put each object on a line of its own")
@@ -112,7 +112,7 @@ def survey(path: str, options: Mapping[str, Any]) -> Survey:
     for name, kind in types.items():
         at = schema.get_field_index(name)
         schema = schema.append(pa.field(name, kind)) if at < 0 else schema.set(at, pa.field(name, kind))
-    return Survey(schema, (whole(path),))
+    return FileSurvey(schema, (whole(path),))
 
 
 def read(path: str, request: Request) -> "Iterator[pa.RecordBatch]":

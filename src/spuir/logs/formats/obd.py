@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spuir.errors import InputError
-from spuir.logs.formats.base import Format, Request, Survey
+from spuir.logs.formats.base import FileSurvey, Format, Request
 from spuir.logs.formats.csv import locate, read_csv, survey_csv
 from spuir.logs.formats.renamed import canonical, read_as
 from spuir.tables.arrow import arrow
@@ -43,7 +43,7 @@ def _items(path: str, options: Mapping[str, Any]) -> "pa.Table | None":
     return arrow().Table.from_batches(batches)
 
 
-def survey(path: str, options: Mapping[str, Any]) -> Survey:
+def survey(path: str, options: Mapping[str, Any]) -> FileSurvey:
     """Return the columns of a log, with those of the chosen item if ``item_context`` says so."""
     found = survey_csv(path, options.get("types") or {})
     seen = canonical(found, _names(found.schema), ("",))

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from spuir.logs.formats.base import Format, Request, Section, Survey, grouped, opened, refusals, whole_file
+from spuir.logs.formats.base import FileSection, FileSurvey, Format, Request, grouped, opened, refusals, whole_file
 from spuir.tables.arrow import arrow
 
 if TYPE_CHECKING:
@@ -40,17 +40,17 @@ def _file(path: str) -> "Iterator[pq.ParquetFile]":
             yield file
 
 
-def survey(path: str, options: Mapping[str, Any]) -> Survey:
+def survey(path: str, options: Mapping[str, Any]) -> FileSurvey:
     """Return the columns of a file and its row groups."""
     with _file(path) as file:
-        sections: list[Section] = []
+        sections: list[FileSection] = []
         start = 0
         for number in range(file.metadata.num_row_groups):
             group = file.metadata.row_group(number)
             size = sum(group.column(at).total_compressed_size for at in range(group.num_columns))
-            sections.append(Section(number, group.num_rows, size, start))
+            sections.append(FileSection(number, group.num_rows, size, start))
             start += group.num_rows
-        return Survey(file.schema_arrow, tuple(sections))
+        return FileSurvey(file.schema_arrow, tuple(sections))
 
 
 def read(path: str, request: Request) -> "Iterator[pa.RecordBatch]":

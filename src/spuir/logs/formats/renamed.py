@@ -4,14 +4,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from spuir.logs.formats.base import Request, Survey
+from spuir.logs.formats.base import FileSurvey, Request
 from spuir.tables.arrow import arrow
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def canonical(seen: Survey, names: Mapping[str, str], left_out: tuple[str, ...] = ()) -> Survey:
+def canonical(seen: FileSurvey, names: Mapping[str, str], left_out: tuple[str, ...] = ()) -> FileSurvey:
     """Return a survey with canonical names; ``left_out`` columns have no place in the log."""
     pa = arrow()
     fields = [one.with_name(names.get(one.name, one.name)) for one in seen.schema if one.name not in left_out]

@@ -12,7 +12,7 @@ from spuir.logs.formats import FORMATS, Format, detect
 _WILD = "*?["
 
 
-class Found(NamedTuple):
+class LogFile(NamedTuple):
     """A file of a log, and what the names of its folders say (``day=2024-05-01``)."""
 
     path: str
@@ -26,7 +26,7 @@ def is_path(source: Any) -> bool:
     return isinstance(source, (str, os.PathLike))
 
 
-def find(source: Any) -> list[Found]:
+def find(source: Any) -> list[LogFile]:
     """Return the files of a path, a folder, a pattern or a list of these; folders and patterns sorted by path."""
     if isinstance(source, (list, tuple)):
         return [found for one in source for found in find(one)]
@@ -36,7 +36,7 @@ def find(source: Any) -> list[Found]:
     if os.path.isdir(text):
         return _in_folder(text)
     if os.path.exists(text):
-        return [Found(text, {})]
+        return [LogFile(text, {})]
     if any(mark in text for mark in _WILD):
         matching = sorted(one for one in glob.glob(text, recursive=True) if _shown(Path(one).name))
         if matching:
@@ -50,14 +50,14 @@ def _shown(name: str) -> bool:
     return not name.startswith((".", "_"))
 
 
-def _in_folder(folder: str) -> list[Found]:
+def _in_folder(folder: str) -> list[LogFile]:
     found: list[str] = []
     for place, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if _shown(name)]
         found += [os.path.join(place, name) for name in files if _shown(name)]
     if not found:
         raise InputError(f"folder {folder!r}", "no files", "a log has at least one", "check the path")
-    return [Found(path, _said(os.path.relpath(path, folder))) for path in sorted(found)]
+    return [LogFile(path, _said(os.path.relpath(path, folder))) for path in sorted(found)]
 
 
 def _said(path: str) -> dict[str, str]:
@@ -65,7 +65,7 @@ def _said(path: str) -> dict[str, str]:
     return dict(part.split("=", 1) for part in Path(path).parent.parts if "=" in part)
 
 
-def agree(files: Iterable[Found], format: str | None) -> tuple[Format, list[Found], list[str]]:
+def agree(files: Iterable[LogFile], format: str | None) -> tuple[Format, list[LogFile], list[str]]:
     """Return the one format of some files, those that are of it, and notices about the others.
 
     Parameters
@@ -83,7 +83,7 @@ def agree(files: Iterable[Found], format: str | None) -> tuple[Format, list[Foun
             rule = f"the format {format!r} lives in memory"
             raise ParameterError("source", repr(files[0].path), rule, "pass its object, not a path")
         return chosen, files, []
-    by_format: dict[str, list[Found]] = {}
+    by_format: dict[str, list[LogFile]] = {}
     unknown: list[InputError] = []
     for found in files:
         try:
