@@ -21,6 +21,7 @@ from spuir.logs import Log, open_log, write_log
 from spuir.logs.formats import csv as csv_format
 from spuir.logs.formats import jsonl as jsonl_format
 from spuir.logs.formats import parquet as parquet_format
+from spuir.logs.formats import text_files
 
 FILES = ["parquet", "arrow", "csv", "csv.gz", "csv.zst", "tsv", "jsonl", "jsonl.gz", "jsonl.zst", "ndjson"]
 
@@ -334,7 +335,7 @@ class TestCsv:
     def test_a_reward_may_turn_into_a_fraction_and_a_time_get_one(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(csv_format, "PREFIX", 64)
+        monkeypatch.setattr(csv_format, "PREFIX_BYTES", 64)
         lines = ["0,0,2024-05-01T00:00:00Z,2024-05-01"] * 50 + ["0,0.5,2024-05-01T00:00:00.25,2024-05-01T01:00"]
         path = write_text(tmp_path / "log.csv", "\n".join(["action,reward,time,when", *lines]))
         last = open_log(path).table().slice(50).to_pylist()[0]
@@ -344,8 +345,8 @@ class TestCsv:
     def test_a_later_conflict_is_refused_with_line_and_column(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, packed: bool
     ) -> None:
-        monkeypatch.setattr(csv_format, "PREFIX", 128)
-        monkeypatch.setattr(csv_format, "_BLOCK", 64)
+        monkeypatch.setattr(csv_format, "PREFIX_BYTES", 128)
+        monkeypatch.setattr(csv_format, "BLOCK_BYTES", 64)
         text = "action,reward,age,note\n" + '1,0,5,"two\nlines"\n\n' * 20 + "1,0,old,x\n1,0,6,x\n"
         path = tmp_path / ("log.csv.gz" if packed else "log.csv")
         path.write_bytes(gzip.compress(text.encode()) if packed else text.encode())
@@ -400,7 +401,7 @@ class TestJsonLines:
         ]
 
     def test_a_reward_may_turn_into_a_fraction(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(jsonl_format, "PREFIX", 64)
+        monkeypatch.setattr(jsonl_format, "PREFIX_BYTES", 64)
         text = '{"action": 1, "reward": 0, "time": "2024-05-01T00:00:00Z"}\n'
         path = write_text(tmp_path / "log.jsonl", text * 9 + text.replace(": 0,", ": 0.5,").replace("00Z", "00.5Z"))
         last = open_log(path).table().slice(9).to_pylist()[0]
@@ -424,8 +425,8 @@ class TestJsonLines:
     def test_a_broken_line_is_refused_with_its_number(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, told: list[str], block: int
     ) -> None:
-        monkeypatch.setattr(jsonl_format, "PREFIX", 128)
-        monkeypatch.setattr(jsonl_format, "_BLOCK", block)
+        monkeypatch.setattr(jsonl_format, "PREFIX_BYTES", 128)
+        monkeypatch.setattr(text_files, "BLOCK_BYTES", block)
         good = '{"action": 1, "reward": 0, "age": 5}\n'
         path = write_text(tmp_path / "log.jsonl", good * 4 + "\n" + line + "\n" + good * 3)
         with pytest.raises(InputError) as refused:
@@ -441,7 +442,7 @@ class TestJsonLines:
                 open_log(path)
 
     def test_a_declared_key_may_come_late(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(jsonl_format, "PREFIX", 64)
+        monkeypatch.setattr(jsonl_format, "PREFIX_BYTES", 64)
         good = '{"action": 1, "reward": 0}\n'
         path = write_text(tmp_path / "log.jsonl", good * 5 + '{"action": 1, "reward": 0, "new": 2}\n')
         assert open_log(path, types={"new": "float64"}).table()["new"].to_pylist() == [None] * 5 + [2.0]

@@ -117,8 +117,10 @@ def examine(
     actions = ActionCheck()
     checks = _checks(log, actions, encoder, cut)
     faults, rows = Faults(), 0
+    row, source = 0, None
     for part in log.parts:
-        row = part.first_row
+        # Counted here, since a part of a large text file does not know how many rows come before it.
+        row, source = (row if part.source == source else 0), part.source
         for batch in part.read(faults=faults):
             where = BatchLocation(part.source, row, rows)
             view = CheckedBatch(batch, where, actions.encode(batch, where), numbers(batch["reward"]))

@@ -66,6 +66,11 @@ class JoinedPart(Part):
     mark: str
     folder: Folder | None = field(repr=False, compare=False)
 
+    @property
+    def first_row(self) -> int:
+        """The number of its first decision within the source."""
+        return self.base.first_row
+
     def read(
         self, columns: Sequence[str] | None = None, *, batch_rows: int = BATCH_ROWS, faults: Faults | None = None
     ) -> "Iterator[pa.RecordBatch]":
@@ -241,11 +246,11 @@ class _Join:
         counts = np.zeros((len(self.decisions.parts), self.count), np.int64)
         seen = np.zeros(self.count, np.int64)
         for at, piece in enumerate(self.decisions.parts):
-            row = piece.first_row
+            row = 0
             for batch in piece.read(["decision_id", "time"] if timed else ["decision_id"]):
                 ids = batch["decision_id"]
                 if ids.null_count:
-                    row += int(np.argmax(ids.is_null().to_numpy(zero_copy_only=False)))
+                    row += piece.first_row + int(np.argmax(ids.is_null().to_numpy(zero_copy_only=False)))
                     rule = "every decision has an id"
                     raise InputError(f"{piece.source}, row {row}", "no decision_id", rule, "fill or drop that row")
                 row += batch.num_rows
@@ -326,7 +331,6 @@ class _Join:
                 source=base.source,
                 rows=int(rows[at]),
                 bytes=base.bytes,
-                first_row=base.first_row,
                 plan=joined,
                 base=base,
                 outcomes=path,

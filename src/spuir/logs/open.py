@@ -98,7 +98,7 @@ def _open_table(source: Any, format: str | None, wanted: ColumnChoices, options:
     parts: list[Part] = []
     for start in range(0, max(table.num_rows, 1), TABLE_ROWS):
         rows = table.slice(start, TABLE_ROWS)
-        place: dict[str, Any] = {"number": len(parts), "source": "table", "first_row": start, "plan": plan}
+        place: dict[str, Any] = {"number": len(parts), "source": "table", "start": start, "plan": plan}
         parts.append(TablePart(**place, rows=rows.num_rows, bytes=rows.nbytes, table=rows))
     return Log(tuple(parts), plan, context, converter.name if converter else "table")
 
@@ -189,7 +189,6 @@ def _file_parts(
                 source=f"file {found.path!r}",
                 rows=section.rows,
                 bytes=section.bytes,
-                first_row=section.first_row,
                 plan=plan,
                 path=found.path,
                 format=chosen.name,

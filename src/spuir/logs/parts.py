@@ -1,6 +1,7 @@
 """Parts of a log: small records that can be sent to a worker, and that read themselves there in bounded memory."""
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -16,12 +17,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Stamp = tuple[int, int]
+_COUNTED: dict[str, tuple[Stamp, int, int]] = {}
+"""By path: the file's stamp, an offset, and the rows before it, so that later sections count on from there."""
 Bytes = bytes
 """The type, where a field of that name hides it."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class Part(ABC):
     """A part of a log that can be read alone.
 
     Parameters
@@ -32,16 +35,18 @@ class Part:
         What messages call the place it comes from: a path, or "table".
     rows, bytes
         Its rows, None where only reading would tell, and its size where it is stored.
-    first_row
-        The number of its first row within the source, from 0.
     """
 
     number: int
     source: str
     rows: int | None
     bytes: int
-    first_row: int
     plan: ColumnPlan = field(repr=False)
+
+    @property
+    @abstractmethod
+    def first_row(self) -> int:
+        """The number of its first row within the source, from 0; may have to be counted, so ask only for messages."""
 
     def read(
         self, columns: Sequence[str] | None = None, *, batch_rows: int = BATCH_ROWS, faults: Faults | None = None
@@ -60,7 +65,7 @@ class Part:
         pa = arrow()
         wanted = self.plan.select(columns)
         names = [one.name for one in wanted]
-        start = self.first_row
+        start = 0
         for raw in self._raw(wanted, batch_rows, Faults() if faults is None else faults):
             arrays = [self._column(one, raw, start) for one in wanted]
             start += raw.num_rows
@@ -72,7 +77,7 @@ class Part:
 
     def _raw(self, wanted: tuple[PlannedColumn, ...], batch_rows: int, faults: Faults) -> "Iterator[pa.RecordBatch]":
         """Yield batches with at least the wanted columns of the source, named as there."""
-        raise InputError("part", type(self).__name__, "a part comes from a file or a table", "use open_log")
+        raise NotImplementedError
 
     def _column(self, one: PlannedColumn, raw: "pa.RecordBatch", start: int) -> "pa.Array":
         pa = arrow()
@@ -87,11 +92,12 @@ class Part:
             raise InputError(subject, misfit.got, rule, kind.remedy) from None
 
     def _place(self, row: int) -> str:
-        return f"row {row}"
+        """Return what messages call a row of this part."""
+        return f"row {self.first_row + row}"
 
     def identity(self) -> Iterator[Bytes]:
         """Yield bytes that differ when the part does."""
-        yield repr((self.number, self.source, self.rows, self.bytes, self.first_row, self.plan.fields)).encode()
+        yield repr((self.number, self.source, self.rows, self.bytes, self.plan.fields)).encode()
 
 
 def stamp_of(path: str) -> Stamp:
@@ -102,7 +108,7 @@ def stamp_of(path: str) -> Stamp:
 
 @dataclass(frozen=True, kw_only=True)
 class FilePart(Part):
-    """A part of a file: a row group, or the whole of a file that has to be read from its beginning.
+    """A section of a file: a row group, a record batch, some lines, or all of a file that is read from its beginning.
 
     ``schema`` has this file's columns as it names them, with the types to read them as; ``constants`` are columns
     that the names of its folders give (``day=2024-05-01``).
@@ -153,7 +159,22 @@ class FilePart(Part):
 
     def _place(self, row: int) -> str:
         locate = FORMATS.get(self.format).locate
-        return locate(self.path, row) if locate else super()._place(row)
+        return locate(self.path, self.section, row) if locate else super()._place(row)
+
+    @property
+    def first_row(self) -> int:
+        """The number of its first row within the file; for a later section of text, the rows before it are counted."""
+        if self.section.first_row is not None:
+            return self.section.first_row
+        stamp, offset, rows = _COUNTED.get(self.path, (self.stamp, 0, 0))
+        if stamp != self.stamp or offset > self.section.start:
+            offset, rows = 0, 0
+        between = FileSection(0, None, self.section.start - offset, None, offset)
+        request = Request(schema=self.schema, columns=(self.schema.names[0],), section=between, options=self.options)
+        format: Format = FORMATS.get(self.format)
+        rows += sum(batch.num_rows for batch in format.read(self.path, request)) if format.read else 0
+        _COUNTED[self.path] = (self.stamp, self.section.start, rows)
+        return rows
 
     def identity(self) -> Iterator[Bytes]:
         """Yield bytes that differ when the file has changed."""
@@ -163,9 +184,15 @@ class FilePart(Part):
 
 @dataclass(frozen=True, kw_only=True)
 class TablePart(Part):
-    """Rows of a table in memory."""
+    """Rows of a table in memory, from row ``start`` on."""
 
+    start: int
     table: "pa.Table" = field(repr=False)
+
+    @property
+    def first_row(self) -> int:
+        """The number of its first row within the table."""
+        return self.start
 
     def _raw(self, wanted: tuple[PlannedColumn, ...], batch_rows: int, faults: Faults) -> "Iterator[pa.RecordBatch]":
         here = list(dict.fromkeys(one.raw for one in wanted))

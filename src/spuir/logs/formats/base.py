@@ -28,12 +28,17 @@ _ENDINGS = {".gz": "gzip", ".zst": "zstd"}
 
 
 class FileSection(NamedTuple):
-    """Part of a file that can be read alone: its place, its rows (None = unknown), bytes and first row's number."""
+    """A section of a file that can be read alone: a row group, a record batch, or some lines.
+
+    ``rows`` and ``first_row`` (the number of its first row in the file) are None where only reading would tell.
+    ``start`` is the offset of its first byte, for text files.
+    """
 
     number: int
     rows: int | None
     bytes: int
-    first_row: int = 0
+    first_row: int | None = 0
+    start: int = 0
 
 
 @dataclass(frozen=True)
@@ -141,7 +146,8 @@ class Format:
     write_options
         Names that ``write_log`` hands through to ``write``.
     locate
-        Returns "line 17" for the number of a row (from 0) of a file; None = rows are numbered.
+        Returns "line 17" for a file, a section of it and the number of a row in that section, from 0; None = rows are
+        numbered.
     """
 
     name: str
@@ -158,7 +164,7 @@ class Format:
     typed: bool = True
     sparse: bool = False
     write_options: tuple[str, ...] = ()
-    locate: Callable[[str, int], str] | None = None
+    locate: Callable[[str, FileSection, int], str] | None = None
 
     @property
     def lenient(self) -> bool:
@@ -195,14 +201,21 @@ def whole_file(path: str, kind: str) -> Iterator[None]:
         ) from error
 
 
-def open_input(path: str) -> "pa.NativeFile":
-    """Open a file as bytes, unpacked if its first bytes say gzip or zstd; use it in a ``with``."""
+def compression(path: str) -> str | None:
+    """Return how a file is compressed, by its first bytes: "gzip", "zstd" or None."""
+    with refusals(path), open(path, "rb") as raw:
+        first = raw.read(4)
+    return next((name for magic, name in _MAGIC.items() if first.startswith(magic)), None)
+
+
+def open_input(path: str, section: FileSection | None = None) -> "pa.NativeFile":
+    """Open a text file, or one section of it, as uncompressed bytes; use it in a ``with``."""
     pa = arrow()
+    packing = compression(path)
     with refusals(path):
-        with open(path, "rb") as raw:
-            first = raw.read(4)
-        packing = next((name for magic, name in _MAGIC.items() if first.startswith(magic)), None)
-        return pa.input_stream(path, compression=packing)
+        if section is None or packing is not None:
+            return pa.input_stream(path, compression=packing)
+        return pa.OSFile(path).get_stream(section.start, section.bytes)
 
 
 def open_output(path: str) -> "pa.NativeFile":

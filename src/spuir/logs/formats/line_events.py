@@ -12,7 +12,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
 from spuir.errors import InputError, MissingExtraError, ParameterError
-from spuir.logs.formats.base import Faults, FileSurvey, Request, open_input, refusals, whole
+from spuir.logs.formats.base import Faults, FileSurvey, Request, whole
+from spuir.logs.formats.text_files import line_blocks
 from spuir.tables.arrow import arrow
 
 if TYPE_CHECKING:
@@ -74,25 +75,6 @@ class LineParser(Protocol):
     def finish(self) -> Iterable[Row]:
         """Return the rows that the end of the file completes."""
         ...
-
-
-def blocks(path: str) -> Iterator[tuple[int, list[bytes]]]:
-    """Yield the lines of a file in blocks, each with the number of its first line, from 1."""
-    number, rest = 1, b""
-    with refusals(path), open_input(path) as stream:
-        while block := stream.read(BLOCK_BYTES):
-            lines = (rest + block).split(b"\n")
-            rest = lines.pop()
-            if len(rest) > LONGEST_LINE:
-                rule = f"a line has at most {LONGEST_LINE:,} bytes"
-                raise InputError(
-                    f"file {path!r}, line {number + len(lines)}", "a longer line", rule, "check the format"
-                )
-            if lines:
-                yield number, lines
-                number += len(lines)
-    if rest:
-        yield number, [rest]
 
 
 def row_of(values: Mapping[str, Any]) -> Row:
@@ -233,7 +215,8 @@ def _uncollected() -> Iterator[None]:
 def _gathered(path: str, parser: LineParser, rows: EventRows, faults: Faults) -> Iterator[int]:
     """Parse a file into ``rows``; yield the bytes done after each block."""
     done = size = 0
-    for first, lines in blocks(path):
+    for first, block in line_blocks(path, size=BLOCK_BYTES, longest=LONGEST_LINE):
+        lines = block.removesuffix(b"\n").split(b"\n")
         with _uncollected():
             for number, line in enumerate(lines, first):
                 try:
