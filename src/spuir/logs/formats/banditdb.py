@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 from spuir.errors import InputError
 from spuir.logs.formats import parquet
 from spuir.logs.formats.arrays import numeric_contexts
-from spuir.logs.formats.base import Faults, FileSurvey, Format, Request, head, opened
+from spuir.logs.formats.base import Faults, FileSurvey, Format, Request, head, opened, read_with_names, with_names
 from spuir.logs.formats.line_events import BrokenLineError, Row, as_number, json_parser, line_read, line_survey, row_of
-from spuir.logs.formats.renamed import canonical, read_as
 from spuir.tables.arrow import arrow
 
 if TYPE_CHECKING:
@@ -104,7 +103,7 @@ def _is_parquet(path: str) -> bool:
 def survey(path: str, options: Mapping[str, Any]) -> FileSurvey:
     """Return the columns of a file and its sections."""
     if _is_parquet(path):
-        return canonical(parquet.survey(path, {}), _NAMES)
+        return with_names(parquet.survey(path, {}), _NAMES)
     pa = arrow()
     text, number, whole = pa.string(), pa.float64(), pa.int64()
     known = {"decision_id": text, "time": whole, "action": text, "reward": number, "propensity": number}
@@ -115,7 +114,7 @@ def survey(path: str, options: Mapping[str, Any]) -> FileSurvey:
 def read(path: str, request: Request) -> "Iterator[pa.RecordBatch]":
     """Yield the rewarded interactions, in the order of their rewards in a write-ahead log."""
     if _is_parquet(path):
-        return read_as(parquet.read, path, request, _NAMES)
+        return read_with_names(parquet.read, path, request, _NAMES)
     return line_read(path, request, lambda faults: EventJoiner(path, request.options, faults))
 
 
@@ -139,17 +138,10 @@ def _exported(batch: "pa.RecordBatch", features: Mapping[str, str]) -> "pa.Recor
     return pa.RecordBatch.from_pydict(arrays | {new: batch[name].cast(pa.float64()) for name, new in features.items()})
 
 
-def sniff(path: str, first: bytes) -> bool:
-    """Tell by the columns of a Parquet file, or by the first event of a write-ahead log."""
-    if first.startswith(_MARK):
-        return {"interaction_id", "arm_id"} <= set(parquet.survey(path, {}).schema.names)
-    return bool(_EVENT.match(first))
-
-
 FORMAT = Format(
     name="banditdb",
     summary="BanditDB's Parquet exports, and its write-ahead log as JSON lines",
-    sniff=sniff,
+    sniff=lambda path, first: bool(_EVENT.match(first)),
     survey=survey,
     read=read,
     write=write,

@@ -6,7 +6,7 @@ To add a format: its file with a :class:`Format` called ``FORMAT``, and one line
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -124,7 +124,7 @@ class Format:
     name, summary
         The registered name, and one line for the documentation.
     sniff
-        Tells from a path and the first bytes, unpacked, whether the file is of this format.
+        Tells from the path and the first bytes, uncompressed, whether a text file is of this format.
     survey
         Returns what a file holds, given its path and the options; None for a format that lives in memory only.
     read
@@ -152,9 +152,9 @@ class Format:
 
     name: str
     summary: str
-    sniff: Callable[[str, bytes], bool]
-    survey: Callable[[str, Mapping[str, Any]], FileSurvey] | None
-    read: "Callable[[str, Request], Iterator[pa.RecordBatch]] | None"
+    sniff: Callable[[str, bytes], bool] = lambda path, first: False
+    survey: Callable[[str, Mapping[str, Any]], FileSurvey] | None = None
+    read: "Callable[[str, Request], Iterator[pa.RecordBatch]] | None" = None
     write: "Callable[..., None] | None" = None
     claims: Callable[[Any], bool] = lambda source: False
     convert: "Callable[[Any, Mapping[str, Any]], pa.Table] | None" = None
@@ -264,3 +264,22 @@ def whole(path: str) -> FileSection:
     """Return the one section of a file that cannot be read in sections."""
     with refusals(path):
         return FileSection(0, None, os.stat(path).st_size)
+
+
+def with_names(seen: FileSurvey, names: Mapping[str, str], left_out: tuple[str, ...] = ()) -> FileSurvey:
+    """Return a survey with canonical names; ``left_out`` columns have no place in the log."""
+    pa = arrow()
+    fields = [one.with_name(names.get(one.name, one.name)) for one in seen.schema if one.name not in left_out]
+    return replace(seen, schema=pa.schema(fields))
+
+
+def read_with_names(
+    read: "Callable[[str, Request], Iterator[pa.RecordBatch]]", path: str, request: Request, names: Mapping[str, str]
+) -> "Iterator[pa.RecordBatch]":
+    """Yield what a general format reads, under canonical names; ``names`` gives these for the file's own."""
+    pa = arrow()
+    own = {new: old for old, new in names.items()}
+    schema = pa.schema([one.with_name(own.get(one.name, one.name)) for one in request.schema])
+    columns = tuple(own.get(name, name) for name in request.columns)
+    for batch in read(path, replace(request, schema=schema, columns=columns)):
+        yield batch.rename_columns([names.get(name, name) for name in batch.schema.names])

@@ -10,8 +10,6 @@ from spuir.tables.arrow import arrow
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_MARK = b"ARROW1"
-
 
 @contextmanager
 def _file(path: str) -> "Iterator[pa.RecordBatchFileReader]":
@@ -55,7 +53,6 @@ FORMAT = Format(
     name="arrow",
     summary="Arrow IPC files (Feather); record batches are read in parallel",
     endings=(".arrow", ".feather"),
-    sniff=lambda path, first: first.startswith(_MARK),
     survey=survey,
     read=read,
     write=write,

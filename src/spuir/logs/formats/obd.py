@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from spuir.errors import InputError
 from spuir.logs.formats import csv
-from spuir.logs.formats.base import FileSurvey, Format, Request
-from spuir.logs.formats.renamed import canonical, read_as
+from spuir.logs.formats.base import FileSurvey, Format, Request, read_with_names, with_names
 from spuir.tables.arrow import arrow
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ def _items(path: str, options: Mapping[str, Any]) -> "pa.Table | None":
 def survey(path: str, options: Mapping[str, Any]) -> FileSurvey:
     """Return the columns of a log, with those of the chosen item if ``item_context`` says so."""
     found = csv.survey_csv(path, options.get("types") or {})
-    seen = canonical(found, _names(found.schema), ("",))
+    seen = with_names(found, _names(found.schema), ("",))
     items = _items(path, options)
     if items is None:
         return seen
@@ -63,7 +62,7 @@ def read(path: str, request: Request) -> "Iterator[pa.RecordBatch]":
     own = tuple(name for name in request.columns if name not in joined)
     needed = own if not joined or "action" in own else (*own, "action")
     raw = csv.survey_csv(path, request.options.get("types") or {}).schema
-    for batch in read_as(csv.read, path, replace(request, columns=needed), _names(raw)):
+    for batch in read_with_names(csv.read, path, replace(request, columns=needed), _names(raw)):
         yield (_with_items(batch, items, joined) if items is not None else batch).select(list(request.columns))
 
 

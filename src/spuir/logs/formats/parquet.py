@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-_MARK = b"PAR1"
 GROUP_ROWS = 1 << 17
 """Rows of a row group, at least, the last one aside."""
 _BUFFER = 1 << 20
@@ -75,7 +74,6 @@ FORMAT = Format(
     name="parquet",
     summary="Parquet, one file or many; row groups are read in parallel",
     endings=(".parquet", ".pq"),
-    sniff=lambda path, first: first.startswith(_MARK),
     survey=survey,
     read=read,
     write=write,
