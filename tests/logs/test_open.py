@@ -4,6 +4,7 @@ import gzip
 import json
 import pickle
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -476,3 +477,31 @@ class TestBinary:
             log.table()
         with pytest.raises(InputError, match="row 9,"):
             list(log.parts[2].read(batch_rows=1))
+
+
+def test_rows_whose_keys_are_numbers_keep_their_values() -> None:
+    rows = [{1: 5.0, "action": "a", "reward": 1.0}, {1: 7.0, "action": "b", "reward": 0.0}]
+    assert open_log(rows).table()["1"].to_pylist() == [5.0, 7.0]
+    with pytest.raises(InputError, match="column '1' twice"):
+        open_log([{1: 5.0, "1": 6.0, "action": "a", "reward": 1.0}])
+
+
+@pytest.mark.parametrize("value", ["\ud83d", 10**30])
+def test_values_that_arrow_cannot_hold_are_refused(value: Any) -> None:
+    with pytest.raises(InputError, match="column 'x'"):
+        open_log([{"x": value, "action": "a", "reward": 1.0}])
+    with pytest.raises(ParameterError, match="type of 'x': got None"):
+        open_log({"x": [1], "action": ["a"], "reward": [1.0]}, types={"x": None})
+
+
+@pytest.mark.parametrize("cell", [float("inf"), [1.0, float("nan")], [float("-inf")]])
+def test_json_names_the_cell_that_it_has_no_word_for(cell: Any, tmp_path: Path) -> None:
+    log = open_log(pa.table({"action": ["a"], "reward": [1.0], "x": [cell]}))
+    with pytest.raises(InputError, match=r"row: got x = .*(inf|nan)"):
+        write_log(log, tmp_path / "log.jsonl")
+
+
+def test_lists_of_dates_are_written_as_text(tmp_path: Path) -> None:
+    log = open_log(pa.table({"action": ["a"], "reward": [1.0], "x": [[date(2026, 1, 2)]]}))
+    write_log(log, tmp_path / "log.csv")
+    assert json.loads(open_log(tmp_path / "log.csv").table()["x"][0].as_py()) == ["2026-01-02"]

@@ -7,9 +7,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import vowpalwabbit
+from click.testing import CliRunner
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from spuir.cli.app import main
 from spuir.errors import InputError, ParameterError
 from spuir.logs import join_logs, open_log, write_log
 from spuir.logs.formats.base import Faults
@@ -558,3 +560,42 @@ class TestVowpalWabbit:
         # "a" is the better action, and after 100 events ε-greedy (ε = 0.05) gives it 0.975.
         last = (tmp_path / "chosen").read_text().strip().splitlines()[-1]
         assert dict(pair.split(":") for pair in last.split(","))["0"] == "0.975"
+
+
+USUAL: dict[str, Any] = {
+    "_label_cost": -1.0,
+    "_label_probability": 0.5,
+    "_label_Action": 1,
+    "_labelIndex": 0,
+    "EventId": "e1",
+    "a": [1, 2],
+    "c": {"U": {"age": 3}, "_multi": [{"_tag": "a"}, {"_tag": "b"}]},
+    "p": [0.5, 0.5],
+}
+SLOT = {"_a": [0], "_p": [1.0]}
+ODD_MEMBERS: list[dict[str, Any]] = [
+    {"p": 0.5},
+    {"o": 3},
+    {"o": True},
+    {"_outcomes": 3},
+    {"_outcomes": [None]},
+    {"_outcomes": ["x"]},
+    {"_outcomes": [{"_a": [1.5], "_p": [1.0]}]},
+    {"_outcomes": [SLOT | {"_p": 3}]},
+    {"_outcomes": [SLOT | {"_p": {"a": 1}}]},
+    {"_outcomes": [SLOT], "c": USUAL["c"] | {"_slots": 7}},
+    {"_outcomes": [SLOT], "c": USUAL["c"] | {"_slots": [None]}},
+    {"_outcomes": [SLOT], "c": USUAL["c"] | {"_slots": [{"_inc": [99]}]}},
+    {"_outcomes": [SLOT], "c": USUAL["c"] | {"_slots": [{"_inc": 5}]}},
+    {"spuir": {"episode": 10**30}},
+]
+
+
+@pytest.mark.parametrize("odd", ODD_MEMBERS, ids=lambda odd: json.dumps(odd)[:40])
+def test_one_odd_event_is_a_fault_and_no_more(odd: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / "one.dsjson"
+    # An event of slots has its costs there.
+    usual = {name: USUAL[name] for name in USUAL if "_outcomes" not in odd or not name.startswith("_label")}
+    path.write_text("\n".join([json.dumps(USUAL)] * 1000 + [json.dumps(usual | odd)]) + "\n")
+    assert open_log(path).table().num_rows in (1000, 1001)
+    assert CliRunner().invoke(main, ["doctor", str(path), "-q"], catch_exceptions=False).exit_code in (0, 1, 2)
