@@ -12,7 +12,7 @@ from spuir.logs.findings import BatchLocation, Finding, ProblemRow, ProblemRows,
 from spuir.logs.spilling import hash_ids
 
 ID_LIMIT = 4_000_000
-"""Ids that are held at a time; beyond, a sample by hash is, in which every id is either with all its rows or not."""
+"""Ids held at a time; of more ids a sample by hash is held, which has all rows of an id or none."""
 
 ACTION_LIMIT = 100_000
 EPISODE_LIMIT = 1_000_000
@@ -27,12 +27,12 @@ class CheckedBatch(NamedTuple):
     rewards: Floats
 
     def has(self, name: str) -> bool:
-        """Tell whether the batch has a column."""
+        """Return whether the batch has a column."""
         return name in self.batch.schema.names
 
 
 class Check(ABC):
-    """A check of the whole log: :meth:`look` at every batch, then tell the :meth:`findings`."""
+    """A check of the whole log: :meth:`look` at every batch, then report the :meth:`findings`."""
 
     columns: tuple[str, ...] = ()
     """What a log must have for it."""
@@ -47,7 +47,7 @@ class Check(ABC):
 
 
 class ActionCheck(Check):
-    """Decisions without an action, and actions that were hardly ever taken. Numbers the labels for all checks."""
+    """Decisions without an action, and actions taken only once. Numbers the labels for all checks."""
 
     columns = ("action",)
 
@@ -80,7 +80,7 @@ class ActionCheck(Check):
         self.counts = counts
 
     def findings(self) -> list[Finding]:
-        """Tell of missing and rare actions."""
+        """Report missing and rare actions."""
         remedy = "drop these rows, or fill in what was done."
         found = self._missing.finding("missing action", "error", "action", "there are rows without an action.", remedy)
         once = np.flatnonzero(self.counts == 1)
@@ -119,9 +119,9 @@ class RewardCheck(Check):
         self._high = max(self._high, known.max(initial=-np.inf))
 
     def findings(self) -> list[Finding]:
-        """Tell of missing and impossible rewards."""
+        """Report missing and impossible rewards."""
         problem = "there are rows without a reward; training leaves them out."
-        remedy = "give silence a reward if it means one (0, say), or wait until the rewards are known."
+        remedy = "set a default reward if none means one (e.g. 0), or wait until the rewards are known."
         found = self._missing.finding("missing reward", "warning", "reward", problem, remedy)
         problem, remedy = "there are rewards that are not finite.", "correct or drop these rows."
         found += self._infinite.finding("impossible reward", "error", "reward", problem, remedy)
@@ -162,7 +162,7 @@ class IdCheck(Check):
         return (hashes & np.uint64(2**self._bits - 1)) == 0
 
     def findings(self) -> list[Finding]:
-        """Tell of missing ids, and of those that came again."""
+        """Report missing ids, and of those that came again."""
         remedy = "rewards cannot be joined to them; log an id with every decision."
         found = self._missing.finding("missing id", "warning", "decision_id", "there are rows without an id.", remedy)
         hashes = np.concatenate([one for one, _ in self._held] or [np.zeros(0, np.uint64)])
@@ -171,9 +171,9 @@ class IdCheck(Check):
         again = np.sort(rows[order][1:][hashes[order][1:] == hashes[order][:-1]])
         if len(again):
             seen = ProblemRows(len(again), [self._place(int(row)) for row in again[:5]])
-            told = f" (found in a sample of one id in {2**self._bits:,})" if self._bits else ""
-            problem = f"there are ids that came before{told}."
-            remedy = "drop the repetitions, or give every decision an id of its own."
+            note = f" (found in a sample of one id in {2**self._bits:,})" if self._bits else ""
+            problem = f"there are ids that came before{note}."
+            remedy = "drop the repetitions, or give every decision its own id."
             found += seen.finding("repeated id", "error", "decision_id", problem, remedy)
         return found
 
@@ -208,7 +208,7 @@ class TimeCheck(Check):
             self._early.add(known & early, view.where, after)
 
     def findings(self) -> list[Finding]:
-        """Tell of times out of order."""
+        """Report times out of order."""
         remedy = "fill them in; episodes cannot be cut by time without."
         found = self._missing.finding("missing time", "warning", "time", "there are rows without a time.", remedy)
         problem = "the time goes backwards."
@@ -232,13 +232,13 @@ class WeightCheck(Check):
         self._wrong.add(~(np.isfinite(values) & (values >= 0)), view.where, values)
 
     def findings(self) -> list[Finding]:
-        """Tell of impossible weights."""
+        """Report impossible weights."""
         problem, remedy = "there are weights that are no finite numbers ≥ 0.", "correct or drop these rows."
         return self._wrong.finding("impossible weight", "error", "weight", problem, remedy)
 
 
 class EpisodeCheck(Check):
-    """How large the episodes are, and whether the rows of one stand together."""
+    """How large the episodes are, and whether the rows of one are next to each other."""
 
     def __init__(self, cut: Cut) -> None:
         self.cut, self.sizes = cut, dict[Any, int]()
@@ -269,17 +269,17 @@ class EpisodeCheck(Check):
         self._again.add(again, view.where, keys)
 
     def findings(self) -> list[Finding]:
-        """Tell of episodes that are missing or scattered."""
+        """Report episodes that are missing or scattered."""
         name = self.cut.columns[0] if self.cut.columns else None
         problem, remedy = "there are rows without an episode.", "fill it in, or leave the column out and give a size."
         found = self._missing.finding("missing episode", "error", name, problem, remedy)
-        problem = "there are episodes whose rows do not stand together."
+        problem = "there are episodes whose rows are not next to each other."
         remedy = (
             "nothing has to be done, but training first sorts them on disk; a log in order of episodes trains faster."
         )
         found += self._again.finding("scattered episodes", "note", name, problem, remedy)
         if len(self.sizes) == 1 and not self._overflow:
-            problem = "there is only one episode: the policy learns once, and imputes with nothing learnt before."
+            problem = "there is only one episode: the policy learns once, and imputes before it has learned anything."
             found.append(Finding("one episode", "warning", name, problem, "cut the log into more episodes."))
         if self._overflow:
             problem = f"there are more than {EPISODE_LIMIT:,} episodes; the others were not counted."

@@ -1,6 +1,6 @@
 """How the cells of a canonical column are read: which Arrow types are taken, and what they become.
 
-A kind says for people what it accepts, gives the type that a raw type turns into, and converts an array to it. A cell
+A kind describes what it accepts, gives the type that a raw type becomes, and converts an array to it. A cell
 that does not fit is a :class:`CellError`, which the reader turns into a refusal with file and row.
 """
 
@@ -36,7 +36,7 @@ class ColumnKind:
     Parameters
     ----------
     clause
-        What is accepted, for people.
+        What is accepted, as messages say it.
     becomes
         Returns the type in memory for a raw type, None where that is refused.
     convert
@@ -180,7 +180,7 @@ def _lists(array: "pa.Array", target: "pa.DataType", unit: str) -> "pa.Array":
 
 
 def list_type(text: str | None) -> Any:
-    """Return the type of the list that a JSON text holds; texts where it says nothing."""
+    """Return the type of the list that a JSON text holds; a list of texts where it is empty."""
     pa = arrow()
     try:
         cells = json.loads(text) if text is not None else []

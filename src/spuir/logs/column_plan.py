@@ -65,7 +65,7 @@ class ColumnPlan:
 
 @dataclass(frozen=True)
 class ColumnChoices:
-    """What the caller of ``open_log`` said about columns."""
+    """What the caller of ``open_log`` chose for the columns."""
 
     rename: Mapping[str, str | None] | None
     context: Sequence[str] | None
@@ -84,7 +84,7 @@ def plan_columns(
     schema
         The columns of the source.
     wanted
-        What the caller said.
+        What the caller chose.
     source
         What refusals call the source.
     typed
@@ -137,7 +137,7 @@ def _field(name: str, raw: str, schema: "pa.Schema", wanted: ColumnChoices, sour
         rule = f"{name!r} holds {column.kind.clause}"
         remedy = f"convert it, declare its type with {declaring(raw, '…')}, or rename it"
         if column.holds == "number" and arrow().types.is_string(kind):
-            remedy = f"say {declaring(raw, 'float64')} to be told the first cell that is no number, or rename it"
+            remedy = f"say {declaring(raw, 'float64')} to find the first cell that is not a number, or rename it"
         raise InputError(f"{source}, column {raw!r}", f"type {kind}", rule, remedy)
     return PlannedColumn(name, raw, column.holds, becomes)
 
@@ -152,7 +152,7 @@ def _with_list(
 
 
 def _settled(kind: "pa.DataType") -> "pa.DataType":
-    """Return a type without nulls, which the beginning of a file gives where it has no value: numbers are likely."""
+    """Return a type without nulls, which a column without values at the beginning of a file has; it becomes numbers."""
     pa = arrow()
     if pa.types.is_null(kind):
         return pa.float64()

@@ -18,7 +18,7 @@ class LogColumn:
     holds
         The name of its kind in :data:`spuir.logs.column_kinds.KINDS`.
     meaning
-        What it says about a decision, for people.
+        What it means, for the documentation and the doctor.
     needed_in
         The kinds of table that must have it.
     """

@@ -1,4 +1,4 @@
-"""Checks of the context columns of a log: what carries nothing, what cannot be encoded, and what knows too much."""
+"""Checks of the context columns of a log: constant ones, ones that cannot be encoded, ones that leak the outcome."""
 
 import re
 from dataclasses import dataclass, field
@@ -18,22 +18,22 @@ from spuir.tables.raw_columns import Column, Place, as_text, time_text
 from spuir.tables.raw_tables import Block, blocks
 
 LEVEL_LIMIT = 256
-"""Levels of a column that are followed through the log, to see whether they tell the reward or the action."""
+"""Levels of a column that are followed through the log, to see whether they determine the reward or the action."""
 
-NEARLY = 0.999
-"""Correlations and shares of explained variance from which on a column is taken to know the reward."""
+LEAK_THRESHOLD = 0.999
+"""A column with a higher correlation with the reward, or share of its variance, is reported as a leak."""
 
 LEAST_ROWS = 30
-MOSTLY = 9
-"""So many times as many numbers as words in a column of text, and the words are taken for mistakes."""
+NUMERIC_RATIO = 9
+"""Where a column of text has this many times as many numbers as words, the words are reported as mistakes."""
 
-AFTERWARDS = {"reward", "rewards", "click", "clicks", "clicked", "conversion", "conversions", "converted", "outcome"}
-AFTERWARDS |= {"revenue", "purchase", "purchased", "label", "target", "response"}
+OUTCOME_NAMES = {"reward", "rewards", "click", "clicks", "clicked", "conversion", "conversions", "converted", "outcome"}
+OUTCOME_NAMES |= {"revenue", "purchase", "purchased", "label", "target", "response"}
 
 
 @dataclass
 class Levels:
-    """Rows, rewards and actions by the level of a column; given up where there are too many levels."""
+    """Rows, rewards and actions by the level of a column; stops where there are too many levels."""
 
     actions: ActionCheck
     index: dict[str, int] = field(default_factory=dict[str, int])
@@ -67,7 +67,7 @@ class Levels:
         np.maximum.at(self.highest, at[acted], view.actions[acted])
 
     def explained(self) -> float:
-        """Return the share of the variance of the reward between levels, 0 where there is too little to tell."""
+        """Return the share of the variance of the reward between levels, 0 where there are too few rows."""
         count, total, squares = self.known[:, self.known[0] > 0]
         n = count.sum()
         if self.full or len(count) < 2 or n < max(LEAST_ROWS, 10 * len(count)):
@@ -194,62 +194,62 @@ class ContextColumn:
 
     def _emptiness(self) -> list[Finding]:
         if self.absent == self.rows:
-            return [self._tell("empty", "warning", "it has no value at all.", "leave it out.")]
+            return [self._finding("empty", "warning", "it has no value at all.", "leave it out.")]
         one_number = self.kind in ("number", "flag", "time") and self._low == self._high
         one_level = self.kind == "category" and len(self._levels.index) == 1 and not self._levels.full
         if not self.absent and (one_number or one_level):
-            return [
-                self._tell("constant", "warning", "it has one value in all rows, and tells nothing.", "leave it out.")
-            ]
+            return [self._finding("constant", "warning", "it has the same value in all rows.", "leave it out.")]
         found: list[Finding] = []
-        if self._words.count and self._numbers >= MOSTLY * self._words.count:
+        if self._words.count and self._numbers >= NUMERIC_RATIO * self._words.count:
             problem = f"it is read as text because of these cells; the other {self._numbers:,} are numbers."
             remedy = "correct them, or leave them empty where the value is unknown."
             found += self._words.finding("mixed", "warning", self.name, problem, remedy)
         elif self._own > 0.9 and self._levels.full:
             problem = "nearly every row has a value of its own: it looks like an id."
             found.append(
-                self._tell("id-like", "warning", problem, "leave it out; what is needed of it, log as columns.")
+                self._finding("id-like", "warning", problem, "leave it out; what is needed of it, log as columns.")
             )
         elif self.other > 0.2 * self.rows:
             problem = (
                 f"{self.other / self.rows:.0%} of the rows have none of the levels that get a feature of their own."
             )
-            found.append(self._tell("many levels", "note", problem, "raise --max-levels, or hash (--hashing)."))
+            found.append(self._finding("many levels", "note", problem, "raise --max-levels, or hash (--hashing)."))
         if self.absent and self._part is not None and getattr(self._part, "missing", True) is False:
             problem = f"{self.absent:,} values are missing, but none in the rows that an encoder learns from."
             remedy = (
                 "training takes the mean or the other level for them; shuffle within the first episode, or fill them."
             )
-            found.append(self._tell("missing later", "note", problem, remedy))
+            found.append(self._finding("missing later", "note", problem, remedy))
         return found
 
     def _leaks(self) -> list[Finding]:
-        """Tell of what is known only afterwards: the reward and the action, and names that sound like them."""
+        """Report what is known only afterwards: the reward and the action, and names that sound like them."""
         out = "leave it out: it is not known when the decision is taken."
         correlation, explained = self._moments.correlation(), self._levels.explained()
         numeric = self.kind in ("number", "flag")
-        if numeric and self._moments.equal and abs(correlation) > NEARLY:
-            return [self._tell("equals reward", "error", "it equals the reward in every row.", out)]
+        if numeric and self._moments.equal and abs(correlation) > LEAK_THRESHOLD:
+            return [self._finding("equals reward", "error", "it equals the reward in every row.", out)]
         if self._levels.names_action() == "equals":
-            return [self._tell("equals action", "error", "it is the executed action in every row.", out)]
-        if abs(correlation) >= NEARLY or explained >= NEARLY:
+            return [self._finding("equals action", "error", "it is the executed action in every row.", out)]
+        if abs(correlation) >= LEAK_THRESHOLD or explained >= LEAK_THRESHOLD:
             how = (
-                f"correlation {correlation:+.4f}" if abs(correlation) >= NEARLY else f"{explained:.2%} of its variance"
+                f"correlation {correlation:+.4f}"
+                if abs(correlation) >= LEAK_THRESHOLD
+                else f"{explained:.2%} of its variance"
             )
             problem = f"it tells the reward almost exactly ({how})."
             remedy = "leave it out if it is known only after the decision."
-            return [self._tell("tells reward", "warning", problem, remedy)]
+            return [self._finding("tells reward", "warning", problem, remedy)]
         if self._levels.names_action() == "determines":
             problem = "each of its values has only ever had one action."
             remedy = "leave it out if it was made from the action; if a rule chose by it, vary the actions from now on."
-            return [self._tell("tells action", "warning", problem, remedy)]
-        if AFTERWARDS & set(re.split(r"[^a-z]+", self.name.lower())):
+            return [self._finding("tells action", "warning", problem, remedy)]
+        if OUTCOME_NAMES & set(re.split(r"[^a-z]+", self.name.lower())):
             problem = "its name sounds like something that is known only after the decision."
-            return [self._tell("sounds late", "note", problem, "leave it out if it is.")]
+            return [self._finding("sounds late", "note", problem, "leave it out if it is.")]
         return []
 
-    def _tell(self, check: str, severity: str, problem: str, remedy: str) -> Finding:
+    def _finding(self, check: str, severity: str, problem: str, remedy: str) -> Finding:
         return Finding(check, severity, self.name, problem, remedy)
 
 
@@ -282,6 +282,6 @@ class ContextCheck(Check):
             self._unread[owner] = Finding("unreadable", "error", owner, problem, f"{refusal.remedy}.")
 
     def findings(self) -> list[Finding]:
-        """Tell of every column in turn."""
+        """Report every column in turn."""
         found = [one for seen in self.columns_seen.values() for one in seen.findings()]
         return found + list(self._unread.values())

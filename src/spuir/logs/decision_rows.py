@@ -1,4 +1,4 @@
-"""Decisions as rows, in whatever form their contexts are: arrays, data frames or sparse matrices."""
+"""Decisions as rows, with contexts as arrays, data frames or sparse matrices."""
 
 from collections.abc import Hashable
 from typing import Any, NamedTuple
@@ -37,8 +37,8 @@ class DecisionRows(NamedTuple):
         form += " (sparse)" if hasattr(self.contexts, "tocsr") else ""
         return {
             "contexts": form + (f" … {len(names)}" if names is not None and len(names) > 8 else ""),
-            "propensities": "none" if self.propensities is None else "one a row",
-            "weights": "none" if self.weights is None else "one a row",
+            "propensities": "none" if self.propensities is None else "one per row",
+            "weights": "none" if self.weights is None else "one per row",
             "eligible": "none" if self.eligible is None else f"{self.eligible.shape[1]} actions",
         }
 
@@ -46,7 +46,7 @@ class DecisionRows(NamedTuple):
 def make_rows(
     contexts: Any, actions: Any, times: Instants, propensities: Any, weights: Any, eligible: ArrayLike | None
 ) -> DecisionRows:
-    """Return checked rows, one for each of ``times`` (n,); contexts are copied, single values serve for all rows."""
+    """Return checked rows, one for each of ``times`` (n,); contexts are copied, single values apply to all rows."""
     length = len(times)
     labels = as_list("actions", actions)
     if len(labels) != length:

@@ -211,10 +211,10 @@ def _columns(log: Log, encoder: Encoder | None, contexts: ContextCheck | None) -
             continue
         inside = [name for name in seen if name == item.name or name.startswith(f"{item.name}.")]
         for name in inside or [item.name]:
-            told = made.get(name, {"kind": None, "features": []})
+            made_of = made.get(name, {"kind": None, "features": []})
             absent = seen[name].absent if name in seen else 0
             line = {"name": name, "role": "context", "type": str(item.type) if name == item.name else "member"}
-            lines.append({**line, "missing": absent, "kind": told["kind"], "features": told["features"]})
+            lines.append({**line, "missing": absent, "kind": made_of["kind"], "features": made_of["features"]})
     return tuple(lines)
 
 
@@ -230,5 +230,5 @@ def _sizes(check: EpisodeCheck | None) -> dict[str, Any] | None:
     if check is None or not check.sizes:
         return None
     sizes: Sequence[int] = list(check.sizes.values())
-    told = {"by": check.cut.kind, "count": len(sizes), "smallest": min(sizes), "largest": max(sizes)}
-    return {**told, "median": float(np.median(sizes))}
+    counted = {"by": check.cut.kind, "count": len(sizes), "smallest": min(sizes), "largest": max(sizes)}
+    return {**counted, "median": float(np.median(sizes))}

@@ -1,4 +1,4 @@
-"""The episode as an object: decisions go in, rewards come when they come, and closing it gives the batch."""
+"""The episode as an object: record decisions, add rewards when they arrive, and close it to get the batch."""
 
 import threading
 from collections.abc import Hashable
@@ -37,9 +37,9 @@ class Episode:
     Parameters
     ----------
     default
-        The reward of a decision that hears nothing; None leaves such decisions out of the batch.
+        The reward of a decision for which none arrives; None leaves such decisions out of the batch.
     aggregation
-        What several rewards of one decision give: "earliest", "sum", "average", "median", "min" or "max".
+        How to combine several rewards of one decision: "earliest", "sum", "average", "median", "min" or "max".
     window
         How long after its decision a reward is in time: seconds, or a text like "15m", "6h", "1d". None = always.
     late
@@ -202,7 +202,7 @@ class Episode:
 
     @property
     def ids(self) -> list[Hashable]:
-        """Ids of the rows that are learnt from, in their order."""
+        """Ids of the rows that are learned from, in their order."""
         closed = self._result()
         return [closed.ids[at] for at in closed.kept]
 

@@ -9,14 +9,14 @@ from numpy.typing import NDArray
 from spuir.base.records import Mask
 
 SEVERITIES = ("note", "warning", "error")
-"""From what is good to know, over what is probably not meant, to what training refuses or learns wrongly."""
+"""Good to know; probably a mistake; refused by training, or learned wrongly."""
 
-SHOWN = 5
+SHOWN_ROWS = 5
 """Rows that a finding names; all of them are counted."""
 
 
 class BatchLocation(NamedTuple):
-    """Where a batch stands: what its source is called, the number of its first row there, and the rows before it."""
+    """Where a batch is: what its source is called, the number of its first row there, and the rows before it."""
 
     source: str
     first: int
@@ -79,7 +79,7 @@ class ProblemRows:
         if not found:
             return
         self.count += int(found)
-        for row in np.flatnonzero(seen)[: SHOWN - len(self.first)].tolist():
+        for row in np.flatnonzero(seen)[: SHOWN_ROWS - len(self.first)].tolist():
             self.first.append(ProblemRow(where.source, where.first + row, _shown(values, row)))
 
     def finding(self, check: str, severity: str, column: str | None, problem: str, remedy: str) -> list[Finding]:

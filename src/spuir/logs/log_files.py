@@ -37,12 +37,12 @@ class SurveyedFile(NamedTuple):
     sections: tuple[FileSection, ...]
 
     def has(self, name: str) -> bool:
-        """Tell whether the file or the names of its folders give a column."""
+        """Return whether the file or the names of its folders give a column."""
         return name in self.schema.names or name in self.folder_values
 
 
 def is_path(source: Any) -> bool:
-    """Tell whether a source names files: a path, or a list of paths."""
+    """Return whether a source names files: a path, or a list of paths."""
     if isinstance(source, (list, tuple)):
         return bool(source) and all(isinstance(one, (str, os.PathLike)) for one in source)
     return isinstance(source, (str, os.PathLike))
@@ -68,7 +68,7 @@ def find_files(source: Any) -> list[LogFile]:
 
 
 def _is_data(name: str) -> bool:
-    """Tell whether a file holds data, unlike hidden files and marks such as _SUCCESS."""
+    """Return whether a file holds data, unlike hidden files and marks such as _SUCCESS."""
     return not name.startswith((".", "_"))
 
 

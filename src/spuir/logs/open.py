@@ -45,6 +45,8 @@ def open_log(
 ) -> Log:
     """Open a log: look at its files or its table, and read no more than their beginnings.
 
+    A CSV file above 32 MiB is scanned once for quotes, to find where it can be cut into parts.
+
     Parameters
     ----------
     source
@@ -52,7 +54,7 @@ def open_log(
         (which is read to its end), a dict of arrays, or what a format in memory takes. Folders and patterns are read
         in the order of their sorted paths, without hidden files; folders named ``column=value`` give that column.
     format
-        A registered name; None = told by endings, first bytes and types.
+        A registered name; None = detected by endings, first bytes and types.
     rename
         Canonical (or other) names by the source's names; None as a name leaves the column out.
     context
@@ -83,7 +85,7 @@ def _types(types: Mapping[str, Any] | None) -> "dict[str, pa.DataType]":
         try:
             found[name] = kind if isinstance(kind, pa.DataType) else pa.type_for_alias(kind)
         except (AttributeError, TypeError, ValueError):
-            rule = "a type is an Arrow type or its name, as string, int64, float64, bool or timestamp[us]"
+            rule = "a type is an Arrow type or its name, such as string, int64, float64, bool or timestamp[us]"
             raise ParameterError(f"type of {name!r}", repr(kind), rule, "write one of these") from None
     return found
 

@@ -10,7 +10,7 @@ from spuir.logs.checks import ActionCheck, Check, CheckedBatch
 from spuir.logs.findings import Finding, ProblemRows, missing, numbers
 from spuir.tables.arrow import arrow, compute
 
-CLOSE = 1e-6
+TOLERANCE = 1e-6
 """Probabilities that differ by less are taken as equal: logs often round them."""
 
 
@@ -36,7 +36,7 @@ class PropensityCheck(Check):
         self._ones += int(np.count_nonzero(values[good] == 1))
 
     def findings(self) -> list[Finding]:
-        """Tell of missing and impossible propensities."""
+        """Report missing and impossible propensities."""
         problem, remedy = "there are rows without a propensity.", "log it with every decision, or leave the column out."
         found = self._missing.finding("missing propensity", "error", "propensity", problem, remedy)
         problem = "there are propensities outside (0, 1]; what was done cannot have had them."
@@ -52,7 +52,7 @@ class PropensityCheck(Check):
             mean = total / count
             error = np.sqrt(max(squares / count - mean**2, 0.0) / count)
             # 1/p of the executed action has the number of possible actions as its mean, whatever the policy.
-            if mean > actions + 6 * error + CLOSE:
+            if mean > actions + 6 * error + TOLERANCE:
                 problem = (
                     f"the mean of 1/propensity is {mean:.3g}, but with {actions} actions it cannot exceed {actions}."
                 )
@@ -90,7 +90,7 @@ class ProbabilityCheck(Check):
             return
         if view.has("propensity"):
             propensities = numbers(view.batch["propensity"])
-            agree = np.bincount(owners[same & (np.abs(values - propensities[owners]) <= CLOSE)], minlength=n) > 0
+            agree = np.bincount(owners[same & (np.abs(values - propensities[owners]) <= TOLERANCE)], minlength=n) > 0
             self._differ.add((lengths > 0) & ~np.isnan(propensities) & ~agree, view.where, propensities)
 
     def _executed(self, view: CheckedBatch, lengths: Codes) -> NDArray[np.bool_] | None:
@@ -107,7 +107,7 @@ class ProbabilityCheck(Check):
         return None if (given != lengths).any() else same
 
     def findings(self) -> list[Finding]:
-        """Tell of disagreements."""
+        """Report disagreements."""
         problem, remedy = "there are rows whose probabilities are no distribution.", "log what the policy drew from."
         found = self._sums.finding("impossible probabilities", "error", "probabilities", problem, remedy)
         problem, remedy = "eligible and probabilities have different lengths.", "log one probability for each label."

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 def write_log(
     log: "Log | Iterable[pa.RecordBatch]", path: str | os.PathLike[str], format: str | None = None, **options: Any
 ) -> None:
-    """Write a log, or record batches, to one file: under another name first, so that a reader sees it whole or not.
+    """Write a log, or record batches, to one file: under another name first, so that no reader sees half a file.
 
     Parameters
     ----------
     log
         What :func:`open_log` returned, or batches with the same columns.
     path
-        BatchLocation to; its ending says how to pack (.gz, .zst) and, without ``format``, in which format.
+        The file to write; its ending sets the compression (.gz, .zst) and, without ``format``, the format.
     format
         A registered name.
     **options
@@ -50,7 +50,7 @@ def write_log(
 
 
 class _Filled:
-    """The batches of a log, an empty one with its columns where it has no rows; each pass reads it anew."""
+    """The batches of a log, an empty one with its columns where it has no rows; each pass reads the log again."""
 
     def __init__(self, log: Log) -> None:
         self._log = log

@@ -20,7 +20,7 @@ _MOST_CELLS = 1 << 28
 
 
 def has_keys(source: Any, needed: Sequence[str]) -> bool:
-    """Tell whether an object is a dict with these keys."""
+    """Return whether an object is a dict with these keys."""
     return isinstance(source, Mapping) and all(key in source for key in needed)
 
 

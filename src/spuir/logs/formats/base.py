@@ -17,11 +17,11 @@ from spuir.tables.arrow import arrow
 if TYPE_CHECKING:
     import pyarrow as pa
 
-HEAD = 65_536
+HEAD_BYTES = 65_536
 """Bytes that a format is shown of a file when asked whether it is its own."""
 BATCH_ROWS = 65_536
 """Rows of a record batch, about."""
-SHOWN = 20
+SHOWN_FAULTS = 20
 """Broken rows that are kept to be shown; more are only counted."""
 _MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 _ENDINGS = {".gz": "gzip", ".zst": "zstd"}
@@ -59,7 +59,7 @@ class Fault(NamedTuple):
 
 @dataclass
 class Faults:
-    """Broken rows that a reader skipped: all of them counted, the first few kept; ``skipped`` counts sound ones."""
+    """Broken rows that a reader skipped: all counted, the first few kept; ``skipped`` counts rows that are not used."""
 
     count: int = 0
     first: list[Fault] = field(default_factory=list[Fault])
@@ -70,11 +70,11 @@ class Faults:
         """Count one broken row."""
         self.count += 1
         self._by_path[path] = self._by_path.get(path, 0) + 1
-        if len(self.first) < SHOWN:
+        if len(self.first) < SHOWN_FAULTS:
             self.first.append(Fault(path, line, why))
 
     def skip(self, why: str) -> None:
-        """Count one row that is sound but holds nothing to learn from, by the reason."""
+        """Count one row that is fine but holds nothing to learn from, by reason."""
         self.skipped[why] = self.skipped.get(why, 0) + 1
 
     def check(self, path: str, rows: int, share: float = 0.01) -> None:
@@ -124,7 +124,7 @@ class Format:
     name, summary
         The registered name, and one line for the documentation.
     sniff
-        Tells from the path and the first bytes, uncompressed, whether a text file is of this format.
+        Decides from the path and the first bytes, uncompressed, whether a text file is of this format.
     survey
         Returns what a file holds, given its path and the options; None for a format that lives in memory only.
     read
@@ -132,7 +132,7 @@ class Format:
     write
         Writes canonical record batches to a file, given its path and options; None where that makes no sense.
     claims, convert
-        Tells whether an object in memory is of this format, and turns it (with options) into a table.
+        Returns whether an object in memory is of this format, and turns it (with options) into a table.
     export
         Turns a canonical table (with options) into the object in memory.
     options
@@ -225,14 +225,14 @@ def open_output(path: str) -> "pa.NativeFile":
         return pa.output_stream(path, compression=_ENDINGS.get(Path(path).suffix.lower()))
 
 
-def head(path: str, size: int = HEAD) -> bytes:
+def head(path: str, size: int = HEAD_BYTES) -> bytes:
     """Return the first bytes of a file, unpacked."""
     with refusals(path), open_input(path) as stream:
         return stream.read(size)
 
 
 def opened(batches: "Iterable[pa.RecordBatch]") -> "tuple[pa.RecordBatch, Iterator[pa.RecordBatch]]":
-    """Return the first batch, which has the columns, and all batches; nothing at all is refused."""
+    """Return the first batch, which has the columns, and all batches; refuse an empty stream."""
     every = iter(batches)
     first = next(every, None)
     if first is None:

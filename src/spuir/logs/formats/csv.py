@@ -1,6 +1,6 @@
-"""CSV, plain or packed: types are inferred once over the beginning, and hold for the rest of the log.
+"""CSV, plain or compressed: types are inferred once over the beginning, and hold for the rest of the log.
 
-In columns of numbers the usual words for nothing (NA, NaN, null, …) are missing values; in columns of text only an
+In columns of numbers an empty cell and words such as NA, NaN and null are missing values; in columns of text only an
 empty cell is.
 """
 
@@ -42,7 +42,7 @@ _LONGEST = 131_072
 
 
 class _Quotes(io.RawIOBase):
-    """A stream that counts its quotes: an odd number tells of one that was never closed."""
+    """A stream that counts its quotes: an odd number means that one was never closed."""
 
     def __init__(self, stream: "pa.NativeFile") -> None:
         self._stream, self.count = stream, 0
@@ -151,7 +151,7 @@ def _row_ends(path: str, delimiter: str) -> list[int]:
     """Return the offset of a line end outside quotes about every section, none where quotes are used loosely.
 
     A line end is outside quotes where an even number of quotes comes before it. That holds as long as quotes only open
-    at the beginning of a cell; a file in which one stands elsewhere (``5" pipe``) is not cut.
+    at the beginning of a cell; a file with a quote elsewhere (``5" pipe``) is not cut.
     """
     before_opening = np.frombuffer(f'{delimiter}\n\r"'.encode(), np.uint8)
     found: list[int] = []
@@ -266,7 +266,7 @@ def _check_quotes(path: str, section: FileSection, delimiter: str) -> None:
 
 
 def write(batches: "Iterable[pa.RecordBatch]", path: str) -> None:
-    """Write batches as CSV, packed as the path's ending says; lists become JSON text."""
+    """Write batches as CSV, compressed as the ending of the path says; lists become JSON text."""
     from pyarrow import csv as arrow_csv
 
     first, rest = opened(batches)

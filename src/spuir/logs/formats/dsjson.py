@@ -1,6 +1,6 @@
 """Vowpal Wabbit's decision-service JSON (dsjson), as Azure Personalizer and the reinforcement-learning client wrote it.
 
-One JSON object a line. Costs become rewards with the sign turned. A conditional bandit's event gives one row for
+One JSON object per line. Costs become rewards with the sign turned. A conditional bandit's event gives one row for
 each slot. Slates and continuous actions are refused, since they are other problems.
 """
 
@@ -78,7 +78,7 @@ def _written(event: Event) -> dict[str, Any]:
 
 
 def _dropped(event: Event) -> float:
-    """Return the share of events dropped for which this one stands."""
+    """Return the share of dropped events that the weight of this one makes up for."""
     if event.weight < 1:
         rule = "dsjson holds weights as 1/(1 − pdrop), which is at least 1"
         raise InputError("weight", f"{event.weight:g} at row {event.row}", rule, "divide all weights by the smallest")

@@ -1,8 +1,8 @@
 """The usual event of a dsjson file, decoded straight into records instead of dicts, which is much faster.
 
-After some events the shape of their contexts is known, and a decoder is made for it. Whatever differs from that (a
+After some events the shape of their contexts is known, and a decoder is made for it. An event that differs from that (a
 further key, another type, another spelling of a label, a slot, a flag) is left to the general way, so that both
-always say the same.
+always give the same rows.
 """
 
 from collections.abc import Callable, Mapping
@@ -53,7 +53,7 @@ class KeyTree:
 
 
 def is_ignored(key: str) -> bool:
-    """Tell whether a key is no feature: it begins with ``_``, and holds no text to be split."""
+    """Return whether a key is no feature: it begins with ``_``, and holds no text to be split."""
     return key[:1] == "_" and key != "_text"
 
 
@@ -87,7 +87,7 @@ def plan_record(node: KeyTree, prefix: str, lead: tuple[tuple[str, str, Any], ..
     prefix
         What its features are led by.
     lead
-        Fields that it must have besides, each with its key and type; they give no columns.
+        Fields that it must have in addition, each with its key and type; they give no columns.
     """
     library = msgspec_library()
     fields: list[Any] = [(name, kind) for name, _, kind in lead]

@@ -27,7 +27,7 @@ _CANONICAL = (
 )
 """The canonical columns of every row, in the order in which they are gathered."""
 _SAMPLE, _NEVER = 100, 1000
-"""DsjsonParser from which the usual shape is learnt; ten times as many others in a row, more or less, end its use."""
+"""DsjsonParser from which the usual shape is learned; ten times as many others in a row, more or less, end its use."""
 _LABELS = ("_label_cost", "_label_probability", "_label_Action", "_labelIndex", "_label_ca")
 
 

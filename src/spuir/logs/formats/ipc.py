@@ -40,7 +40,7 @@ def read(path: str, request: Request) -> "Iterator[pa.RecordBatch]":
 
 
 def write(batches: "Iterable[pa.RecordBatch]", path: str) -> None:
-    """Write batches to a file, packed with zstd."""
+    """Write batches to a file, compressed with zstd."""
     pa = arrow()
     first, rest = opened(batches)
     packing = pa.ipc.IpcWriteOptions(compression="zstd")

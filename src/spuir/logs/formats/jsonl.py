@@ -1,4 +1,4 @@
-"""JSON lines, plain or packed: one object a line; types are inferred once over the beginning."""
+"""JSON lines, plain or compressed: one object per line; types are inferred once over the beginning."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -70,7 +70,7 @@ def _refuse_line(subject: str, text: str, schema: "pa.Schema | None") -> NoRetur
             rule = f"column {name!r} is read as {kind.field(0).type if kind else 'one type'}, as the log begins"
             remedy = f"correct that line, or declare another type: {declaring(name, 'float64')}, or string"
             raise InputError(subject, repr(value)[:60], rule, remedy) from None
-    rule = "a key holds one type in every line, and stands in it once"
+    rule = "a key has one type in all lines, and occurs once per line"
     raise InputError(subject, repr(text[:60]), rule, "correct that line") from None
 
 
@@ -120,7 +120,7 @@ def locate(path: str, section: FileSection, row: int) -> str:
 
 
 def write(batches: "Iterable[pa.RecordBatch]", path: str) -> None:
-    """Write batches as JSON lines, packed as the path's ending says; what is missing is null, instants are ISO text."""
+    """Write batches as JSON lines, compressed by the ending of the path; missing values are null, times ISO text."""
     with refusals(path), open_output(path) as stream:
         for batch in batches:
             stream.write("".join(_line(row) for row in batch.to_pylist()).encode())
@@ -156,7 +156,7 @@ def _sniff(path: str, first: bytes) -> bool:
 
 FORMAT = Format(
     name="jsonl",
-    summary="JSON lines: one object a line, plain, gzip or zstd",
+    summary="JSON lines: one object per line, plain, gzip or zstd",
     endings=(".jsonl", ".ndjson", ".json"),
     sniff=_sniff,
     survey=survey,

@@ -1,7 +1,7 @@
-"""Logs of one event a line, each with whatever features it has: read in blocks, gathered into columns.
+"""Logs of one event per line, each with its own features: read in blocks, gathered into columns.
 
 A format of this kind brings a :class:`LineParser`. Broken lines are counted and skipped, never fatal until they
-are too many; lines that are fine but hold nothing to learn from are skipped and counted apart.
+are too many; lines that are fine but hold nothing to learn from are skipped and counted separately.
 """
 
 import gc
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 BLOCK_BYTES = 1 << 18
 """Bytes that are split into lines at once."""
 SURVEY_BYTES = 1 << 22
-"""Bytes from whose lines the columns are learnt; features first seen later are left out."""
+"""Bytes from whose lines the columns are learned; features first seen later are left out."""
 LONGEST_LINE = 1 << 26
 MOST_COLUMNS = 10_000
 BROKEN_SHARE = 0.01
@@ -36,7 +36,7 @@ Rows that share the very object of their columns are turned together, and much f
 
 
 class BrokenLineError(ValueError):
-    """A line that cannot be read; the reader counts it with its number and goes on."""
+    """A line that cannot be read; the reader counts it with its number and continues."""
 
 
 def msgspec_library() -> Any:
@@ -113,7 +113,7 @@ class EventRows:
         return found
 
     def take(self, path: str, request: Request, blank: float | None) -> "pa.RecordBatch":
-        """Return the rows as a batch of the wanted columns, and start anew; rows that do not fit are faults."""
+        """Return the rows as a batch of the wanted columns, and clear them; rows that do not fit are faults."""
         pa = arrow()
         bad: dict[int, str] = {}
         fields = [request.schema.field(name) for name in request.columns]
@@ -179,7 +179,7 @@ def _instant(text: str) -> datetime:
 
 
 def as_text(value: Any) -> str:
-    """Return a value as the text that stands for it: numbers without a needless point, booleans as in JSON."""
+    """Return a value as text: numbers without a needless point, booleans as in JSON."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(int(value)) if isinstance(value, float) and value.is_integer() and abs(value) < 1e15 else str(value)

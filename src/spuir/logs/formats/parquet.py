@@ -61,7 +61,7 @@ def read(path: str, request: Request) -> "Iterator[pa.RecordBatch]":
 
 
 def write(batches: "Iterable[pa.RecordBatch]", path: str) -> None:
-    """Write batches to a file, many to a row group, packed with zstd."""
+    """Write batches to a file, many to a row group, compressed with zstd."""
     import pyarrow.parquet as pq
 
     first, rest = opened(batches)

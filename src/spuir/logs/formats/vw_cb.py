@@ -88,7 +88,7 @@ def write(batches: "Iterable[pa.RecordBatch]", path: str, *, actions: Sequence[A
 
     def line(event: Event) -> bytes:
         chosen = _number(event.chosen, numbers, event.row)
-        # A label of one action stands for all of them.
+        # Where all actions are offered, the label lists only the chosen one.
         listed = event.offered and len(event.offered) != len(numbers or ())
         offered = [_number(label, numbers, event.row) for label in event.offered or ()] if listed else [chosen]
         words = [triple(at, event) if at == chosen else str(at) for at in offered]

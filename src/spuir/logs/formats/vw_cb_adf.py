@@ -1,4 +1,4 @@
-"""Vowpal Wabbit's text for actions that come with each event (``--cb_adf``): a shared line, then a line an action."""
+"""Vowpal Wabbit's text for actions that come with each event (``--cb_adf``): a shared line, then a line per action."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -80,7 +80,7 @@ def _names(lines: list[VwLine]) -> list[str]:
 
 
 def sniff(path: str, first: bytes) -> bool:
-    """Tell whether a file begins with an event of several lines, one of which has a cost."""
+    """Return whether a file begins with an event of several lines, one of which has a cost."""
     lines = first.lstrip().split(b"\n")
     event = list(takewhile(bytes.strip, lines))
     if not event or b"|" not in event[0]:

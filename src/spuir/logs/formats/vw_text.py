@@ -1,4 +1,4 @@
-"""The pieces of Vowpal Wabbit's text: a label and a tag, then features by namespace."""
+"""The grammar of Vowpal Wabbit's text: a label and a tag, then features by namespace."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -13,7 +13,7 @@ from spuir.logs.formats.line_events import BrokenLineError
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _BLANKS = re.compile(r"[ \t\r]+")
 BLANK = 0.0
-"""What a feature that a line does not name is to Vowpal Wabbit."""
+"""The value of a feature that a line does not name."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class VwCost:
 
 
 def parse(line: bytes, *, categories: bool = True) -> VwLine:
-    """Take a line apart.
+    """Parse a line.
 
     Parameters
     ----------
