@@ -205,7 +205,7 @@ class TablePart(Part):
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Unpack the rows."""
         pa = arrow()
-        self.__dict__.update(state | {"table": pa.ipc.open_stream(state["table"]).read_all()})
+        vars(self).update(state | {"table": pa.ipc.open_stream(state["table"]).read_all()})
 
     def identity(self) -> Iterator[Bytes]:
         """Yield bytes that differ when the rows do."""
