@@ -4,6 +4,7 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -11,8 +12,8 @@ from hypothesis import strategies as st
 
 from spuir.errors import InputError, ParameterError, UnknownNameError
 from spuir.logs import open_log
+from spuir.logs.column_kinds import COLUMN_KINDS
 from spuir.logs.columns import COLUMNS, TABLES, canonical_names
-from spuir.logs.kinds import KINDS
 
 BASE: dict[str, Any] = {"action": ["a", "b"], "reward": [1.0, 0.0]}
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
@@ -28,7 +29,7 @@ def test_the_table_names_what_the_interface_promises() -> None:
     optional = ["probabilities", "eligible", "reward_time", "policy_version", "weight", "position", "unit_id"]
     assert list(COLUMNS) == required + optional
     for one in COLUMNS.values():
-        assert one.meaning and one.kind is KINDS[one.holds]
+        assert one.meaning and one.kind is COLUMN_KINDS[one.holds]
         assert set(one.needed_in) <= set(TABLES)
 
 
@@ -232,3 +233,30 @@ class TestNames:
 
     def test_the_order_of_names_is_that_of_the_source(self) -> None:
         assert canonical_names(["b", "a"], {"b": "reward"}, "x") == {"b": "reward", "a": "a"}
+
+
+@pytest.mark.parametrize(
+    ("count", "unit"),
+    [
+        (9404918380800, "s"),
+        (-(2**62), "s"),
+        (568971820800, "s"),
+        (9404918380800_000, "ms"),
+        (568971820800_000_000, "us"),
+    ],
+)
+def test_times_that_no_calendar_has_are_refused(count: int, unit: str) -> None:
+    times = np.array([0, count], f"M8[{unit}]")
+    log = open_log({"time": times, "action": ["a", "b"], "reward": [1.0, 0.0]})
+    with pytest.raises(InputError, match=r"row 1, column 'time': got .* from 1970"):
+        log.table()
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_times_of_every_unit_are_kept(unit: str) -> None:
+    times = np.array(["2026-11-16T09:30:00", "NaT"], f"M8[{unit}]")
+    found = open_log({"time": times, "action": ["a", "b"], "reward": [1.0, 0.0]}).table()["time"]
+    assert [None if one is None else one.isoformat() for one in found.to_pylist()] == [
+        "2026-11-16T09:30:00+00:00",
+        None,
+    ]

@@ -85,7 +85,7 @@ def test_the_column_wins_with_a_notice(values: list[Any]) -> None:
         assert noticed.notice == f"the log has a column 'episode', which wins over {word}."
 
 
-def test_pairs_carry_the_count_from_piece_to_piece() -> None:
+def test_pairs_carry_the_count_from_part_to_part() -> None:
     n = (1 << 18) + 5
     log = log_of(n, time=np.zeros(n))
     cut = cut_episodes(log, batch_size=100_000)

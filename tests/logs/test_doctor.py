@@ -245,11 +245,11 @@ def test_faults_are_found_in_the_file_and_batch_where_they_stand(tmp_path: Path)
 def test_the_log_looks_the_same_in_whatever_batches_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     bad = put("propensity", {17: 2.0})(put("age", {300: np.inf})(CLEAN.assign(paid=CLEAN.reward, shown=CLEAN.action)))
     table = pa.Table.from_pandas(bad, preserve_index=False)
-    whole_log, parts = open_log(table), open_log(table)
-    read = type(parts.pieces[0]).read
+    whole_log, log = open_log(table), open_log(table)
+    read = type(log.parts[0]).read
     expected = examine(whole_log, batch_size=100).to_dict()
-    monkeypatch.setattr(type(parts.pieces[0]), "read", lambda self, *a, **k: read(self, *a, **{**k, "batch_rows": 37}))
-    assert examine(parts, batch_size=100).to_dict() == expected
+    monkeypatch.setattr(type(log.parts[0]), "read", lambda self, *a, **k: read(self, *a, **{**k, "batch_rows": 37}))
+    assert examine(log, batch_size=100).to_dict() == expected
     assert expected["severity"] == "error"
 
 

@@ -134,23 +134,23 @@ class TestLog:
         known = [one is not None for one in table["reward_time"].to_pylist()]
         assert sum(known) == len(sums) == 3000 - report.silent
 
-    def test_pieces_are_read_alone_in_any_order_and_elsewhere(self, tmp_path: Path) -> None:
+    def test_parts_are_read_alone_in_any_order_and_elsewhere(self, tmp_path: Path) -> None:
         log, _ = join_logs(*tables(2000, tmp_path), memory=60_000)
         whole = log.table()
-        sent = [pickle.loads(pickle.dumps(piece)) for piece in log.pieces]
+        sent = [pickle.loads(pickle.dumps(part)) for part in log.parts]
         assert len(sent) == 5
-        apart = [list(piece.read(batch_rows=37)) for piece in reversed(sent)]
+        apart = [list(part.read(batch_rows=37)) for part in reversed(sent)]
         assert pa.Table.from_batches([batch for some in reversed(apart) for batch in some], log.schema).equals(whole)
-        assert [piece.rows for piece in sent] == [sum(b.num_rows for b in some) for some in reversed(apart)]
+        assert [part.rows for part in sent] == [sum(b.num_rows for b in some) for some in reversed(apart)]
         assert log.table(["reward"])["reward"].equals(whole["reward"])
         assert log.table(["x", "decision_id"]).equals(whole.select(["x", "decision_id"]))
 
-    def test_pieces_know_their_rows_without_duplicates(self, tmp_path: Path) -> None:
+    def test_parts_know_their_rows_without_duplicates(self, tmp_path: Path) -> None:
         ids = [0, 1, 0, 2, 2, 3, 1, 4, 5, 3]
         table = pa.table({"decision_id": ids, "action": list(range(10))})
         pq.write_table(table, tmp_path / "decisions.parquet", row_group_size=3)
         log, report = join_logs(tmp_path / "decisions.parquet", {"decision_id": [3], "reward": [1.0]}, memory=SMALL)
-        assert [piece.rows for piece in log.pieces] == [2, 2, 2, 0]
+        assert [part.rows for part in log.parts] == [2, 2, 2, 0]
         assert log.table()["action"].to_pylist() == [0, 1, 3, 5, 7, 8]
         assert report.duplicates == 4
 
@@ -233,13 +233,13 @@ class TestRefusals:
 
     def test_temporary_files_go_with_the_log(self, tmp_path: Path) -> None:
         joined = join_logs(self.DECISIONS, self.REWARDS, folder=tmp_path)
-        pieces = joined.log.pieces
+        parts = joined.log.parts
         del joined
         gc.collect()
         (folder,) = tmp_path.iterdir()
         assert [one.name for one in folder.iterdir()] == ["outcomes"]
-        assert sum(batch.num_rows for piece in pieces for batch in piece.read()) == 2
-        del pieces
+        assert sum(batch.num_rows for part in parts for batch in part.read()) == 2
+        del parts
         gc.collect()
         assert list(tmp_path.iterdir()) == []
 

@@ -4,6 +4,7 @@ import gzip
 import json
 import pickle
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from spuir.logs import Log, open_log, write_log
 from spuir.logs.formats import csv as csv_format
 from spuir.logs.formats import jsonl as jsonl_format
 from spuir.logs.formats import parquet as parquet_format
+from spuir.logs.formats import text_files
 
 FILES = ["parquet", "arrow", "csv", "csv.gz", "csv.zst", "tsv", "jsonl", "jsonl.gz", "jsonl.zst", "ndjson"]
 
@@ -163,17 +165,17 @@ class TestMemory:
         with pytest.raises(InputError, match=told):
             open_log(source)
 
-    def test_pieces_carry_their_own_rows_alone(self) -> None:
+    def test_parts_carry_their_own_rows_alone(self) -> None:
         n = (1 << 18) + 7
         log = open_log({"action": np.zeros(n, np.int64), "reward": np.arange(n)})
-        assert [piece.rows for piece in log.pieces] == [1 << 18, 7]
-        assert log.pieces[1].first_row == 1 << 18
-        sent = pickle.dumps(log.pieces[1])
+        assert [part.rows for part in log.parts] == [1 << 18, 7]
+        assert log.parts[1].first_row == 1 << 18
+        sent = pickle.dumps(log.parts[1])
         assert len(sent) < 5_000
         assert next(pickle.loads(sent).read())["reward"].to_pylist() == [float(row) for row in range(1 << 18, n)]
 
 
-class TestPieces:
+class TestParts:
     @pytest.fixture
     def log(self, tmp_path: Path) -> Log:
         table = open_log(sample(1000)).table()
@@ -182,17 +184,17 @@ class TestPieces:
         pq.write_table(table.slice(0, 0), tmp_path / "a.parquet")
         return open_log(tmp_path)
 
-    def test_parquet_pieces_are_row_groups_with_their_rows(self, log: Log) -> None:
-        found = [(Path(piece.source.split("'")[1]).name, piece.rows, piece.first_row) for piece in log.pieces]
+    def test_parquet_parts_are_row_groups_with_their_rows(self, log: Log) -> None:
+        found = [(Path(part.source.split("'")[1]).name, part.rows, part.first_row) for part in log.parts]
         groups = [("b.parquet", 250, 0), ("b.parquet", 250, 250), ("b.parquet", 100, 500), ("c.parquet", 400, 0)]
         assert [one for one in found if one[1]] == groups
-        assert [piece.number for piece in log.pieces] == list(range(len(found)))
+        assert [part.number for part in log.parts] == list(range(len(found)))
         assert log.rows == 1000 and log.bytes > 0
 
-    def test_each_piece_is_read_alone_also_elsewhere(self, log: Log) -> None:
+    def test_each_part_is_read_alone_also_elsewhere(self, log: Log) -> None:
         expected = open_log(sample(1000)).table()
-        apart = [pickle.loads(pickle.dumps(piece)) for piece in reversed(log.pieces)]
-        batches = [batch for piece in reversed(apart) for batch in piece.read(batch_rows=64)]
+        apart = [pickle.loads(pickle.dumps(part)) for part in reversed(log.parts)]
+        batches = [batch for part in reversed(apart) for batch in part.read(batch_rows=64)]
         assert max(batch.num_rows for batch in batches) <= 64
         assert pa.Table.from_batches(batches, log.schema).equals(expected)
         assert log.table().equals(expected)
@@ -334,7 +336,7 @@ class TestCsv:
     def test_a_reward_may_turn_into_a_fraction_and_a_time_get_one(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(csv_format, "PREFIX", 64)
+        monkeypatch.setattr(csv_format, "PREFIX_BYTES", 64)
         lines = ["0,0,2024-05-01T00:00:00Z,2024-05-01"] * 50 + ["0,0.5,2024-05-01T00:00:00.25,2024-05-01T01:00"]
         path = write_text(tmp_path / "log.csv", "\n".join(["action,reward,time,when", *lines]))
         last = open_log(path).table().slice(50).to_pylist()[0]
@@ -344,8 +346,8 @@ class TestCsv:
     def test_a_later_conflict_is_refused_with_line_and_column(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, packed: bool
     ) -> None:
-        monkeypatch.setattr(csv_format, "PREFIX", 128)
-        monkeypatch.setattr(csv_format, "_BLOCK", 64)
+        monkeypatch.setattr(csv_format, "PREFIX_BYTES", 128)
+        monkeypatch.setattr(csv_format, "BLOCK_BYTES", 64)
         text = "action,reward,age,note\n" + '1,0,5,"two\nlines"\n\n' * 20 + "1,0,old,x\n1,0,6,x\n"
         path = tmp_path / ("log.csv.gz" if packed else "log.csv")
         path.write_bytes(gzip.compress(text.encode()) if packed else text.encode())
@@ -400,7 +402,7 @@ class TestJsonLines:
         ]
 
     def test_a_reward_may_turn_into_a_fraction(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(jsonl_format, "PREFIX", 64)
+        monkeypatch.setattr(jsonl_format, "PREFIX_BYTES", 64)
         text = '{"action": 1, "reward": 0, "time": "2024-05-01T00:00:00Z"}\n'
         path = write_text(tmp_path / "log.jsonl", text * 9 + text.replace(": 0,", ": 0.5,").replace("00Z", "00.5Z"))
         last = open_log(path).table().slice(9).to_pylist()[0]
@@ -424,8 +426,8 @@ class TestJsonLines:
     def test_a_broken_line_is_refused_with_its_number(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, told: list[str], block: int
     ) -> None:
-        monkeypatch.setattr(jsonl_format, "PREFIX", 128)
-        monkeypatch.setattr(jsonl_format, "_BLOCK", block)
+        monkeypatch.setattr(jsonl_format, "PREFIX_BYTES", 128)
+        monkeypatch.setattr(text_files, "BLOCK_BYTES", block)
         good = '{"action": 1, "reward": 0, "age": 5}\n'
         path = write_text(tmp_path / "log.jsonl", good * 4 + "\n" + line + "\n" + good * 3)
         with pytest.raises(InputError) as refused:
@@ -441,7 +443,7 @@ class TestJsonLines:
                 open_log(path)
 
     def test_a_declared_key_may_come_late(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(jsonl_format, "PREFIX", 64)
+        monkeypatch.setattr(jsonl_format, "PREFIX_BYTES", 64)
         good = '{"action": 1, "reward": 0}\n'
         path = write_text(tmp_path / "log.jsonl", good * 5 + '{"action": 1, "reward": 0, "new": 2}\n')
         assert open_log(path, types={"new": "float64"}).table()["new"].to_pylist() == [None] * 5 + [2.0]
@@ -458,14 +460,14 @@ class TestBinary:
     def test_batches_are_gathered_into_row_groups(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(parquet_format, "GROUP_ROWS", 50)
         write_log(open_log(sample(130)).table().to_batches(max_chunksize=20), tmp_path / "log.parquet")
-        assert [piece.rows for piece in open_log(tmp_path / "log.parquet").pieces] == [60, 60, 10]
+        assert [part.rows for part in open_log(tmp_path / "log.parquet").parts] == [60, 60, 10]
 
-    def test_arrow_pieces_are_record_batches(self, tmp_path: Path) -> None:
+    def test_arrow_parts_are_record_batches(self, tmp_path: Path) -> None:
         log = open_log(sample(100))
         write_log(log.table().to_batches(max_chunksize=40), tmp_path / "log.feather")
         back = open_log(tmp_path / "log.feather")
-        assert [(piece.rows, piece.first_row) for piece in back.pieces] == [(40, 0), (40, 40), (20, 80)]
-        assert pa.Table.from_batches(back.pieces[1].read(batch_rows=7)).equals(log.table().slice(40, 40))
+        assert [(part.rows, part.first_row) for part in back.parts] == [(40, 0), (40, 40), (20, 80)]
+        assert pa.Table.from_batches(back.parts[1].read(batch_rows=7)).equals(log.table().slice(40, 40))
 
     def test_a_cell_that_does_not_fit_names_file_and_row(self, tmp_path: Path) -> None:
         table = pa.table({"action": [1.0] * 9 + [1.5], "reward": [1.0] * 10})
@@ -474,4 +476,32 @@ class TestBinary:
         with pytest.raises(InputError, match=r"log\.parquet', row 9, column 'action': got 1\.5"):
             log.table()
         with pytest.raises(InputError, match="row 9,"):
-            list(log.pieces[2].read(batch_rows=1))
+            list(log.parts[2].read(batch_rows=1))
+
+
+def test_rows_whose_keys_are_numbers_keep_their_values() -> None:
+    rows = [{1: 5.0, "action": "a", "reward": 1.0}, {1: 7.0, "action": "b", "reward": 0.0}]
+    assert open_log(rows).table()["1"].to_pylist() == [5.0, 7.0]
+    with pytest.raises(InputError, match="column '1' twice"):
+        open_log([{1: 5.0, "1": 6.0, "action": "a", "reward": 1.0}])
+
+
+@pytest.mark.parametrize("value", ["\ud83d", 10**30])
+def test_values_that_arrow_cannot_hold_are_refused(value: Any) -> None:
+    with pytest.raises(InputError, match="column 'x'"):
+        open_log([{"x": value, "action": "a", "reward": 1.0}])
+    with pytest.raises(ParameterError, match="type of 'x': got None"):
+        open_log({"x": [1], "action": ["a"], "reward": [1.0]}, types={"x": None})
+
+
+@pytest.mark.parametrize("cell", [float("inf"), [1.0, float("nan")], [float("-inf")]])
+def test_json_names_the_cell_that_it_has_no_word_for(cell: Any, tmp_path: Path) -> None:
+    log = open_log(pa.table({"action": ["a"], "reward": [1.0], "x": [cell]}))
+    with pytest.raises(InputError, match=r"row: got x = .*(inf|nan)"):
+        write_log(log, tmp_path / "log.jsonl")
+
+
+def test_lists_of_dates_are_written_as_text(tmp_path: Path) -> None:
+    log = open_log(pa.table({"action": ["a"], "reward": [1.0], "x": [[date(2026, 1, 2)]]}))
+    write_log(log, tmp_path / "log.csv")
+    assert json.loads(open_log(tmp_path / "log.csv").table()["x"][0].as_py()) == ["2026-01-02"]

@@ -2,12 +2,12 @@
 
 from spuir.logs.cut import Cut, cut_episodes
 from spuir.logs.episode import Episode
-from spuir.logs.exporting import export_log
 from spuir.logs.join import Joined, join_logs
 from spuir.logs.log import Log
-from spuir.logs.open import open_log, write_log
-from spuir.logs.pieces import Piece
+from spuir.logs.open import open_log
+from spuir.logs.parts import Part
 from spuir.logs.rewards import Report, RewardRules
+from spuir.logs.write import export_log, write_log
 
-__all__ = ["Cut", "Episode", "Joined", "Log", "Piece", "Report", "RewardRules"]
+__all__ = ["Cut", "Episode", "Joined", "Log", "Part", "Report", "RewardRules"]
 __all__ += ["cut_episodes", "export_log", "join_logs", "open_log", "write_log"]

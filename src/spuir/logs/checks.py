@@ -8,37 +8,37 @@ from numpy.typing import NDArray
 
 from spuir.base.records import Codes, Floats
 from spuir.logs.cut import Cut
-from spuir.logs.findings import Finding, Sighting, Sightings, Where, missing, numbers
+from spuir.logs.findings import BatchLocation, Finding, ProblemRow, ProblemRows, missing, numbers
 from spuir.logs.spilling import hash_ids
 
 ID_LIMIT = 4_000_000
-"""Ids that are held at a time; beyond, a sample by hash is, in which every id is either with all its rows or not."""
+"""Ids held at a time; of more ids a sample by hash is held, which has all rows of an id or none."""
 
 ACTION_LIMIT = 100_000
 EPISODE_LIMIT = 1_000_000
 
 
-class View(NamedTuple):
+class CheckedBatch(NamedTuple):
     """A batch with what several checks need: codes of the actions (n,), −1 where missing, and rewards (n,)."""
 
     batch: Any
-    where: Where
+    where: BatchLocation
     actions: Codes
     rewards: Floats
 
     def has(self, name: str) -> bool:
-        """Tell whether the batch has a column."""
+        """Return whether the batch has a column."""
         return name in self.batch.schema.names
 
 
 class Check(ABC):
-    """A check of the whole log: :meth:`look` at every batch, then tell the :meth:`findings`."""
+    """A check of the whole log: :meth:`look` at every batch, then report the :meth:`findings`."""
 
     columns: tuple[str, ...] = ()
     """What a log must have for it."""
 
     @abstractmethod
-    def look(self, view: View) -> None:
+    def look(self, view: CheckedBatch) -> None:
         """Take one batch into account."""
 
     @abstractmethod
@@ -46,19 +46,19 @@ class Check(ABC):
         """Return what was found."""
 
 
-class Actions(Check):
-    """Decisions without an action, and actions that were hardly ever taken. Numbers the labels for all checks."""
+class ActionCheck(Check):
+    """Decisions without an action, and actions taken only once. Numbers the labels for all checks."""
 
     columns = ("action",)
 
     def __init__(self) -> None:
         self.codes: dict[Any, int] = {}
         self.counts = np.zeros(0, np.int64)
-        self._firsts: list[Sighting] = []
-        self._missing = Sightings()
+        self._firsts: list[ProblemRow] = []
+        self._missing = ProblemRows()
         self._overflow = False
 
-    def encode(self, batch: Any, where: Where) -> Codes:
+    def encode(self, batch: Any, where: BatchLocation) -> Codes:
         """Return the codes (n,) of a batch's actions, new labels numbered on, −1 where missing or beyond the limit."""
         column = batch["action"]
         coded = column.dictionary_encode()
@@ -67,12 +67,12 @@ class Actions(Check):
         for at, label in enumerate(labels):
             if label not in self.codes and len(self.codes) < ACTION_LIMIT:
                 self.codes[label] = len(self.codes)
-                self._firsts.append(Sighting(where.source, where.first + int(np.argmax(local == at)), str(label)))
+                self._firsts.append(ProblemRow(where.source, where.first + int(np.argmax(local == at)), str(label)))
         table = np.array([*(self.codes.get(label, -1) for label in labels), -1], np.intp)
         self._overflow |= bool((table[:-1] < 0).any())
         return table[local]
 
-    def look(self, view: View) -> None:
+    def look(self, view: CheckedBatch) -> None:
         """Count."""
         self._missing.add(missing(view.batch["action"]), view.where)
         counts = np.bincount(view.actions[view.actions >= 0], minlength=len(self.codes))
@@ -80,12 +80,12 @@ class Actions(Check):
         self.counts = counts
 
     def findings(self) -> list[Finding]:
-        """Tell of missing and rare actions."""
+        """Report missing and rare actions."""
         remedy = "drop these rows, or fill in what was done."
         found = self._missing.finding("missing action", "error", "action", "there are rows without an action.", remedy)
         once = np.flatnonzero(self.counts == 1)
         if len(once):
-            rows = Sightings(len(once), [self._firsts[at] for at in once[:5].tolist()])
+            rows = ProblemRows(len(once), [self._firsts[at] for at in once[:5].tolist()])
             problem = f"{len(once)} of {len(self.codes)} actions were taken only once."
             remedy = "check for misspelt labels; drop such rows, or merge rare actions."
             found += rows.finding("rare action", "warning", "action", problem, remedy)
@@ -99,16 +99,16 @@ class Actions(Check):
         return found
 
 
-class Rewards(Check):
+class RewardCheck(Check):
     """Rewards that are missing, not finite, or all the same."""
 
     columns = ("reward",)
 
     def __init__(self) -> None:
-        self._missing, self._infinite = Sightings(), Sightings()
+        self._missing, self._infinite = ProblemRows(), ProblemRows()
         self._low, self._high, self._known = np.inf, -np.inf, 0
 
-    def look(self, view: View) -> None:
+    def look(self, view: CheckedBatch) -> None:
         """Count, and keep the range."""
         values = view.rewards
         self._missing.add(np.isnan(values), view.where)
@@ -119,9 +119,9 @@ class Rewards(Check):
         self._high = max(self._high, known.max(initial=-np.inf))
 
     def findings(self) -> list[Finding]:
-        """Tell of missing and impossible rewards."""
+        """Report missing and impossible rewards."""
         problem = "there are rows without a reward; training leaves them out."
-        remedy = "give silence a reward if it means one (0, say), or wait until the rewards are known."
+        remedy = "set a default reward if none means one (e.g. 0), or wait until the rewards are known."
         found = self._missing.finding("missing reward", "warning", "reward", problem, remedy)
         problem, remedy = "there are rewards that are not finite.", "correct or drop these rows."
         found += self._infinite.finding("impossible reward", "error", "reward", problem, remedy)
@@ -134,17 +134,17 @@ class Rewards(Check):
         return found
 
 
-class Ids(Check):
+class IdCheck(Check):
     """Decision ids that are missing or used twice."""
 
     columns = ("decision_id",)
 
     def __init__(self) -> None:
-        self._missing = Sightings()
+        self._missing = ProblemRows()
         self._held: list[tuple[NDArray[np.uint64], NDArray[np.int64]]] = []
         self._count, self._bits, self._sources = 0, 0, []
 
-    def look(self, view: View) -> None:
+    def look(self, view: CheckedBatch) -> None:
         """Keep the hashes of a batch with their rows, thinned where they become too many."""
         gone = missing(view.batch["decision_id"])
         self._missing.add(gone, view.where)
@@ -162,7 +162,7 @@ class Ids(Check):
         return (hashes & np.uint64(2**self._bits - 1)) == 0
 
     def findings(self) -> list[Finding]:
-        """Tell of missing ids, and of those that came again."""
+        """Report missing ids, and of those that came again."""
         remedy = "rewards cannot be joined to them; log an id with every decision."
         found = self._missing.finding("missing id", "warning", "decision_id", "there are rows without an id.", remedy)
         hashes = np.concatenate([one for one, _ in self._held] or [np.zeros(0, np.uint64)])
@@ -170,28 +170,28 @@ class Ids(Check):
         order = np.lexsort((rows, hashes))
         again = np.sort(rows[order][1:][hashes[order][1:] == hashes[order][:-1]])
         if len(again):
-            seen = Sightings(len(again), [self._place(int(row)) for row in again[:5]])
-            told = f" (found in a sample of one id in {2**self._bits:,})" if self._bits else ""
-            problem = f"there are ids that came before{told}."
-            remedy = "drop the repetitions, or give every decision an id of its own."
+            seen = ProblemRows(len(again), [self._place(int(row)) for row in again[:5]])
+            note = f" (found in a sample of one id in {2**self._bits:,})" if self._bits else ""
+            problem = f"there are ids that came before{note}."
+            remedy = "drop the repetitions, or give every decision its own id."
             found += seen.finding("repeated id", "error", "decision_id", problem, remedy)
         return found
 
-    def _place(self, row: int) -> Sighting:
+    def _place(self, row: int) -> ProblemRow:
         where = next(where for where, length in self._sources if where.start <= row < where.start + length)
-        return Sighting(where.source, where.first + row - where.start, "")
+        return ProblemRow(where.source, where.first + row - where.start, "")
 
 
-class Times(Check):
+class TimeCheck(Check):
     """Times that are missing or go backwards, and rewards that were known before their decision."""
 
     columns = ("time",)
 
     def __init__(self) -> None:
-        self._missing, self._back, self._early = Sightings(), Sightings(), Sightings()
+        self._missing, self._back, self._early = ProblemRows(), ProblemRows(), ProblemRows()
         self._last = -(2**62)
 
-    def look(self, view: View) -> None:
+    def look(self, view: CheckedBatch) -> None:
         """Compare each time with the one before it."""
         column = view.batch["time"]
         gone = missing(column)
@@ -208,7 +208,7 @@ class Times(Check):
             self._early.add(known & early, view.where, after)
 
     def findings(self) -> list[Finding]:
-        """Tell of times out of order."""
+        """Report times out of order."""
         remedy = "fill them in; episodes cannot be cut by time without."
         found = self._missing.finding("missing time", "warning", "time", "there are rows without a time.", remedy)
         problem = "the time goes backwards."
@@ -218,35 +218,35 @@ class Times(Check):
         return found + self._early.finding("early reward", "warning", "reward_time", problem, remedy)
 
 
-class Weights(Check):
+class WeightCheck(Check):
     """Weights that are missing, negative or not finite."""
 
     columns = ("weight",)
 
     def __init__(self) -> None:
-        self._wrong = Sightings()
+        self._wrong = ProblemRows()
 
-    def look(self, view: View) -> None:
+    def look(self, view: CheckedBatch) -> None:
         """Count."""
         values = numbers(view.batch["weight"])
         self._wrong.add(~(np.isfinite(values) & (values >= 0)), view.where, values)
 
     def findings(self) -> list[Finding]:
-        """Tell of impossible weights."""
+        """Report impossible weights."""
         problem, remedy = "there are weights that are no finite numbers ≥ 0.", "correct or drop these rows."
         return self._wrong.finding("impossible weight", "error", "weight", problem, remedy)
 
 
-class Episodes(Check):
-    """How large the episodes are, and whether the rows of one stand together."""
+class EpisodeCheck(Check):
+    """How large the episodes are, and whether the rows of one are next to each other."""
 
     def __init__(self, cut: Cut) -> None:
         self.cut, self.sizes = cut, dict[Any, int]()
         self._last: Any = None
-        self._missing, self._again = Sightings(), Sightings()
+        self._missing, self._again = ProblemRows(), ProblemRows()
         self._overflow = False
 
-    def look(self, view: View) -> None:
+    def look(self, view: CheckedBatch) -> None:
         """Count the rows of each episode."""
         gone = missing(view.batch[self.cut.columns[0]]) if self.cut.columns else np.zeros(len(view.rewards), np.bool_)
         self._missing.add(gone, view.where)
@@ -269,17 +269,17 @@ class Episodes(Check):
         self._again.add(again, view.where, keys)
 
     def findings(self) -> list[Finding]:
-        """Tell of episodes that are missing or scattered."""
+        """Report episodes that are missing or scattered."""
         name = self.cut.columns[0] if self.cut.columns else None
         problem, remedy = "there are rows without an episode.", "fill it in, or leave the column out and give a size."
         found = self._missing.finding("missing episode", "error", name, problem, remedy)
-        problem = "there are episodes whose rows do not stand together."
+        problem = "there are episodes whose rows are not next to each other."
         remedy = (
             "nothing has to be done, but training first sorts them on disk; a log in order of episodes trains faster."
         )
         found += self._again.finding("scattered episodes", "note", name, problem, remedy)
         if len(self.sizes) == 1 and not self._overflow:
-            problem = "there is only one episode: the policy learns once, and imputes with nothing learnt before."
+            problem = "there is only one episode: the policy learns once, and imputes before it has learned anything."
             found.append(Finding("one episode", "warning", name, problem, "cut the log into more episodes."))
         if self._overflow:
             problem = f"there are more than {EPISODE_LIMIT:,} episodes; the others were not counted."

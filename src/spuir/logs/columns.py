@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from spuir.errors import InputError, ParameterError
-from spuir.logs.kinds import KINDS, Kind
+from spuir.logs.column_kinds import COLUMN_KINDS, ColumnKind
 
 
 @dataclass(frozen=True)
-class Column:
+class LogColumn:
     """One canonical column.
 
     Parameters
@@ -16,9 +16,9 @@ class Column:
     name
         What it is called in every log, after renaming.
     holds
-        The name of its kind in :data:`spuir.logs.kinds.KINDS`.
+        The name of its kind in :data:`spuir.logs.column_kinds.KINDS`.
     meaning
-        What it says about a decision, for people.
+        What it means, for the documentation and the doctor.
     needed_in
         The kinds of table that must have it.
     """
@@ -29,9 +29,9 @@ class Column:
     needed_in: tuple[str, ...] = ()
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> ColumnKind:
         """Which types it takes, and what they become."""
-        return KINDS[self.holds]
+        return COLUMN_KINDS[self.holds]
 
 
 TABLES = {
@@ -41,22 +41,24 @@ TABLES = {
 }
 """The kinds of table that can be opened."""
 
-COLUMNS: dict[str, Column] = {
+COLUMNS: dict[str, LogColumn] = {
     column.name: column
     for column in (
-        Column("decision_id", "label", "names the decision; rewards are joined by it", ("decisions", "rewards")),
-        Column("time", "time", "when the decision was taken, in UTC where no zone is given"),
-        Column("episode", "episode", "the episode that the decision belongs to; wins over cutting by size or time"),
-        Column("action", "label", "the executed action", ("log", "decisions")),
-        Column("reward", "number", "the reward of the executed action; missing = not known yet", ("log", "rewards")),
-        Column("propensity", "number", "the probability with which the executed action was chosen, in (0, 1]"),
-        Column("probabilities", "numbers", "of every action, in the order of `eligible` if that lists labels"),
-        Column("eligible", "choices", "what could be chosen: a mask in the order of the actions, or a list of labels"),
-        Column("reward_time", "time", "when the reward became known"),
-        Column("policy_version", "text", "the version of the policy that decided"),
-        Column("weight", "number", "weight w ≥ 0 counts the row w times"),
-        Column("position", "whole", "the slot of a list in which the action was shown"),
-        Column("unit_id", "label", "the user, device or other unit that was decided about"),
+        LogColumn("decision_id", "label", "names the decision; rewards are joined by it", ("decisions", "rewards")),
+        LogColumn("time", "time", "when the decision was taken, in UTC where no zone is given"),
+        LogColumn("episode", "episode", "the episode that the decision belongs to; wins over cutting by size or time"),
+        LogColumn("action", "label", "the executed action", ("log", "decisions")),
+        LogColumn("reward", "number", "the reward of the executed action; missing = not known yet", ("log", "rewards")),
+        LogColumn("propensity", "number", "the probability with which the executed action was chosen, in (0, 1]"),
+        LogColumn("probabilities", "numbers", "of every action, in the order of `eligible` if that lists labels"),
+        LogColumn(
+            "eligible", "choices", "what could be chosen: a mask in the order of the actions, or a list of labels"
+        ),
+        LogColumn("reward_time", "time", "when the reward became known"),
+        LogColumn("policy_version", "text", "the version of the policy that decided"),
+        LogColumn("weight", "number", "weight w ≥ 0 counts the row w times"),
+        LogColumn("position", "whole", "the slot of a list in which the action was shown"),
+        LogColumn("unit_id", "label", "the user, device or other unit that was decided about"),
     )
 }
 """The canonical columns by name, in the order in which a log has them."""

@@ -1,4 +1,4 @@
-"""Checks of the context columns of a log: what carries nothing, what cannot be encoded, and what knows too much."""
+"""Checks of the context columns of a log: constant ones, ones that cannot be encoded, ones that leak the outcome."""
 
 import re
 from dataclasses import dataclass, field
@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from spuir.base.records import Codes, Floats
 from spuir.errors import InputError
-from spuir.logs.checks import Actions, Check, View
-from spuir.logs.findings import Finding, Sightings, missing
+from spuir.logs.checks import ActionCheck, Check, CheckedBatch
+from spuir.logs.findings import Finding, ProblemRows, missing
 from spuir.tables.coercion import categories
 from spuir.tables.column_encoders import CategoryEncoder as Category
 from spuir.tables.column_encoders import VectorEncoder as Vector
@@ -21,24 +21,24 @@ from spuir.tables.raw_columns import as_text, time_text
 from spuir.tables.raw_tables import Block, blocks
 
 LEVEL_LIMIT = 256
-"""Levels of a column that are followed through the log, to see whether they tell the reward or the action."""
+"""Levels of a column that are followed through the log, to see whether they determine the reward or the action."""
 
-NEARLY = 0.999
-"""Correlations and shares of explained variance from which on a column is taken to know the reward."""
+LEAK_THRESHOLD = 0.999
+"""A column with a higher correlation with the reward, or share of its variance, is reported as a leak."""
 
 LEAST_ROWS = 30
-MOSTLY = 9
-"""So many times as many numbers as words in a column of text, and the words are taken for mistakes."""
+NUMERIC_RATIO = 9
+"""Where a column of text has this many times as many numbers as words, the words are reported as mistakes."""
 
-AFTERWARDS = {"reward", "rewards", "click", "clicks", "clicked", "conversion", "conversions", "converted", "outcome"}
-AFTERWARDS |= {"revenue", "purchase", "purchased", "label", "target", "response"}
+OUTCOME_NAMES = {"reward", "rewards", "click", "clicks", "clicked", "conversion", "conversions", "converted", "outcome"}
+OUTCOME_NAMES |= {"revenue", "purchase", "purchased", "label", "target", "response"}
 
 
 @dataclass
 class Levels:
-    """Rows, rewards and actions by the level of a column; given up where there are too many levels."""
+    """Rows, rewards and actions by the level of a column; stops where there are too many levels."""
 
-    actions: Actions
+    actions: ActionCheck
     index: dict[str, int] = field(default_factory=dict[str, int])
     rows: Floats = field(default_factory=lambda: np.zeros(LEVEL_LIMIT))
     known: Floats = field(default_factory=lambda: np.zeros((3, LEVEL_LIMIT)))
@@ -46,7 +46,7 @@ class Levels:
     highest: Codes = field(default_factory=lambda: np.full(LEVEL_LIMIT, -1))
     full: bool = False
 
-    def look(self, column: Column, view: View, usable: NDArray[np.bool_]) -> None:
+    def look(self, column: Column, view: CheckedBatch, usable: NDArray[np.bool_]) -> None:
         """Add the known values of a batch."""
         if self.full:
             return
@@ -70,7 +70,7 @@ class Levels:
         np.maximum.at(self.highest, at[acted], view.actions[acted])
 
     def explained(self) -> float:
-        """Return the share of the variance of the reward between levels, 0 where there is too little to tell."""
+        """Return the share of the variance of the reward between levels, 0 where there are too few rows."""
         count, total, squares = self.known[:, self.known[0] > 0]
         n = count.sum()
         if self.full or len(count) < 2 or n < max(LEAST_ROWS, 10 * len(count)):
@@ -129,15 +129,15 @@ def _is_number(text: str) -> bool:
 class ContextColumn:
     """One context column, at the top or inside an object, through the whole log."""
 
-    def __init__(self, name: str, actions: Actions, part: Any) -> None:
+    def __init__(self, name: str, actions: ActionCheck, part: Any) -> None:
         self.name, self._part = name, part
         self.kind, self.rows, self.absent, self.other = "empty", 0, 0, 0
         self._levels, self._moments = Levels(actions), Moments()
         self._low, self._high = np.inf, -np.inf
-        self._infinite, self._later, self._lengths = Sightings(), Sightings(), Sightings()
-        self._own, self._numbers, self._words = 0.0, 0, Sightings()
+        self._infinite, self._later, self._lengths = ProblemRows(), ProblemRows(), ProblemRows()
+        self._own, self._numbers, self._words = 0.0, 0, ProblemRows()
 
-    def look(self, column: Column, view: View) -> None:
+    def look(self, column: Column, view: CheckedBatch) -> None:
         """Take one batch into account."""
         self.rows += len(column)
         gone = column.missing
@@ -163,7 +163,7 @@ class ContextColumn:
             wrong = ~gone & (column.values != len(self._part.means))
             self._lengths.add(wrong, view.where, column.values)
 
-    def _look_at_numbers(self, values: Floats, view: View, gone: NDArray[np.bool_]) -> None:
+    def _look_at_numbers(self, values: Floats, view: CheckedBatch, gone: NDArray[np.bool_]) -> None:
         self._infinite.add(np.isinf(values), view.where, values)
         finite = ~gone & np.isfinite(values)
         self._low = min(self._low, values[finite].min(initial=np.inf))
@@ -171,7 +171,7 @@ class ContextColumn:
         both = finite & np.isfinite(view.rewards)
         self._moments.look(values[both], view.rewards[both])
 
-    def _look_at_levels(self, column: Column, view: View) -> None:
+    def _look_at_levels(self, column: Column, view: CheckedBatch) -> None:
         words = np.array([*(not _is_number(level) for level in column.levels), False], np.bool_)[column.values]
         self._words.add(words, view.where, lambda row: column.levels[int(column.values[row])])
         self._numbers += int(np.count_nonzero(~words & ~column.missing))
@@ -197,83 +197,83 @@ class ContextColumn:
 
     def _emptiness(self) -> list[Finding]:
         if self.absent == self.rows:
-            return [self._tell("empty", "warning", "it has no value at all.", "leave it out.")]
+            return [self._finding("empty", "warning", "it has no value at all.", "leave it out.")]
         one_number = self.kind in ("number", "flag", "time") and self._low == self._high
         one_level = self.kind == "category" and len(self._levels.index) == 1 and not self._levels.full
         if not self.absent and (one_number or one_level):
-            return [
-                self._tell("constant", "warning", "it has one value in all rows, and tells nothing.", "leave it out.")
-            ]
+            return [self._finding("constant", "warning", "it has the same value in all rows.", "leave it out.")]
         found: list[Finding] = []
-        if self._words.count and self._numbers >= MOSTLY * self._words.count:
+        if self._words.count and self._numbers >= NUMERIC_RATIO * self._words.count:
             problem = f"it is read as text because of these cells; the other {self._numbers:,} are numbers."
             remedy = "correct them, or leave them empty where the value is unknown."
             found += self._words.finding("mixed", "warning", self.name, problem, remedy)
         elif self._own > 0.9 and self._levels.full:
             problem = "nearly every row has a value of its own: it looks like an id."
             found.append(
-                self._tell("id-like", "warning", problem, "leave it out; what is needed of it, log as columns.")
+                self._finding("id-like", "warning", problem, "leave it out; what is needed of it, log as columns.")
             )
         elif self.other > 0.2 * self.rows:
             problem = (
                 f"{self.other / self.rows:.0%} of the rows have none of the levels that get a feature of their own."
             )
-            found.append(self._tell("many levels", "note", problem, "raise --max-levels, or hash (--hashing)."))
+            found.append(self._finding("many levels", "note", problem, "raise --max-levels, or hash (--hashing)."))
         if self.absent and self._part is not None and getattr(self._part, "missing", True) is False:
             problem = f"{self.absent:,} values are missing, but none in the rows that an encoder learns from."
             remedy = (
                 "training takes the mean or the other level for them; shuffle within the first episode, or fill them."
             )
-            found.append(self._tell("missing later", "note", problem, remedy))
+            found.append(self._finding("missing later", "note", problem, remedy))
         return found
 
     def _leaks(self) -> list[Finding]:
-        """Tell of what is known only afterwards: the reward and the action, and names that sound like them."""
+        """Report what is known only afterwards: the reward and the action, and names that sound like them."""
         out = "leave it out: it is not known when the decision is taken."
         correlation, explained = self._moments.correlation(), self._levels.explained()
         numeric = self.kind in ("number", "flag")
-        if numeric and self._moments.equal and abs(correlation) > NEARLY:
-            return [self._tell("equals reward", "error", "it equals the reward in every row.", out)]
+        if numeric and self._moments.equal and abs(correlation) > LEAK_THRESHOLD:
+            return [self._finding("equals reward", "error", "it equals the reward in every row.", out)]
         if self._levels.names_action() == "equals":
-            return [self._tell("equals action", "error", "it is the executed action in every row.", out)]
-        if abs(correlation) >= NEARLY or explained >= NEARLY:
+            return [self._finding("equals action", "error", "it is the executed action in every row.", out)]
+        if abs(correlation) >= LEAK_THRESHOLD or explained >= LEAK_THRESHOLD:
             how = (
-                f"correlation {correlation:+.4f}" if abs(correlation) >= NEARLY else f"{explained:.2%} of its variance"
+                f"correlation {correlation:+.4f}"
+                if abs(correlation) >= LEAK_THRESHOLD
+                else f"{explained:.2%} of its variance"
             )
             problem = f"it tells the reward almost exactly ({how})."
             remedy = "leave it out if it is known only after the decision."
-            return [self._tell("tells reward", "warning", problem, remedy)]
+            return [self._finding("tells reward", "warning", problem, remedy)]
         if self._levels.names_action() == "determines":
             problem = "each of its values has only ever had one action."
             remedy = "leave it out if it was made from the action; if a rule chose by it, vary the actions from now on."
-            return [self._tell("tells action", "warning", problem, remedy)]
-        if AFTERWARDS & set(re.split(r"[^a-z]+", self.name.lower())):
+            return [self._finding("tells action", "warning", problem, remedy)]
+        if OUTCOME_NAMES & set(re.split(r"[^a-z]+", self.name.lower())):
             problem = "its name sounds like something that is known only after the decision."
-            return [self._tell("sounds late", "note", problem, "leave it out if it is.")]
+            return [self._finding("sounds late", "note", problem, "leave it out if it is.")]
         return []
 
-    def _tell(self, check: str, severity: str, problem: str, remedy: str) -> Finding:
+    def _finding(self, check: str, severity: str, problem: str, remedy: str) -> Finding:
         return Finding(check, severity, self.name, problem, remedy)
 
 
-class Contexts(Check):
+class ContextCheck(Check):
     """All context columns of a log."""
 
-    def __init__(self, names: tuple[str, ...], actions: Actions, encoder: Encoder | None) -> None:
+    def __init__(self, names: tuple[str, ...], actions: ActionCheck, encoder: Encoder | None) -> None:
         self._names, self._actions = names, actions
         parts = [] if encoder is None else [part for source in encoder.sources for part in source.parts]
         self._parts = {part.column: part for part in parts}
         self.columns_seen: dict[str, ContextColumn] = {}
         self._unread: dict[str, Finding] = {}
 
-    def look(self, view: View) -> None:
+    def look(self, view: CheckedBatch) -> None:
         """Take one batch into account."""
         for block in blocks(view.batch.select(list(self._names))):
             for owner in self._names:
                 if owner not in self._unread:
                     self._look_at(block, owner, view)
 
-    def _look_at(self, block: Block, owner: str, view: View) -> None:
+    def _look_at(self, block: Block, owner: str, view: CheckedBatch) -> None:
         try:
             for name in block.flatten(owner):
                 seen = self.columns_seen.get(name)
@@ -285,6 +285,6 @@ class Contexts(Check):
             self._unread[owner] = Finding("unreadable", "error", owner, problem, f"{refusal.remedy}.")
 
     def findings(self) -> list[Finding]:
-        """Tell of every column in turn."""
+        """Report every column in turn."""
         found = [one for seen in self.columns_seen.values() for one in seen.findings()]
         return found + list(self._unread.values())

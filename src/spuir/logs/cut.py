@@ -55,7 +55,7 @@ class Cut:
         -----
         By size, rows belong together in the order of the log, and the last episode has what is left. By time, an
         episode lasts from one multiple of the duration since 1970 (UTC) to the next: a row belongs to the episode of
-        its time, wherever in the log it stands, and hours or days without rows are no episodes.
+        its time, wherever it is in the log, and hours or days without rows give no episode.
         """
         pa = arrow()
         if self.kind == "size":

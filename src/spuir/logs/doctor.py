@@ -7,14 +7,23 @@ from typing import Any
 import numpy as np
 
 from spuir.errors import InputError
-from spuir.logs.checks import Actions, Check, Episodes, Ids, Rewards, Times, View, Weights
+from spuir.logs.checks import (
+    ActionCheck,
+    Check,
+    CheckedBatch,
+    EpisodeCheck,
+    IdCheck,
+    RewardCheck,
+    TimeCheck,
+    WeightCheck,
+)
 from spuir.logs.columns import COLUMNS
-from spuir.logs.context_checks import Contexts
+from spuir.logs.context_checks import ContextCheck
 from spuir.logs.cut import Cut, cut_episodes
-from spuir.logs.findings import SEVERITIES, Finding, Sighting, Where, numbers
+from spuir.logs.findings import SEVERITIES, BatchLocation, Finding, ProblemRow, numbers
 from spuir.logs.formats.base import Faults
 from spuir.logs.log import Log
-from spuir.logs.propensity_checks import Probabilities, Propensities
+from spuir.logs.propensity_checks import ProbabilityCheck, PropensityCheck
 from spuir.tables.encoder import LEARNING_ROWS, Encoder, check_options
 
 __all__ = ["Diagnosis", "Finding", "examine"]
@@ -105,14 +114,16 @@ def examine(
     cut = None
     if "episode" in log.schema.names or batch_size is not None or every is not None:
         cut = cut_episodes(log, batch_size, every)
-    actions = Actions()
+    actions = ActionCheck()
     checks = _checks(log, actions, encoder, cut)
     faults, rows = Faults(), 0
-    for piece in log.pieces:
-        row = piece.first_row
-        for batch in piece.read(faults=faults):
-            where = Where(piece.source, row, rows)
-            view = View(batch, where, actions.encode(batch, where), numbers(batch["reward"]))
+    row, source = 0, None
+    for part in log.parts:
+        # Counted here, since a part of a large text file does not know how many rows come before it.
+        row, source = (row if part.source == source else 0), part.source
+        for batch in part.read(faults=faults):
+            where = BatchLocation(part.source, row, rows)
+            view = CheckedBatch(batch, where, actions.encode(batch, where), numbers(batch["reward"]))
             for check in checks:
                 check.look(view)
             row, rows = row + batch.num_rows, rows + batch.num_rows
@@ -122,16 +133,16 @@ def examine(
         raise InputError("log", "no rows", "there must be something to look at", "check the path")
     found += [*_faults(faults), *(one for check in checks for one in check.findings())]
     ranked = sorted(found, key=lambda one: -SEVERITIES.index(one.severity))
-    contexts = next((check for check in checks if isinstance(check, Contexts)), None)
+    contexts = next((check for check in checks if isinstance(check, ContextCheck)), None)
     return Diagnosis(
         format=log.format,
-        sources=tuple(dict.fromkeys(piece.source for piece in log.pieces)),
+        sources=tuple(dict.fromkeys(part.source for part in log.parts)),
         rows=rows,
         bytes=log.bytes,
         columns=_columns(log, encoder, contexts),
         actions=_frequencies(actions),
         features=None if encoder is None else encoder.width,
-        episodes=_sizes(next((check for check in checks if isinstance(check, Episodes)), None)),
+        episodes=_sizes(next((check for check in checks if isinstance(check, EpisodeCheck)), None)),
         findings=(*ranked, *_notes(log)),
     )
 
@@ -152,14 +163,22 @@ def _encoder(log: Log, encoding: Mapping[str, Any]) -> tuple[Encoder | None, lis
         return None, [Finding("encoding", "error", None, problem, f"{refusal.remedy}.")]
 
 
-def _checks(log: Log, actions: Actions, encoder: Encoder | None, cut: Cut | None) -> list[Check]:
+def _checks(log: Log, actions: ActionCheck, encoder: Encoder | None, cut: Cut | None) -> list[Check]:
     """Return the checks that apply to the columns of a log."""
-    every: list[Check] = [actions, Rewards(), Propensities(actions), Probabilities(), Ids(), Times(), Weights()]
+    every: list[Check] = [
+        actions,
+        RewardCheck(),
+        PropensityCheck(actions),
+        ProbabilityCheck(),
+        IdCheck(),
+        TimeCheck(),
+        WeightCheck(),
+    ]
     checks = [check for check in every if set(check.columns) <= set(log.schema.names)]
     if cut is not None:
-        checks.append(Episodes(cut))
+        checks.append(EpisodeCheck(cut))
     if log.context:
-        checks.append(Contexts(log.context, actions, encoder))
+        checks.append(ContextCheck(log.context, actions, encoder))
     return checks
 
 
@@ -167,7 +186,7 @@ def _faults(faults: Faults) -> list[Finding]:
     """Return the broken rows that the reader skipped."""
     found: list[Finding] = []
     if faults.count:
-        rows = tuple(Sighting(one.path, one.line, one.why) for one in faults.first)
+        rows = tuple(ProblemRow(one.path, one.line, one.why) for one in faults.first)
         problem, remedy = "there are broken rows, which are left out.", "repair or drop these lines."
         found.append(Finding("broken rows", "warning", None, problem, remedy, faults.count, rows))
     for why, count in faults.skipped.items():
@@ -180,7 +199,7 @@ def _notes(log: Log) -> list[Finding]:
     return [Finding("reading", "note", None, notice, NOTHING) for notice in log.notices]
 
 
-def _columns(log: Log, encoder: Encoder | None, contexts: Contexts | None) -> tuple[Mapping[str, Any], ...]:
+def _columns(log: Log, encoder: Encoder | None, contexts: ContextCheck | None) -> tuple[Mapping[str, Any], ...]:
     """Return a line on each column."""
     lines: list[Mapping[str, Any]] = []
     seen = {} if contexts is None else contexts.columns_seen
@@ -192,24 +211,24 @@ def _columns(log: Log, encoder: Encoder | None, contexts: Contexts | None) -> tu
             continue
         inside = [name for name in seen if name == item.name or name.startswith(f"{item.name}.")]
         for name in inside or [item.name]:
-            told = made.get(name, {"kind": None, "features": []})
+            made_of = made.get(name, {"kind": None, "features": []})
             absent = seen[name].absent if name in seen else 0
             line = {"name": name, "role": "context", "type": str(item.type) if name == item.name else "member"}
-            lines.append({**line, "missing": absent, "kind": told["kind"], "features": told["features"]})
+            lines.append({**line, "missing": absent, "kind": made_of["kind"], "features": made_of["features"]})
     return tuple(lines)
 
 
-def _frequencies(actions: Actions) -> dict[str, int]:
+def _frequencies(actions: ActionCheck) -> dict[str, int]:
     """Return how often each action was taken, the most frequent first."""
     order = np.argsort(-actions.counts, kind="stable")
     labels = list(actions.codes)
     return {str(labels[at]): int(actions.counts[at]) for at in order.tolist()}
 
 
-def _sizes(check: Episodes | None) -> dict[str, Any] | None:
+def _sizes(check: EpisodeCheck | None) -> dict[str, Any] | None:
     """Return how many episodes there are, and how large."""
     if check is None or not check.sizes:
         return None
     sizes: Sequence[int] = list(check.sizes.values())
-    told = {"by": check.cut.kind, "count": len(sizes), "smallest": min(sizes), "largest": max(sizes)}
-    return {**told, "median": float(np.median(sizes))}
+    counted = {"by": check.cut.kind, "count": len(sizes), "smallest": min(sizes), "largest": max(sizes)}
+    return {**counted, "median": float(np.median(sizes))}

@@ -1,4 +1,4 @@
-"""The episode as an object: decisions go in, rewards come when they come, and closing it gives the batch."""
+"""The episode as an object: record decisions, add rewards when they arrive, and close it to get the batch."""
 
 import threading
 from collections.abc import Hashable
@@ -11,9 +11,9 @@ from spuir.bandit import Bandit
 from spuir.base.records import Batch, Decision, Floats
 from spuir.errors import InputError, NotFittedError
 from spuir.logs.columns import COLUMNS
+from spuir.logs.decision_rows import DecisionRows, as_list, checked, context_columns, joined, make_rows
 from spuir.logs.frames import to_table
 from spuir.logs.rewards import Report, RewardRules, Settled, settle
-from spuir.logs.rows import Rows, as_list, checked, context_columns, joined, make_rows
 from spuir.logs.times import UNKNOWN, Instants, instants
 from spuir.tables.arrow import arrow
 from spuir.tables.contexts import as_table
@@ -29,7 +29,7 @@ class _Closed(NamedTuple):
     settled: Settled
     kept: NDArray[np.intp]
     ids: list[Hashable]
-    rows: Rows
+    rows: DecisionRows
 
 
 class Episode:
@@ -38,9 +38,9 @@ class Episode:
     Parameters
     ----------
     default
-        The reward of a decision that hears nothing; None leaves such decisions out of the batch.
+        The reward of a decision for which none arrives; None leaves such decisions out of the batch.
     aggregation
-        What several rewards of one decision give: "earliest", "sum", "average", "median", "min" or "max".
+        How to combine several rewards of one decision: "earliest", "sum", "average", "median", "min" or "max".
     window
         How long after its decision a reward is in time: seconds, or a text like "15m", "6h", "1d". None = always.
     late
@@ -58,7 +58,7 @@ class Episode:
         self.rules = RewardRules(default=default, aggregation=aggregation, window=window, late=late)
         self._lock = threading.Lock()
         self._positions: dict[Hashable, int] = {}
-        self._rows: list[Rows] = []
+        self._rows: list[DecisionRows] = []
         self._duplicates = 0
         self._ids: list[Hashable] = []
         self._values: list[Floats] = []
@@ -109,7 +109,7 @@ class Episode:
             self._check_alike(rows)
             return self._add(names, rows)
 
-    def _add(self, names: list[Hashable], rows: Rows) -> int:
+    def _add(self, names: list[Hashable], rows: DecisionRows) -> int:
         new: list[int] = []
         for at, name in enumerate(names):
             if name not in self._positions:
@@ -152,7 +152,7 @@ class Episode:
         if self._closed is not None:
             raise InputError("episode", f"{what} after closing", "a closed episode takes nothing more", "open another")
 
-    def _check_alike(self, rows: Rows) -> None:
+    def _check_alike(self, rows: DecisionRows) -> None:
         """Refuse decisions that cannot stand in one table with those before."""
         if not self._rows:
             return
@@ -203,7 +203,7 @@ class Episode:
 
     @property
     def ids(self) -> list[Hashable]:
-        """Ids of the rows that are learnt from, in their order."""
+        """Ids of the rows that are learned from, in their order."""
         closed = self._result()
         return [closed.ids[at] for at in closed.kept]
 

@@ -9,21 +9,21 @@ from numpy.typing import NDArray
 from spuir.base.records import Mask
 
 SEVERITIES = ("note", "warning", "error")
-"""From what is good to know, over what is probably not meant, to what training refuses or learns wrongly."""
+"""Good to know; probably a mistake; refused by training, or learned wrongly."""
 
-SHOWN = 5
+SHOWN_ROWS = 5
 """Rows that a finding names; all of them are counted."""
 
 
-class Where(NamedTuple):
-    """Where a batch stands: what its source is called, the number of its first row there, and the rows before it."""
+class BatchLocation(NamedTuple):
+    """Where a batch is: what its source is called, the number of its first row there, and the rows before it."""
 
     source: str
     first: int
     start: int
 
 
-class Sighting(NamedTuple):
+class ProblemRow(NamedTuple):
     """One row in which a problem was seen: the source, the number of the row there from 0, and the value as text."""
 
     source: str
@@ -59,7 +59,7 @@ class Finding:
     problem: str
     remedy: str
     count: int = 0
-    rows: tuple[Sighting, ...] = ()
+    rows: tuple[ProblemRow, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-ready data."""
@@ -67,20 +67,20 @@ class Finding:
 
 
 @dataclass
-class Sightings:
+class ProblemRows:
     """Rows in which something was seen: all counted, the first few kept."""
 
     count: int = 0
-    first: list[Sighting] = field(default_factory=list[Sighting])
+    first: list[ProblemRow] = field(default_factory=list[ProblemRow])
 
-    def add(self, seen: Mask, where: Where, values: Any = None) -> None:
+    def add(self, seen: Mask, where: BatchLocation, values: Any = None) -> None:
         """Add the rows (n,) of a batch that are marked, with their values (n,), or a function from row to text."""
         found = np.count_nonzero(seen)
         if not found:
             return
         self.count += int(found)
-        for row in np.flatnonzero(seen)[: SHOWN - len(self.first)].tolist():
-            self.first.append(Sighting(where.source, where.first + row, _shown(values, row)))
+        for row in np.flatnonzero(seen)[: SHOWN_ROWS - len(self.first)].tolist():
+            self.first.append(ProblemRow(where.source, where.first + row, _shown(values, row)))
 
     def finding(self, check: str, severity: str, column: str | None, problem: str, remedy: str) -> list[Finding]:
         """Return a finding about these rows, none if there are none."""

@@ -1,4 +1,4 @@
-"""Tables in memory as Arrow tables: data frames, dicts of arrays, rows as dicts, and whatever speaks Arrow."""
+"""Tables in memory as Arrow tables: data frames, dicts of arrays, rows as dicts, and anything that exports Arrow."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any

@@ -18,13 +18,13 @@ from spuir.base.hashing import digest
 from spuir.base.parameters import COUNT, check_value
 from spuir.base.records import Codes
 from spuir.errors import InputError
+from spuir.logs.column_plan import ColumnPlan, PlannedColumn
 from spuir.logs.columns import COLUMNS, declaring, renaming
 from spuir.logs.formats import Faults
 from spuir.logs.formats.base import BATCH_ROWS
 from spuir.logs.log import Log
 from spuir.logs.open import open_log
-from spuir.logs.pieces import Piece
-from spuir.logs.plans import Field, Plan
+from spuir.logs.parts import Part
 from spuir.logs.rewards import Report, RewardRules, settle
 from spuir.logs.spilling import Folder, Spill, hash_ids, read_spilled, spilled_bytes
 from spuir.logs.times import UNKNOWN, Instants
@@ -52,7 +52,7 @@ class Joined(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class JoinedPiece(Piece):
+class JoinedPart(Part):
     """A piece of the decisions with the outcomes of its rows.
 
     ``outcomes`` is the file of all outcomes, part after part; ``starts`` (parts,) says where those of this piece
@@ -60,11 +60,16 @@ class JoinedPiece(Piece):
     file is found as long as the log lives.
     """
 
-    base: Piece
+    base: Part
     outcomes: str
     starts: Codes = field(repr=False)
     mark: str
     folder: Folder | None = field(repr=False, compare=False)
+
+    @property
+    def first_row(self) -> int:
+        """The number of its first decision within the source."""
+        return self.base.first_row
 
     def read(
         self, columns: Sequence[str] | None = None, *, batch_rows: int = BATCH_ROWS, faults: Faults | None = None
@@ -138,7 +143,7 @@ def join_logs(
     memory
         Bytes to hold at a time, about.
     folder
-        Where temporary files go; None = where the system has them. They are removed with the joined log.
+        BatchLocation temporary files go; None = where the system has them. They are removed with the joined log.
 
     Returns
     -------
@@ -212,7 +217,7 @@ class _Join:
         self.count = min(1 << int(guess).bit_length(), _MOST) if guess else 1
         self.report = Report()
         self.named = 0
-        self.twice = np.zeros(len(decisions.pieces), np.int64)
+        self.twice = np.zeros(len(decisions.parts), np.int64)
         pa = arrow()
         ids = _wide(decisions.schema.field("decision_id").type)
         self.left = pa.schema([("id", ids), ("time", pa.int64()), ("at", pa.int64())])
@@ -238,14 +243,14 @@ class _Join:
         """Write ids and times of the decisions, and return how many rows of each piece went to each part."""
         pa = arrow()
         timed = "time" in self.decisions.schema.names
-        counts = np.zeros((len(self.decisions.pieces), self.count), np.int64)
+        counts = np.zeros((len(self.decisions.parts), self.count), np.int64)
         seen = np.zeros(self.count, np.int64)
-        for at, piece in enumerate(self.decisions.pieces):
-            row = piece.first_row
+        for at, piece in enumerate(self.decisions.parts):
+            row = 0
             for batch in piece.read(["decision_id", "time"] if timed else ["decision_id"]):
                 ids = batch["decision_id"]
                 if ids.null_count:
-                    row += int(np.argmax(ids.is_null().to_numpy(zero_copy_only=False)))
+                    row += piece.first_row + int(np.argmax(ids.is_null().to_numpy(zero_copy_only=False)))
                     rule = "every decision has an id"
                     raise InputError(f"{piece.source}, row {row}", "no decision_id", rule, "fill or drop that row")
                 row += batch.num_rows
@@ -316,17 +321,16 @@ class _Join:
         if _time_of(self.rewards) is None:
             del added["reward_time"]
         fields = {one.name: one for one in plan.fields}
-        fields |= {name: Field(name, name, COLUMNS[name].holds, kind) for name, kind in added.items()}
+        fields |= {name: PlannedColumn(name, name, COLUMNS[name].holds, kind) for name, kind in added.items()}
         order = [name for name in COLUMNS if name in fields] + [name for name in fields if name not in COLUMNS]
-        joined = Plan(tuple(fields[name] for name in order), plan.casts, plan.unit)
+        joined = ColumnPlan(tuple(fields[name] for name in order), plan.casts, plan.unit)
         mark = digest(self.rewards.fingerprint(), repr(self.rules))
         pieces = [
-            JoinedPiece(
+            JoinedPart(
                 number=base.number,
                 source=base.source,
                 rows=int(rows[at]),
                 bytes=base.bytes,
-                first_row=base.first_row,
                 plan=joined,
                 base=base,
                 outcomes=path,
@@ -334,7 +338,7 @@ class _Join:
                 mark=mark,
                 folder=self.folder,
             )
-            for at, base in enumerate(self.decisions.pieces)
+            for at, base in enumerate(self.decisions.parts)
         ]
         log = self.decisions
         return Log(tuple(pieces), joined, log.context, log.format, log.notices + self.rewards.notices)

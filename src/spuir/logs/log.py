@@ -1,4 +1,4 @@
-"""A log: rows of decisions in canonical columns, in pieces that can be read alone."""
+"""A log: rows of decisions in canonical columns, in parts that can be read alone."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -6,8 +6,8 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from spuir.base.hashing import digest
-from spuir.logs.pieces import Piece
-from spuir.logs.plans import Plan
+from spuir.logs.column_plan import ColumnPlan
+from spuir.logs.parts import Part
 from spuir.tables.arrow import arrow
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ class Log:
 
     Parameters
     ----------
-    pieces
+    parts
         Its parts in order, each of which can be sent to a worker and read alone.
     plan
         How the columns of the source become those of the log.
@@ -32,8 +32,8 @@ class Log:
         What was noticed while opening, in sentences for the user.
     """
 
-    pieces: tuple[Piece, ...] = field(repr=False)
-    plan: Plan = field(repr=False)
+    parts: tuple[Part, ...] = field(repr=False)
+    plan: ColumnPlan = field(repr=False)
     context: tuple[str, ...]
     format: str
     notices: tuple[str, ...] = ()
@@ -46,17 +46,17 @@ class Log:
     @property
     def rows(self) -> int | None:
         """How many rows there are; None where only reading would tell."""
-        known = [piece.rows for piece in self.pieces if piece.rows is not None]
-        return sum(known) if len(known) == len(self.pieces) else None
+        known = [part.rows for part in self.parts if part.rows is not None]
+        return sum(known) if len(known) == len(self.parts) else None
 
     @property
     def bytes(self) -> int:
         """The size where it is stored."""
-        return sum(piece.bytes for piece in self.pieces)
+        return sum(part.bytes for part in self.parts)
 
     def batches(self, columns: Sequence[str] | None = None) -> "Iterator[pa.RecordBatch]":
         """Yield all rows in order as record batches, in bounded memory."""
-        return chain.from_iterable(piece.read(columns) for piece in self.pieces)
+        return chain.from_iterable(part.read(columns) for part in self.parts)
 
     def table(self, columns: Sequence[str] | None = None) -> "pa.Table":
         """Return all rows as one table in memory."""
@@ -78,4 +78,4 @@ class Log:
 
     def fingerprint(self) -> str:
         """Return a text that changes when a file, a row of a table, a column or a renaming does."""
-        return digest(*(digest(*piece.identity()) for piece in self.pieces))
+        return digest(*(digest(*part.identity()) for part in self.parts))

@@ -6,25 +6,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spuir.base.records import Codes
-from spuir.logs.checks import Actions, Check, View
-from spuir.logs.findings import Finding, Sightings, missing, numbers
+from spuir.logs.checks import ActionCheck, Check, CheckedBatch
+from spuir.logs.findings import Finding, ProblemRows, missing, numbers
 from spuir.tables.arrow import arrow, compute
 
-CLOSE = 1e-6
+TOLERANCE = 1e-6
 """Probabilities that differ by less are taken as equal: logs often round them."""
 
 
-class Propensities(Check):
+class PropensityCheck(Check):
     """Propensities that are missing, impossible, or too small to be true."""
 
     columns = ("propensity",)
 
-    def __init__(self, actions: Actions) -> None:
+    def __init__(self, actions: ActionCheck) -> None:
         self._actions = actions
-        self._missing, self._impossible = Sightings(), Sightings()
+        self._missing, self._impossible = ProblemRows(), ProblemRows()
         self._sums, self._ones = np.zeros(3), 0
 
-    def look(self, view: View) -> None:
+    def look(self, view: CheckedBatch) -> None:
         """Count, and sum 1/p."""
         values = numbers(view.batch["propensity"])
         gone = np.isnan(values)
@@ -36,7 +36,7 @@ class Propensities(Check):
         self._ones += int(np.count_nonzero(values[good] == 1))
 
     def findings(self) -> list[Finding]:
-        """Tell of missing and impossible propensities."""
+        """Report missing and impossible propensities."""
         problem, remedy = "there are rows without a propensity.", "log it with every decision, or leave the column out."
         found = self._missing.finding("missing propensity", "error", "propensity", problem, remedy)
         problem = "there are propensities outside (0, 1]; what was done cannot have had them."
@@ -52,7 +52,7 @@ class Propensities(Check):
             mean = total / count
             error = np.sqrt(max(squares / count - mean**2, 0.0) / count)
             # 1/p of the executed action has the number of possible actions as its mean, whatever the policy.
-            if mean > actions + 6 * error + CLOSE:
+            if mean > actions + 6 * error + TOLERANCE:
                 problem = (
                     f"the mean of 1/propensity is {mean:.3g}, but with {actions} actions it cannot exceed {actions}."
                 )
@@ -61,15 +61,20 @@ class Propensities(Check):
         return found
 
 
-class Probabilities(Check):
+class ProbabilityCheck(Check):
     """Rows of probabilities that are none, or that disagree with the propensity and with what was eligible."""
 
     columns = ("probabilities",)
 
     def __init__(self) -> None:
-        self._sums, self._lengths, self._differ, self._barred = Sightings(), Sightings(), Sightings(), Sightings()
+        self._sums, self._lengths, self._differ, self._barred = (
+            ProblemRows(),
+            ProblemRows(),
+            ProblemRows(),
+            ProblemRows(),
+        )
 
-    def look(self, view: View) -> None:
+    def look(self, view: CheckedBatch) -> None:
         """Compare the lists of a batch with its other columns."""
         lengths, owners, values = _items(view.batch["probabilities"])
         n = len(lengths)
@@ -85,10 +90,10 @@ class Probabilities(Check):
             return
         if view.has("propensity"):
             propensities = numbers(view.batch["propensity"])
-            agree = np.bincount(owners[same & (np.abs(values - propensities[owners]) <= CLOSE)], minlength=n) > 0
+            agree = np.bincount(owners[same & (np.abs(values - propensities[owners]) <= TOLERANCE)], minlength=n) > 0
             self._differ.add((lengths > 0) & ~np.isnan(propensities) & ~agree, view.where, propensities)
 
-    def _executed(self, view: View, lengths: Codes) -> NDArray[np.bool_] | None:
+    def _executed(self, view: CheckedBatch, lengths: Codes) -> NDArray[np.bool_] | None:
         """Return which items of the eligible labels are the executed action; None where the lists do not match."""
         pa = arrow()
         given, owners, labels = _items(view.batch["eligible"])
@@ -102,7 +107,7 @@ class Probabilities(Check):
         return None if (given != lengths).any() else same
 
     def findings(self) -> list[Finding]:
-        """Tell of disagreements."""
+        """Report disagreements."""
         problem, remedy = "there are rows whose probabilities are no distribution.", "log what the policy drew from."
         found = self._sums.finding("impossible probabilities", "error", "probabilities", problem, remedy)
         problem, remedy = "eligible and probabilities have different lengths.", "log one probability for each label."

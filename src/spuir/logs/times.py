@@ -25,7 +25,7 @@ _WRITTEN = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)")
 
 
 def is_single(value: Any) -> bool:
-    """Tell whether a value is one cell, not a column of them."""
+    """Return whether a value is one cell, not a column of them."""
     return isinstance(value, (str, bytes)) or not hasattr(value, "__len__") or getattr(value, "ndim", 1) == 0
 
 

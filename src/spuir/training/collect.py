@@ -1,4 +1,4 @@
-"""Piece of a log → what its rows contribute to each episode: sums, or the rows themselves where they are smaller."""
+"""Part of a log → what its rows contribute to each episode: sums, or the rows themselves where they are smaller."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,9 +10,9 @@ from threadpoolctl import threadpool_limits
 
 from spuir.bandit import Bandit
 from spuir.errors import InputError, SpuirError, UnknownNameError
-from spuir.logs import Cut, Piece
+from spuir.logs import Cut, Part
+from spuir.logs.decision_rows import checked
 from spuir.logs.formats import Faults
-from spuir.logs.rows import checked
 from spuir.storage.shards import Shard
 from spuir.tables.encoder import Encoder
 from spuir.training.memory import block_rows
@@ -68,15 +68,15 @@ class Share(NamedTuple):
 
 
 class Portion(NamedTuple):
-    """One item of work: a piece, the rows of the log before it, and the episodes in it by key."""
+    """One item of work: a part, the rows of the log before it, and the episodes in it by key."""
 
-    piece: Piece
+    part: Part
     start: int
     places: Mapping[Any, Place]
 
 
 class Harvest(NamedTuple):
-    """What a piece gave: its rows, its share of each episode, and the broken rows that were left out."""
+    """What a part gave: its rows, its share of each episode, and the broken rows that were left out."""
 
     rows: int
     shares: dict[int, Share]
@@ -85,7 +85,7 @@ class Harvest(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Collect:
-    """The work on one piece, as it is sent to the workers.
+    """The work on one part, as it is sent to the workers.
 
     Parameters
     ----------
@@ -109,16 +109,16 @@ class Collect:
     episodes: range
 
     def __call__(self, portion: Portion) -> Harvest:
-        """Read the piece and return its share of every episode in it."""
+        """Read the part and return its share of every episode in it."""
         shares: dict[int, Share] = {}
         rows, faults = 0, Faults()
-        piece = portion.piece
+        part = portion.part
         with threadpool_limits(limits=1):
-            for batch in piece.read(self.columns, batch_rows=block_rows(self.encoder.width), faults=faults):
+            for batch in part.read(self.columns, batch_rows=block_rows(self.encoder.width), faults=faults):
                 try:
                     self._add(shares, batch, portion, rows)
                 except SpuirError as refusal:
-                    raise located(self._explained(refusal, batch), piece, piece.first_row + rows) from None
+                    raise located(self._explained(refusal, batch), part, part.first_row + rows) from None
                 rows += batch.num_rows
         return Harvest(rows, shares, faults)
 
@@ -134,7 +134,7 @@ class Collect:
         check_numbers(batch)
 
     def _add(self, shares: dict[int, Share], batch: Any, portion: Portion, rows: int) -> None:
-        """Add a batch, which comes ``rows`` rows after the start of the piece."""
+        """Add a batch, which comes ``rows`` rows after the start of the part."""
         contexts, kept = None, False
         for key, chosen in runs(self.cut.keys(batch, portion.start + rows)):
             place = portion.places.get(key)
@@ -165,7 +165,7 @@ class Collect:
         return self.keep_rows is None or place.size <= self.keep_rows
 
     def _share(self, batch: Any, contexts: NDArray[np.float64], chosen: Chosen, place: Place, earlier: int) -> Share:
-        """Return the share of the chosen rows of a batch; ``earlier`` rows of the piece came before them."""
+        """Return the share of the chosen rows of a batch; ``earlier`` rows of the part came before them."""
         rewards = batch.column("reward").to_numpy(zero_copy_only=False)[chosen]
         known = np.isfinite(rewards) | np.isinf(rewards)
         silent = len(rewards) - int(np.count_nonzero(known))

@@ -1,4 +1,4 @@
-"""Shares of episodes → a learnt bandit: shares are added in the order of the pieces, episodes learnt in their order."""
+"""Shares of episodes → a learnt bandit: shares are added in the order of the parts, episodes learnt in their order."""
 
 import time
 from collections.abc import Iterator
@@ -40,7 +40,7 @@ class Learnt:
 
 
 class Fold:
-    """Learns episodes in order, each as soon as its last piece has come."""
+    """Learns episodes in order, each as soon as its last part has come."""
 
     def __init__(self, bandit: Bandit, layout: Layout, workers: int, done: int) -> None:
         self.bandit, self.layout, self.next = bandit, layout, done
@@ -49,7 +49,7 @@ class Fold:
         self._whole = np.maximum.accumulate(layout.last)
 
     def take(self, at: int, harvest: Harvest, stop: int) -> Iterator[Learnt]:
-        """Add what piece ``at`` gave, and learn every episode before number ``stop`` that can be learnt now."""
+        """Add what part ``at`` gave, and learn every episode before number ``stop`` that can be learnt now."""
         for episode, share in harvest.shares.items():
             self._open[episode] = self._open.get(episode, Share()).plus(share)
         while self.next < stop and self._whole[self.next] <= at:

@@ -67,14 +67,14 @@ def partition(
 
 
 def _checked(layout: Layout, columns: tuple[str, ...], faults: Faults) -> Iterator[tuple[Any, Mapping[Any, Place]]]:
-    """Yield every batch with the episodes of its piece; later a bad row would be in a file that no user knows."""
-    for piece, places in zip(layout.pieces, layout.places, strict=True):
-        first = piece.first_row
-        for batch in piece.read(columns, faults=faults):
+    """Yield every batch with the episodes of its part; later a bad row would be in a file that no user knows."""
+    for part, places in zip(layout.parts, layout.places, strict=True):
+        first = part.first_row
+        for batch in part.read(columns, faults=faults):
             try:
                 check_numbers(batch)
             except InputError as refusal:
-                raise located(refusal, piece, first) from None
+                raise located(refusal, part, first) from None
             first += batch.num_rows
             yield batch, places
 

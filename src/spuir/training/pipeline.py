@@ -1,4 +1,4 @@
-"""From a log to a policy: look at the pieces, sum them on an engine, fold the episodes in order."""
+"""From a log to a policy: look at the parts, sum them on an engine, fold the episodes in order."""
 
 import os
 import re
@@ -123,8 +123,8 @@ def train(
 
     Notes
     -----
-    Each piece of the log (a row group, a file) gives partial sums for the episodes in it; partial sums are
-    added in the order of the pieces, so that the result is the same, bit for bit, for any number of workers and
+    Each part of the log (a row group, a file) gives partial sums for the episodes in it; partial sums are
+    added in the order of the parts, so that the result is the same, bit for bit, for any number of workers and
     whichever of them fail. Policies whose sums depend on the state that acts are learnt in one sequential pass: workers
     read and encode, this process learns, in parallel shards within an episode where sums add up.
     """
@@ -239,7 +239,7 @@ class Job:
     tell: Callable[[str], object]
     notices: list[str] = field(default_factory=list[str])
     faults: dict[int, Faults] = field(default_factory=dict[int, Faults])
-    """Rows that were left out, by piece, so that a piece that is read twice counts once; −1: while grouping."""
+    """Rows that were left out, by part, so that a part that is read twice counts once; −1: while grouping."""
 
     def note(self, sentence: str) -> None:
         """Keep a notice and tell it."""
@@ -263,7 +263,7 @@ class Job:
             how = "in parallel shards" if "additive" in self.policy.traits else "in one go"
             found.append(
                 f"{self.policy.name} learns from sums that depend on the state which acts: one sequential pass, "
-                f"in which pieces are read in parallel and each episode is learnt {how}"
+                f"in which parts are read in parallel and each episode is learnt {how}"
             )
         return found
 
@@ -334,11 +334,11 @@ class Job:
         """Yield the rows of the first episode, with their context columns."""
         pa = arrow()
         names = tuple(dict.fromkeys([*self.cut.columns, *self.log.context]))
-        for piece, start, places in zip(layout.pieces, layout.starts, layout.places, strict=True):
+        for part, start, places in zip(layout.parts, layout.starts, layout.places, strict=True):
             if layout.keys[0] not in places:
                 continue
             at = start
-            for batch in piece.read(names):
+            for batch in part.read(names):
                 keys = self.cut.keys(batch, at)
                 at += batch.num_rows
                 yield batch.filter(compute().equal(keys, pa.scalar(layout.keys[0], keys.type)))
@@ -355,7 +355,7 @@ class Job:
         return replace(self, log=log), lay_out(log, self.cut, self.engine, self.watch, labels=False)
 
     def fold(self, bandit: Bandit, layout: Layout, encoder: Encoder, keep: int | None, done: int) -> Iterator[Learnt]:
-        """Sum the pieces on the engine and learn episode after episode from number ``done`` on."""
+        """Sum the parts on the engine and learn episode after episode from number ``done`` on."""
         fold, rows = Fold(bandit, layout, self.engine.workers, done), 0
         for episodes in self._spans(encoder.width, done, len(layout.keys)):
             collect = Collect(
@@ -368,7 +368,7 @@ class Job:
                 episodes=episodes,
             )
             chosen = [at for at, here in enumerate(layout.places) if any(p.episode in episodes for p in here.values())]
-            portions = (Portion(layout.pieces[at], layout.starts[at], layout.places[at]) for at in chosen)
+            portions = (Portion(layout.parts[at], layout.starts[at], layout.places[at]) for at in chosen)
             for at, harvest in zip(chosen, self.engine.map(collect, portions), strict=True):
                 yield from fold.take(at, harvest, episodes.stop)
                 self.faults[at] = harvest.faults

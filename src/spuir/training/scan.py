@@ -1,4 +1,4 @@
-"""Which episodes each piece of a log holds, and in which order they can be learnt."""
+"""Which episodes each part of a log holds, and in which order they can be learnt."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spuir.errors import InputError, SpuirError
-from spuir.logs import Cut, Log, Piece
+from spuir.logs import Cut, Log, Part
 from spuir.training.engines.base import Engine
 
 Counts = NDArray[np.int64]
@@ -17,7 +17,7 @@ Watcher = Callable[[str, int, int], object]
 
 
 class Place(NamedTuple):
-    """The rows of one episode in a piece: the episode's number, its rows in earlier pieces and in all pieces."""
+    """The rows of one episode in a part: the episode's number, its rows in earlier parts and in all parts."""
 
     episode: int
     before: int
@@ -25,7 +25,7 @@ class Place(NamedTuple):
 
 
 class Scan(NamedTuple):
-    """What a first look at a piece found: its rows, the episode keys in it with their counts, its action labels."""
+    """What a first look at a part found: its rows, the episode keys in it with their counts, its action labels."""
 
     rows: int
     keys: list[Any]
@@ -45,12 +45,12 @@ class Look:
         """The columns it reads."""
         return (*self.cut.columns, *(("action",) if self.labels else ()))
 
-    def __call__(self, piece: Piece) -> Scan:
-        """Scan one piece."""
-        if not self.columns and piece.rows is not None:
-            return Scan(piece.rows, [], [], [])
+    def __call__(self, part: Part) -> Scan:
+        """Scan one part."""
+        if not self.columns and part.rows is not None:
+            return Scan(part.rows, [], [], [])
         rows, found, labels = 0, dict[Any, int](), dict[Any, None]()
-        for batch in piece.read(self.columns or ("action",)):
+        for batch in part.read(self.columns or ("action",)):
             try:
                 if self.cut.columns:
                     for entry in self.cut.keys(batch, 0).value_counts().to_pylist():
@@ -58,7 +58,7 @@ class Look:
                 if self.labels:
                     labels |= dict.fromkeys(_labels(batch.column("action")))
             except InputError as refusal:
-                raise located(refusal, piece, piece.first_row + rows) from None
+                raise located(refusal, part, part.first_row + rows) from None
             rows += batch.num_rows
         return Scan(rows, list(found), list(found.values()), list(labels))
 
@@ -71,22 +71,22 @@ def _labels(column: Any) -> list[Any]:
     return column.unique().to_pylist()
 
 
-def located(refusal: SpuirError, piece: Piece, first: int) -> SpuirError:
+def located(refusal: SpuirError, part: Part, first: int) -> SpuirError:
     """Return a refusal of a batch that begins with row ``first`` of its source, with the source and the row there."""
     got = re.sub(r"\bat row (\d+)", lambda found: f"at row {first + int(found[1])}", refusal.got)
-    return type(refusal)(f"{refusal.subject} in {piece.source}", got, refusal.rule, refusal.remedy)
+    return type(refusal)(f"{refusal.subject} in {part.source}", got, refusal.rule, refusal.remedy)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Layout:
-    """The pieces of a log and the episodes in them.
+    """The parts of a log and the episodes in them.
 
-    ``keys`` the episodes' keys in order and ``sizes`` their rows; ``starts`` rows of the log before each piece;
-    ``places`` the episodes of each piece by key; ``first`` and ``last`` the piece in which each episode begins and
+    ``keys`` the episodes' keys in order and ``sizes`` their rows; ``starts`` rows of the log before each part;
+    ``places`` the episodes of each part by key; ``first`` and ``last`` the part in which each episode begins and
     ends; ``labels`` the actions seen, in order.
     """
 
-    pieces: Sequence[Piece]
+    parts: Sequence[Part]
     keys: Sequence[Any]
     sizes: Counts
     starts: Sequence[int]
@@ -103,16 +103,16 @@ class Layout:
     @property
     def window(self) -> int:
         """The most episodes that are begun and not learnt at once, when each is learnt as soon as it can be."""
-        pieces = np.arange(len(self.pieces))
-        begun = np.searchsorted(np.sort(self.first), pieces, side="right")
-        learnt = np.searchsorted(np.maximum.accumulate(self.last), pieces, side="right")
+        parts = np.arange(len(self.parts))
+        begun = np.searchsorted(np.sort(self.first), parts, side="right")
+        learnt = np.searchsorted(np.maximum.accumulate(self.last), parts, side="right")
         return int((begun - np.concatenate([[0], learnt[:-1]])).max(initial=0))
 
 
 def lay_out(log: Log, cut: Cut, engine: Engine, watch: Watcher, *, labels: bool) -> Layout:
-    """Look at every piece once, on the engine, and return the layout."""
+    """Look at every part once, on the engine, and return the layout."""
     scans, rows = list[Scan](), 0
-    for scan in engine.map(Look(cut=cut, labels=labels), log.pieces):
+    for scan in engine.map(Look(cut=cut, labels=labels), log.parts):
         scans.append(scan)
         rows += scan.rows
         watch("look", rows, rows if log.rows is None else log.rows)
@@ -137,7 +137,7 @@ def lay_out(log: Log, cut: Cut, engine: Engine, watch: Watcher, *, labels: bool)
     ]
     seen = sorted({label for scan in scans for label in scan.labels})
     return Layout(
-        pieces=log.pieces,
+        parts=log.parts,
         keys=keys,
         sizes=sizes,
         starts=starts[:-1],

@@ -186,3 +186,21 @@ class TestContextualbandits:
         policy = online.LinUCB(nchoices=2, alpha=0.1)
         policy.fit(**FORMATS.get("contextualbandits").export(log.table(), {}))
         assert policy.predict(np.array([[3.0]]), exploit=True).tolist() == [0]
+
+
+@pytest.mark.parametrize("wrong", [{"n_rounds": None}, {"action": 5}, {"position": [0, 5]}])
+def test_a_feedback_of_another_shape_is_refused(wrong: dict[str, Any]) -> None:
+    given = {
+        "n_rounds": 2,
+        "n_actions": 2,
+        "action": np.array([0, 1]),
+        "reward": np.array([1.0, 0.0]),
+        "pscore": np.array([0.5, 0.5]),
+        "position": [0, 1],
+        "context": np.ones((2, 2)),
+        "pi_b": np.full((2, 2, 2), 0.5),
+        "action_context": np.eye(2),
+        "expected_reward": None,
+    }
+    with pytest.raises(InputError, match="pass what obp returned"):
+        open_log(given | wrong, "obp")

@@ -28,7 +28,7 @@ class TestParquet:
     def test_an_export_is_a_log(self, tmp_path: Path) -> None:
         pq.write_table(pa.table(COLUMNS), tmp_path / "log.parquet", row_group_size=1)
         log = open_log(tmp_path / "log.parquet")
-        assert (log.format, log.context, len(log.pieces)) == ("banditdb", ("feature_0", "feature_1"), 2)
+        assert (log.format, log.context, len(log.parts)) == ("banditdb", ("feature_0", "feature_1"), 2)
         first, second = log.table().to_pylist()
         assert (first["decision_id"], first["action"], first["reward"], first["propensity"]) == ("i1", "x", 0.5, 0.25)
         assert first["time"].isoformat() == "2023-11-14T22:13:20+00:00"
@@ -78,7 +78,7 @@ class TestWriteAheadLog:
     def read(self, path: Path, **options: Any) -> tuple[list[dict[str, Any]], Faults]:
         log, faults = open_log(path, **options), Faults()
         assert log.format == "banditdb"
-        return [row for piece in log.pieces for batch in piece.read(faults=faults) for row in batch.to_pylist()], faults
+        return [row for part in log.parts for batch in part.read(faults=faults) for row in batch.to_pylist()], faults
 
     def test_predictions_and_rewards_are_joined(self, tmp_path: Path) -> None:
         created = {"CampaignCreated": {"campaign_id": "c", "arms": ["x", "y"], "feature_dim": 2}}

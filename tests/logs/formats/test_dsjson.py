@@ -7,14 +7,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import vowpalwabbit
+from click.testing import CliRunner
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from spuir.cli.app import main
 from spuir.errors import InputError, ParameterError
 from spuir.logs import join_logs, open_log, write_log
 from spuir.logs.formats.base import Faults
-from spuir.logs.formats.dsjson_events import Events
-from spuir.logs.formats.lines import BrokenError
+from spuir.logs.formats.dsjson_parser import DsjsonParser
+from spuir.logs.formats.line_events import BrokenLineError
 
 ACTIONS = [{"_tag": name, "i": {"constant": 1, "id": name}, "j": [{"hot": 1}]} for name in ("latte", "mocha", "tea")]
 
@@ -59,8 +61,8 @@ def row(tmp_path: Path, **changes: Any) -> dict[str, Any]:
 
 def faults(path: Path, **options: Any) -> Faults:
     found = Faults()
-    for piece in open_log(path, format="dsjson", **options).pieces:
-        list(piece.read(faults=found))
+    for part in open_log(path, format="dsjson", **options).parts:
+        list(part.read(faults=found))
     return found
 
 
@@ -180,8 +182,8 @@ class TestFeatures:
         assert found == [{"a": 1.0, "b": None}, {"a": None, "b": 2.0}]
 
     def test_a_text_where_the_file_began_with_numbers_is_a_broken_line(self, tmp_path: Path, monkeypatch: Any) -> None:
-        monkeypatch.setattr("spuir.logs.formats.lines.SURVEY_BYTES", 100)
-        monkeypatch.setattr("spuir.logs.formats.lines.BLOCK_BYTES", 100)
+        monkeypatch.setattr("spuir.logs.formats.line_events.SURVEY_BYTES", 100)
+        monkeypatch.setattr("spuir.logs.formats.line_events.BLOCK_BYTES", 100)
         good = [event(c=context(a=1))] * 199
         path = save(tmp_path / "log.dsjson", *good, event(c=context(a="x")))
         found = faults(path)
@@ -336,25 +338,25 @@ CHANGES: dict[str, list[Any]] = {
 
 
 class TestTheFastWay:
-    def results(self, parser: Events, lines: list[bytes]) -> list[Any]:
+    def results(self, parser: DsjsonParser, lines: list[bytes]) -> list[Any]:
         found: list[Any] = []
         for line in lines:
             try:
                 rows = [dict(zip(names, values, strict=True)) for names, values in parser.feed(1, line)]
                 found += [{name: value for name, value in one.items() if name and value is not None} for one in rows]
-            except BrokenError as error:
+            except BrokenLineError as error:
                 found.append(str(error))
         return found
 
     def compare(self, usual: list[dict[str, Any]], lines: list[dict[str, Any]]) -> None:
         """Compare a parser that knows the usual events with parsers that know none."""
-        fast, known, general = Events("log", found := Faults()), Faults(), Faults()
+        fast, known, general = DsjsonParser("log", found := Faults()), Faults(), Faults()
         self.results(fast, [json.dumps(one).encode() for one in usual] * 120)
         fast.skip = known.skip
         assert not found.count
         for line in lines:
             text = json.dumps(line).encode()
-            assert self.results(fast, [text]) == self.results(Events("log", general), [text])
+            assert self.results(fast, [text]) == self.results(DsjsonParser("log", general), [text])
         assert known.skipped == general.skipped
 
     @pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in CHANGES.items() for value in values])
@@ -373,7 +375,7 @@ class TestTheFastWay:
         self.compare(events[: len(usual)], events)
 
     def test_it_is_taken_by_the_usual_event_alone(self) -> None:
-        parser = Events("log", Faults())
+        parser = DsjsonParser("log", Faults())
         line = json.dumps(event()).encode()
         names = [next(iter(parser.feed(1, line)))[0] for _ in range(300)]
         # Rows of one shape share the object of their names: that of the general way, then that of the fast one.
@@ -382,11 +384,11 @@ class TestTheFastWay:
         assert names[0] is not names[-1]
 
     def test_it_ends_where_most_events_differ(self) -> None:
-        parser, line = Events("log", Faults()), json.dumps(event()).encode()
+        parser, line = DsjsonParser("log", Faults()), json.dumps(event()).encode()
         other = json.dumps(event(c=context(z=1))).encode()
         for one in [line] * 100 + [other] * 1000:
             parser.feed(1, one)
-        general, usual = (next(iter(Events("log", Faults()).feed(1, line)))[0], next(iter(parser.feed(1, line)))[0])
+        general, usual = (next(iter(one.feed(1, line)))[0] for one in (DsjsonParser("log", Faults()), parser))
         assert general is usual
 
 
@@ -558,3 +560,42 @@ class TestVowpalWabbit:
         # "a" is the better action, and after 100 events ε-greedy (ε = 0.05) gives it 0.975.
         last = (tmp_path / "chosen").read_text().strip().splitlines()[-1]
         assert dict(pair.split(":") for pair in last.split(","))["0"] == "0.975"
+
+
+USUAL: dict[str, Any] = {
+    "_label_cost": -1.0,
+    "_label_probability": 0.5,
+    "_label_Action": 1,
+    "_labelIndex": 0,
+    "EventId": "e1",
+    "a": [1, 2],
+    "c": {"U": {"age": 3}, "_multi": [{"_tag": "a"}, {"_tag": "b"}]},
+    "p": [0.5, 0.5],
+}
+SLOT = {"_a": [0], "_p": [1.0]}
+ODD_MEMBERS: list[dict[str, Any]] = [
+    {"p": 0.5},
+    {"o": 3},
+    {"o": True},
+    {"_outcomes": 3},
+    {"_outcomes": [None]},
+    {"_outcomes": ["x"]},
+    {"_outcomes": [{"_a": [1.5], "_p": [1.0]}]},
+    {"_outcomes": [SLOT | {"_p": 3}]},
+    {"_outcomes": [SLOT | {"_p": {"a": 1}}]},
+    {"_outcomes": [SLOT], "c": USUAL["c"] | {"_slots": 7}},
+    {"_outcomes": [SLOT], "c": USUAL["c"] | {"_slots": [None]}},
+    {"_outcomes": [SLOT], "c": USUAL["c"] | {"_slots": [{"_inc": [99]}]}},
+    {"_outcomes": [SLOT], "c": USUAL["c"] | {"_slots": [{"_inc": 5}]}},
+    {"spuir": {"episode": 10**30}},
+]
+
+
+@pytest.mark.parametrize("odd", ODD_MEMBERS, ids=lambda odd: json.dumps(odd)[:40])
+def test_one_odd_event_is_a_fault_and_no_more(odd: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / "one.dsjson"
+    # An event of slots has its costs there.
+    usual = {name: USUAL[name] for name in USUAL if "_outcomes" not in odd or not name.startswith("_label")}
+    path.write_text("\n".join([json.dumps(USUAL)] * 1000 + [json.dumps(usual | odd)]) + "\n")
+    assert open_log(path).table().num_rows in (1000, 1001)
+    assert CliRunner().invoke(main, ["doctor", str(path), "-q"], catch_exceptions=False).exit_code in (0, 1, 2)

@@ -1,5 +1,7 @@
 """One contract for every registered format: what it claims, writes and reads back, and what it does with nothing."""
 
+import subprocess
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -141,3 +143,13 @@ def test_there_and_back_in_memory(name: str, rows: int) -> None:
         if column not in case.loses:
             found = back.table()[{"age": "context_0", "u.paid": "context_1"}.get(column, column)]
             assert found.to_pylist() == table[column].to_pylist()
+
+
+@pytest.mark.parametrize(("name", "modules"), [("parquet", {"parquet"}), ("arrow", {"ipc"}), ("csv", {"csv", "obd"})])
+def test_detecting_a_format_imports_no_others(tmp_path: Path, name: str, modules: set[str]) -> None:
+    code = "import sys; from spuir.logs import open_log; open_log(sys.argv[1]); print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(save(name, tmp_path))], capture_output=True, text=True, check=True
+    )
+    loaded = {one.rpartition(".")[2] for one in done.stdout.split() if one.startswith("spuir.logs.formats.")}
+    assert loaded - {"base", "text_files"} == modules

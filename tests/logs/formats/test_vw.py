@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from spuir.errors import InputError
 from spuir.logs import open_log, write_log
 from spuir.logs.formats.base import Faults
-from spuir.logs.formats.names import escape, escape_key, unescape
+from spuir.logs.formats.feature_names import escape, escape_key, unescape
 
 LABELS = ["a", "b c", "ü:|'%="]
 COLUMNS = {
@@ -33,8 +33,8 @@ def rows(path: Path, text: str, format: str, **options: Any) -> list[dict[str, A
 
 def faults(path: Path, format: str) -> Faults:
     found = Faults()
-    for piece in open_log(path, format=format).pieces:
-        list(piece.read(faults=found))
+    for part in open_log(path, format=format).parts:
+        list(part.read(faults=found))
     return found
 
 

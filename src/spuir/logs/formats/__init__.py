@@ -2,14 +2,14 @@
 
 from spuir.base.registry import Registry
 from spuir.errors import InputError
-from spuir.logs.formats.base import Fault, Faults, Format, Part, Request, Survey, head
+from spuir.logs.formats.base import Fault, Faults, FileSection, FileSurvey, Format, Request, ending, head
 
-__all__ = ["FORMATS", "Fault", "Faults", "Format", "Part", "Request", "Survey", "detect", "list_formats"]
+__all__ = ["FORMATS", "Fault", "Faults", "FileSection", "FileSurvey", "Format", "Request", "detect", "list_formats"]
 
 FORMATS = Registry(
     "log format",
     {
-        # Asked in this order whether a file is theirs: special formats first, since many are also CSV or JSON lines.
+        # Text files are tried in this order: special formats first, since many are also CSV or JSON lines.
         "dsjson": "spuir.logs.formats.dsjson:FORMAT",
         "vw-cb-adf": "spuir.logs.formats.vw_cb_adf:FORMAT",
         "vw-cb": "spuir.logs.formats.vw_cb:FORMAT",
@@ -25,6 +25,12 @@ FORMATS = Registry(
     },
 )
 
+_JSON = ("dsjson", "banditdb", "jsonl")
+_TEXT_ENDINGS = {".csv": ("obd", "csv"), ".tsv": ("csv",), ".json": _JSON, ".jsonl": _JSON, ".ndjson": _JSON}
+"""Formats that are tried first for a text file, by its ending, so that no other format is imported for it."""
+_BANDITDB_COLUMNS = {"interaction_id", "arm_id"}
+"""Columns by which a Parquet file is known as an export of BanditDB."""
+
 
 def list_formats() -> list[str]:
     """Return the names of the registered log formats."""
@@ -32,12 +38,20 @@ def list_formats() -> list[str]:
 
 
 def detect(path: str) -> Format:
-    """Return the format of a file, told by its ending and its first bytes."""
+    """Return the format of a file, detected by its first bytes and its ending."""
     first = head(path)
-    of_files: list[Format] = [one for name in FORMATS.names() if (one := FORMATS.get(name)).read is not None]
-    for format in of_files:
-        if format.sniff(path, first):
+    if first.startswith(b"PAR1"):
+        columns = set(FORMATS.get("parquet").survey(path, {}).schema.names)
+        return FORMATS.get("banditdb" if columns >= _BANDITDB_COLUMNS else "parquet")
+    if first.startswith(b"ARROW1"):
+        return FORMATS.get("arrow")
+    likely = _TEXT_ENDINGS.get(ending(path), ())
+    for name in dict.fromkeys((*likely, *FORMATS.names())):
+        format: Format = FORMATS.get(name)
+        if format.read is not None and format.sniff(path, first):
             return format
     got = f"first bytes {first[:20]!r}" if first else "an empty file"
-    rule = f"it must be one of {', '.join(format.name for format in of_files)}"
-    raise InputError(f"file {path!r}", got, rule, "say which with format= (--format)")
+    known = [name for name in FORMATS.names() if FORMATS.get(name).read is not None]
+    raise InputError(
+        f"file {path!r}", got, f"it must be one of {', '.join(known)}", "say which with format= (--format)"
+    )

@@ -19,13 +19,8 @@ _MOST_CELLS = 1 << 28
 """Cells of a sparse table that is made dense."""
 
 
-def no_file(path: str, first: bytes) -> bool:
-    """Tell that no file is of a format in memory."""
-    return False
-
-
 def has_keys(source: Any, needed: Sequence[str]) -> bool:
-    """Tell whether an object is a dict with these keys."""
+    """Return whether an object is a dict with these keys."""
     return isinstance(source, Mapping) and all(key in source for key in needed)
 
 

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 from spuir.errors import InputError
 from spuir.logs.formats import parquet
 from spuir.logs.formats.arrays import numeric_contexts
-from spuir.logs.formats.base import Faults, Format, Request, Survey, head, opened
-from spuir.logs.formats.lines import BrokenError, Row, as_number, json_parser, line_read, line_survey, row_of
-from spuir.logs.formats.renamed import canonical, read_as
+from spuir.logs.formats.base import Faults, FileSurvey, Format, Request, head, opened, read_with_names, with_names
+from spuir.logs.formats.line_events import BrokenLineError, Row, as_number, json_parser, line_read, line_survey, row_of
 from spuir.tables.arrow import arrow
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ _MARK = b"PAR1"
 _EVENT = re.compile(rb'\s*\{\s*"(?:Predicted|Rewarded|Campaign\w+)"\s*:\s*\{')
 
 
-class Joined:
+class EventJoiner:
     """Joins predictions and rewards of the write-ahead log by the id of the interaction."""
 
     def __init__(self, path: str, options: Mapping[str, Any], faults: Faults) -> None:
@@ -46,7 +45,7 @@ class Joined:
             return ()
         name = found.get("interaction_id")
         if type(name) is not str:
-            raise BrokenError(f"interaction_id is {str(name)[:40]!r}, not a text")
+            raise BrokenLineError(f"interaction_id is {str(name)[:40]!r}, not a text")
         if kind == "Predicted":
             self._predicted(number, name, found)
             return ()
@@ -68,7 +67,7 @@ class Joined:
             return
         context = found.get("context")
         if type(context) is not list:
-            raise BrokenError(f"context is {str(context)[:40]!r}, not a list of numbers")
+            raise BrokenLineError(f"context is {str(context)[:40]!r}, not a list of numbers")
         row: dict[str, Any] = {"decision_id": name, "action": found.get("arm_id"), "time": _seconds(found)}
         shares = found.get("arm_propensities")
         if type(shares) is dict and shares:
@@ -101,22 +100,22 @@ def _is_parquet(path: str) -> bool:
     return head(path, len(_MARK)) == _MARK
 
 
-def survey(path: str, options: Mapping[str, Any]) -> Survey:
-    """Return the columns of a file and its parts."""
+def survey(path: str, options: Mapping[str, Any]) -> FileSurvey:
+    """Return the columns of a file and its sections."""
     if _is_parquet(path):
-        return canonical(parquet.survey(path, {}), _NAMES)
+        return with_names(parquet.survey(path, {}), _NAMES)
     pa = arrow()
     text, number, whole = pa.string(), pa.float64(), pa.int64()
     known = {"decision_id": text, "time": whole, "action": text, "reward": number, "propensity": number}
     known |= {"probabilities": pa.list_(number), "eligible": pa.list_(text), "reward_time": whole}
-    return line_survey(path, options, lambda faults: Joined(path, options, faults), known)
+    return line_survey(path, options, lambda faults: EventJoiner(path, options, faults), known)
 
 
 def read(path: str, request: Request) -> "Iterator[pa.RecordBatch]":
     """Yield the rewarded interactions, in the order of their rewards in a write-ahead log."""
     if _is_parquet(path):
-        return read_as(parquet.read, path, request, _NAMES)
-    return line_read(path, request, lambda faults: Joined(path, request.options, faults))
+        return read_with_names(parquet.read, path, request, _NAMES)
+    return line_read(path, request, lambda faults: EventJoiner(path, request.options, faults))
 
 
 def write(batches: "Iterable[pa.RecordBatch]", path: str) -> None:
@@ -139,17 +138,10 @@ def _exported(batch: "pa.RecordBatch", features: Mapping[str, str]) -> "pa.Recor
     return pa.RecordBatch.from_pydict(arrays | {new: batch[name].cast(pa.float64()) for name, new in features.items()})
 
 
-def sniff(path: str, first: bytes) -> bool:
-    """Tell by the columns of a Parquet file, or by the first event of a write-ahead log."""
-    if first.startswith(_MARK):
-        return {"interaction_id", "arm_id"} <= set(parquet.survey(path, {}).schema.names)
-    return bool(_EVENT.match(first))
-
-
 FORMAT = Format(
     name="banditdb",
     summary="BanditDB's Parquet exports, and its write-ahead log as JSON lines",
-    sniff=sniff,
+    sniff=lambda path, first: bool(_EVENT.match(first)),
     survey=survey,
     read=read,
     write=write,

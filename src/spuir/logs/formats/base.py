@@ -1,4 +1,4 @@
-"""What a log format is: how to know its files, what they hold, how to read one part of one, and how to write one.
+"""What a log format is: how to know its files, what they hold, how to read one section of one, and how to write one.
 
 To add a format: its file with a :class:`Format` called ``FORMAT``, and one line in the registry.
 """
@@ -6,7 +6,7 @@ To add a format: its file with a :class:`Format` called ``FORMAT``, and one line
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,31 +17,36 @@ from spuir.tables.arrow import arrow
 if TYPE_CHECKING:
     import pyarrow as pa
 
-HEAD = 65_536
+HEAD_BYTES = 65_536
 """Bytes that a format is shown of a file when asked whether it is its own."""
 BATCH_ROWS = 65_536
 """Rows of a record batch, about."""
-SHOWN = 20
+SHOWN_FAULTS = 20
 """Broken rows that are kept to be shown; more are only counted."""
 _MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 _ENDINGS = {".gz": "gzip", ".zst": "zstd"}
 
 
-class Part(NamedTuple):
-    """A part of a file that can be read alone: its place, its rows (None = unknown), bytes and first row's number."""
+class FileSection(NamedTuple):
+    """A section of a file that can be read alone: a row group, a record batch, or some lines.
+
+    ``rows`` and ``first_row`` (the number of its first row in the file) are None where only reading would tell.
+    ``start`` is the offset of its first byte, for text files.
+    """
 
     number: int
     rows: int | None
     bytes: int
-    first_row: int = 0
+    first_row: int | None = 0
+    start: int = 0
 
 
 @dataclass(frozen=True)
-class Survey:
-    """What one file holds: its columns as they are called there, and the parts that can be read alone."""
+class FileSurvey:
+    """What one file holds: its columns as they are called there, and the sections that can be read alone."""
 
     schema: "pa.Schema"
-    parts: tuple[Part, ...]
+    sections: tuple[FileSection, ...]
 
 
 class Fault(NamedTuple):
@@ -54,7 +59,7 @@ class Fault(NamedTuple):
 
 @dataclass
 class Faults:
-    """Broken rows that a reader skipped: all of them counted, the first few kept; ``skipped`` counts sound ones."""
+    """Broken rows that a reader skipped: all counted, the first few kept; ``skipped`` counts rows that are not used."""
 
     count: int = 0
     first: list[Fault] = field(default_factory=list[Fault])
@@ -65,11 +70,11 @@ class Faults:
         """Count one broken row."""
         self.count += 1
         self._by_path[path] = self._by_path.get(path, 0) + 1
-        if len(self.first) < SHOWN:
+        if len(self.first) < SHOWN_FAULTS:
             self.first.append(Fault(path, line, why))
 
     def skip(self, why: str) -> None:
-        """Count one row that is sound but holds nothing to learn from, by the reason."""
+        """Count one row that is fine but holds nothing to learn from, by reason."""
         self.skipped[why] = self.skipped.get(why, 0) + 1
 
     def check(self, path: str, rows: int, share: float = 0.01) -> None:
@@ -92,8 +97,8 @@ class Request:
         The columns of the whole log, named as in the files, types made one over all of them.
     columns
         The wanted ones, in the order in which they are wanted.
-    part
-        The part of the file.
+    section
+        The section of the file.
     batch_rows
         Rows of a batch, about.
     options
@@ -104,7 +109,7 @@ class Request:
 
     schema: "pa.Schema"
     columns: tuple[str, ...]
-    part: Part
+    section: FileSection
     batch_rows: int = BATCH_ROWS
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     faults: Faults = field(default_factory=Faults)
@@ -119,15 +124,15 @@ class Format:
     name, summary
         The registered name, and one line for the documentation.
     sniff
-        Tells from a path and the first bytes, unpacked, whether the file is of this format.
+        Decides from the path and the first bytes, uncompressed, whether a text file is of this format.
     survey
         Returns what a file holds, given its path and the options; None for a format that lives in memory only.
     read
-        Yields the record batches of one part of a file, in order and in bounded memory.
+        Yields the record batches of one section of a file, in order and in bounded memory.
     write
         Writes canonical record batches to a file, given its path and options; None where that makes no sense.
     claims, convert
-        Tells whether an object in memory is of this format, and turns it (with options) into a table.
+        Returns whether an object in memory is of this format, and turns it (with options) into a table.
     export
         Turns a canonical table (with options) into the object in memory.
     options
@@ -141,14 +146,15 @@ class Format:
     write_options
         Names that ``write_log`` hands through to ``write``.
     locate
-        Returns "line 17" for the number of a row (from 0) of a file; None = rows are numbered.
+        Returns "line 17" for a file, a section of it and the number of a row in that section, from 0; None = rows are
+        numbered.
     """
 
     name: str
     summary: str
-    sniff: Callable[[str, bytes], bool]
-    survey: Callable[[str, Mapping[str, Any]], Survey] | None
-    read: "Callable[[str, Request], Iterator[pa.RecordBatch]] | None"
+    sniff: Callable[[str, bytes], bool] = lambda path, first: False
+    survey: Callable[[str, Mapping[str, Any]], FileSurvey] | None = None
+    read: "Callable[[str, Request], Iterator[pa.RecordBatch]] | None" = None
     write: "Callable[..., None] | None" = None
     claims: Callable[[Any], bool] = lambda source: False
     convert: "Callable[[Any, Mapping[str, Any]], pa.Table] | None" = None
@@ -158,7 +164,7 @@ class Format:
     typed: bool = True
     sparse: bool = False
     write_options: tuple[str, ...] = ()
-    locate: Callable[[str, int], str] | None = None
+    locate: Callable[[str, FileSection, int], str] | None = None
 
     @property
     def lenient(self) -> bool:
@@ -195,14 +201,21 @@ def whole_file(path: str, kind: str) -> Iterator[None]:
         ) from error
 
 
-def open_input(path: str) -> "pa.NativeFile":
-    """Open a file as bytes, unpacked if its first bytes say gzip or zstd; use it in a ``with``."""
+def compression(path: str) -> str | None:
+    """Return how a file is compressed, by its first bytes: "gzip", "zstd" or None."""
+    with refusals(path), open(path, "rb") as raw:
+        first = raw.read(4)
+    return next((name for magic, name in _MAGIC.items() if first.startswith(magic)), None)
+
+
+def open_input(path: str, section: FileSection | None = None) -> "pa.NativeFile":
+    """Open a text file, or one section of it, as uncompressed bytes; use it in a ``with``."""
     pa = arrow()
+    packing = compression(path)
     with refusals(path):
-        with open(path, "rb") as raw:
-            first = raw.read(4)
-        packing = next((name for magic, name in _MAGIC.items() if first.startswith(magic)), None)
-        return pa.input_stream(path, compression=packing)
+        if section is None or packing is not None:
+            return pa.input_stream(path, compression=packing)
+        return pa.OSFile(path).get_stream(section.start, section.bytes)
 
 
 def open_output(path: str) -> "pa.NativeFile":
@@ -212,14 +225,14 @@ def open_output(path: str) -> "pa.NativeFile":
         return pa.output_stream(path, compression=_ENDINGS.get(Path(path).suffix.lower()))
 
 
-def head(path: str, size: int = HEAD) -> bytes:
+def head(path: str, size: int = HEAD_BYTES) -> bytes:
     """Return the first bytes of a file, unpacked."""
     with refusals(path), open_input(path) as stream:
         return stream.read(size)
 
 
 def opened(batches: "Iterable[pa.RecordBatch]") -> "tuple[pa.RecordBatch, Iterator[pa.RecordBatch]]":
-    """Return the first batch, which has the columns, and all batches; nothing at all is refused."""
+    """Return the first batch, which has the columns, and all batches; refuse an empty stream."""
     every = iter(batches)
     first = next(every, None)
     if first is None:
@@ -247,7 +260,26 @@ def ending(path: str) -> str:
     return (name.with_suffix("") if name.suffix.lower() in _ENDINGS else name).suffix.lower()
 
 
-def whole(path: str) -> Part:
-    """Return the one part of a file that cannot be read in parts."""
+def whole(path: str) -> FileSection:
+    """Return the one section of a file that cannot be read in sections."""
     with refusals(path):
-        return Part(0, None, os.stat(path).st_size)
+        return FileSection(0, None, os.stat(path).st_size)
+
+
+def with_names(seen: FileSurvey, names: Mapping[str, str], left_out: tuple[str, ...] = ()) -> FileSurvey:
+    """Return a survey with canonical names; ``left_out`` columns have no place in the log."""
+    pa = arrow()
+    fields = [one.with_name(names.get(one.name, one.name)) for one in seen.schema if one.name not in left_out]
+    return replace(seen, schema=pa.schema(fields))
+
+
+def read_with_names(
+    read: "Callable[[str, Request], Iterator[pa.RecordBatch]]", path: str, request: Request, names: Mapping[str, str]
+) -> "Iterator[pa.RecordBatch]":
+    """Yield what a general format reads, under canonical names; ``names`` gives these for the file's own."""
+    pa = arrow()
+    own = {new: old for old, new in names.items()}
+    schema = pa.schema([one.with_name(own.get(one.name, one.name)) for one in request.schema])
+    columns = tuple(own.get(name, name) for name in request.columns)
+    for batch in read(path, replace(request, schema=schema, columns=columns)):
+        yield batch.rename_columns([names.get(name, name) for name in batch.schema.names])

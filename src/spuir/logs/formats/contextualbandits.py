@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from spuir.errors import InputError
-from spuir.logs.formats.arrays import codes_of, column, has_keys, labelled, matrix, no_file, table_of
+from spuir.logs.formats.arrays import codes_of, column, has_keys, labelled, matrix, table_of
 from spuir.logs.formats.base import Format
 
 if TYPE_CHECKING:
@@ -49,9 +49,6 @@ def export(table: "pa.Table", options: Mapping[str, Any]) -> dict[str, Any]:
 FORMAT = Format(
     name="contextualbandits",
     summary="the arrays X, a, r and p of contextualbandits (in memory)",
-    sniff=no_file,
-    survey=None,
-    read=None,
     claims=lambda source: has_keys(source, _ORDER[:3]),
     convert=convert,
     export=export,

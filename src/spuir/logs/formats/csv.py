@@ -1,21 +1,26 @@
-"""CSV, plain or packed: types are inferred once over the beginning, and hold for the rest of the log.
+"""CSV, plain or compressed: types are inferred once over the beginning, and hold for the rest of the log.
 
-In columns of numbers the usual words for nothing (NA, NaN, null, …) are missing values; in columns of text only an
+In columns of numbers an empty cell and words such as NA, NaN and null are missing values; in columns of text only an
 empty cell is.
 """
 
 import csv
 import io
+import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import numpy as np
+
 from spuir.errors import InputError
 from spuir.logs.columns import declaring
 from spuir.logs.formats.base import (
+    FileSection,
+    FileSurvey,
     Format,
     Request,
-    Survey,
     ending,
     head,
     open_input,
@@ -24,15 +29,12 @@ from spuir.logs.formats.base import (
     refusals,
     whole,
 )
+from spuir.logs.formats.text_files import BLOCK_BYTES, PREFIX_BYTES, SECTION_BYTES, lines_before, split
 from spuir.tables.arrow import arrow, compute
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-PREFIX = 1 << 22
-"""Bytes from which types are inferred."""
-_BLOCK = 1 << 20
-"""Bytes parsed at a time."""
 IN_UTF8 = ("a text file is in UTF-8", "save it in that encoding")
 _DELIMITERS = ",;\t|"
 _LONGEST = 131_072
@@ -40,7 +42,7 @@ _LONGEST = 131_072
 
 
 class _Quotes(io.RawIOBase):
-    """A stream that counts its quotes: an odd number tells of one that was never closed."""
+    """A stream that counts its quotes: an odd number means that one was never closed."""
 
     def __init__(self, stream: "pa.NativeFile") -> None:
         self._stream, self.count = stream, 0
@@ -65,33 +67,41 @@ def delimiter_of(path: str, first: bytes) -> str:
     return max(_DELIMITERS, key=outside.count)
 
 
-def _open(source: Any, block: int, delimiter: str, types: "Mapping[str, pa.DataType]", columns: Any = None) -> Any:
+def _open(
+    source: Any,
+    block: int,
+    delimiter: str,
+    types: "Mapping[str, pa.DataType]",
+    columns: list[str] | None = None,
+    header: list[str] | None = None,
+) -> Any:
+    """Open Arrow's reader; ``header`` has the names of the columns where the source does not begin with them."""
     from pyarrow import csv as arrow_csv
 
     return arrow_csv.open_csv(
         source,
-        read_options=arrow_csv.ReadOptions(block_size=block, use_threads=False),
+        read_options=arrow_csv.ReadOptions(block_size=block, use_threads=False, column_names=header),
         parse_options=arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
         convert_options=arrow_csv.ConvertOptions(column_types=dict(types), include_columns=columns),
     )
 
 
 @contextmanager
-def _parsing(path: str, delimiter: str) -> Iterator[None]:
+def _parsing(path: str, section: FileSection, delimiter: str) -> Iterator[None]:
     """Turn what the parser raises into a refusal with the line and, where there is one, the column."""
     pa = arrow()
     try:
         with refusals(path):
             yield
     except pa.ArrowInvalid as error:
-        _refuse(path, delimiter, str(error))
+        # The last section may hold blank lines only, which the parser refuses to begin with.
+        if not section.start or "Empty CSV file" not in str(error):
+            _refuse(path, section, delimiter, str(error))
 
 
-def _refuse(path: str, delimiter: str, why: str) -> NoReturn:
-    import re
-
+def _refuse(path: str, section: FileSection, delimiter: str, why: str) -> NoReturn:
     row = re.search(r"Row #(\d+)", why)
-    place = f", line {_line(path, delimiter, int(row[1]))}" if row else ""
+    place = f", line {_line(path, section, delimiter, int(row[1]))}" if row else ""
     subject = f"file {path!r}{place}"
     if cells := re.search(r"Expected (\d+) columns, got (\d+)", why):
         remedy = "complete or drop that row, and quote cells that hold the delimiter"
@@ -105,10 +115,15 @@ def _refuse(path: str, delimiter: str, why: str) -> NoReturn:
     raise InputError(subject, why[:160], "it must be a table of cells", "correct that row") from None
 
 
-def _records(path: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield the line on which each record begins, and its cells, blank lines left out; slow, for refusals only."""
-    with open_input(path) as stream, io.TextIOWrapper(stream, "utf-8-sig", "replace", newline="") as text:
-        reader = csv.reader(text, delimiter=delimiter)
+def _records(
+    path: str, section: FileSection | None, delimiter: str, strict: bool = False
+) -> Iterator[tuple[int, list[str]]]:
+    """Yield the line of a section on which each record begins, and its cells, without blank lines.
+
+    Slow: for headers and refusals only. ``strict`` raises ``csv.Error`` where a quote is never closed.
+    """
+    with open_input(path, section) as stream, io.TextIOWrapper(stream, "utf-8-sig", "replace", newline="") as text:
+        reader = csv.reader(text, delimiter=delimiter, strict=strict)
         line = 1
         for cells in reader:
             if cells:
@@ -116,36 +131,65 @@ def _records(path: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
             line = reader.line_num + 1
 
 
-def _line(path: str, delimiter: str, record: int) -> int:
-    """Return the line of a record, the header being record 1."""
+def _line(path: str, section: FileSection, delimiter: str, record: int) -> int:
+    """Return the line in the file of a record of a section, from 1; the header of a file is a record too."""
     last = 1
-    for number, (line, _) in enumerate(_records(path, delimiter), 1):
+    for number, (line, _) in enumerate(_records(path, section, delimiter), 1):
         last = line
         if number == record:
             break
-    return last
+    return lines_before(path, section) + last
 
 
-def locate(path: str, row: int) -> str:
-    """Return the line of a row, as an editor numbers it."""
-    return f"line {_line(path, delimiter_of(path, head(path)), row + 2)}"
+def locate(path: str, section: FileSection, row: int) -> str:
+    """Return the line of a row of a section, as an editor numbers it."""
+    header = 0 if section.start else 1
+    return f"line {_line(path, section, delimiter_of(path, head(path)), row + header + 1)}"
+
+
+def _row_ends(path: str, delimiter: str) -> list[int]:
+    """Return the offset of a line end outside quotes about every section, none where quotes are used loosely.
+
+    A line end is outside quotes where an even number of quotes comes before it. That holds as long as quotes only open
+    at the beginning of a cell; a file with a quote elsewhere (``5" pipe``) is not cut.
+    """
+    before_opening = np.frombuffer(f'{delimiter}\n\r"'.encode(), np.uint8)
+    found: list[int] = []
+    offset, quotes, previous = 0, 0, ord("\n")
+    with open(path, "rb") as file:
+        if file.read(3) == b"\xef\xbb\xbf":
+            offset = 3
+        file.seek(offset)
+        while block := file.read(SECTION_BYTES):
+            data = np.frombuffer(block, np.uint8)
+            marks = np.flatnonzero(data == ord('"'))
+            opening = marks[quotes % 2 :: 2]
+            if not np.isin(np.where(opening > 0, data[opening - 1], previous), before_opening).all():
+                return []
+            end = block.find(b"\n") if offset >= SECTION_BYTES else -1
+            while end >= 0 and (quotes + np.searchsorted(marks, end)) % 2:
+                end = block.find(b"\n", end + 1)
+            if end >= 0:
+                found.append(offset + end + 1)
+            offset, quotes, previous = offset + len(block), quotes + len(marks), block[-1]
+    return found
 
 
 def _names(path: str, delimiter: str) -> list[str]:
-    return next(_records(path, delimiter), (1, []))[1]
+    return next(_records(path, None, delimiter), (1, []))[1]
 
 
-def survey(path: str, options: Mapping[str, Any]) -> Survey:
-    """Return the columns of a file, their types inferred from its beginning, and the whole as its one part."""
+def survey(path: str, options: Mapping[str, Any]) -> FileSurvey:
+    """Return the columns of a file, their types inferred from its beginning, and its sections."""
     return survey_csv(path, options.get("types") or {}, options.get("delimiter"))
 
 
-def survey_csv(path: str, types: "Mapping[str, pa.DataType]", delimiter: str | None = None) -> Survey:
-    """Return the columns of a file and its one part; ``types`` are those that are not to be inferred."""
+def survey_csv(path: str, types: "Mapping[str, pa.DataType]", delimiter: str | None = None) -> FileSurvey:
+    """Return the columns of a file and its sections; ``types`` are those that are not to be inferred."""
     pa = arrow()
-    first = head(path, PREFIX)
+    first = head(path, PREFIX_BYTES)
     if not first.strip():
-        return Survey(pa.schema([]), ())
+        return FileSurvey(pa.schema([]), ())
     if b"\0" in first:
         got = "UTF-16 text" if first[:2] in (b"\xff\xfe", b"\xfe\xff") else "bytes that are no text"
         raise InputError(f"file {path!r}", got, *IN_UTF8)
@@ -154,8 +198,8 @@ def survey_csv(path: str, types: "Mapping[str, pa.DataType]", delimiter: str | N
     for name in names:
         if names.count(name) > 1:
             raise InputError(f"file {path!r}, line 1", f"column {name!r} twice", "names differ", "rename one of them")
-    with _parsing(path, delimiter), open_input(path) as stream:
-        schema = _open(stream, PREFIX, delimiter, types).schema
+    with _parsing(path, whole(path), delimiter), open_input(path) as stream:
+        schema = _open(stream, PREFIX_BYTES, delimiter, types).schema
         # Names are decoded when asked for; here bytes that are no text become a refusal.
         long = [name for name in schema.names if pa.types.is_floating(schema.field(name).type) and name not in types]
         if long:
@@ -163,7 +207,7 @@ def survey_csv(path: str, types: "Mapping[str, pa.DataType]", delimiter: str | N
     for field in schema:
         if pa.types.is_binary(field.type):
             raise InputError(f"file {path!r}, column {field.name!r}", "bytes that are no UTF-8", *IN_UTF8)
-    return Survey(schema, (whole(path),))
+    return FileSurvey(schema, split(path, lambda large: _row_ends(large, delimiter)))
 
 
 def _without_long_numbers(schema: "pa.Schema", names: list[str], path: str, delimiter: str) -> "pa.Schema":
@@ -171,7 +215,7 @@ def _without_long_numbers(schema: "pa.Schema", names: list[str], path: str, deli
     pc = compute()
     pa = arrow()
     with open_input(path) as stream:
-        texts = _open(stream, PREFIX, delimiter, dict.fromkeys(names, pa.string()), names).read_next_batch()
+        texts = _open(stream, PREFIX_BYTES, delimiter, dict.fromkeys(names, pa.string()), names).read_next_batch()
     for name in names:
         if pc.any(pc.match_substring_regex(texts[name], r"^[+-]?\d{17,}$")).as_py():
             schema = schema.set(schema.get_field_index(name), pa.field(name, pa.string()))
@@ -179,24 +223,21 @@ def _without_long_numbers(schema: "pa.Schema", names: list[str], path: str, deli
 
 
 def read(path: str, request: Request) -> "Iterator[pa.RecordBatch]":
-    """Yield the batches of a file."""
-    return read_csv(path, request)
-
-
-def read_csv(path: str, request: Request) -> "Iterator[pa.RecordBatch]":
-    """Yield the batches of a file, types as the request has them."""
+    """Yield the batches of a section, types as the request has them."""
     delimiter = request.options.get("delimiter") or delimiter_of(path, head(path))
     pa = arrow()
     types = {name: request.schema.field(name).type for name in request.columns}
     # A cell holds no list; what is to become one is read as the text that it is.
     types = {name: pa.string() if pa.types.is_nested(kind) else kind for name, kind in types.items()}
     texts = [name for name, kind in types.items() if pa.types.is_string(kind)]
-    with _parsing(path, delimiter), open_input(path) as stream:
+    section = request.section
+    header = _names(path, delimiter) if section.start else None
+    with _parsing(path, section, delimiter), open_input(path, section) as stream:
         counted = _Quotes(stream)
-        for batch in _open(counted, _BLOCK, delimiter, types, list(request.columns)):
+        for batch in _open(counted, BLOCK_BYTES, delimiter, types, list(request.columns), header):
             yield _emptied(batch, texts)
         if counted.count % 2:
-            _check_quotes(path, delimiter)
+            _check_quotes(path, section, delimiter)
 
 
 def _emptied(batch: "pa.RecordBatch", texts: list[str]) -> "pa.RecordBatch":
@@ -211,22 +252,21 @@ def _emptied(batch: "pa.RecordBatch", texts: list[str]) -> "pa.RecordBatch":
     return batch
 
 
-def _check_quotes(path: str, delimiter: str) -> None:
-    """Refuse a file whose last quote is never closed, which would swallow every row after it."""
-    with open_input(path) as stream, io.TextIOWrapper(stream, "utf-8-sig", newline="") as text:
-        reader = csv.reader(text, delimiter=delimiter, strict=True)
-        line = 1
-        try:
-            for _ in reader:
-                line = reader.line_num + 1
-        except csv.Error as error:
-            if "end of data" in str(error):
-                rule, remedy = "every quote is closed", "close it, or double it inside a cell"
-                raise InputError(f"file {path!r}, line {line}", "a quote without end", rule, remedy) from None
+def _check_quotes(path: str, section: FileSection, delimiter: str) -> None:
+    """Refuse a section whose last quote is never closed, which would swallow every row after it."""
+    closed = 0
+    try:
+        for _ in _records(path, section, delimiter, strict=True):
+            closed += 1
+    except csv.Error as error:
+        if "end of data" in str(error):
+            rule, remedy = "every quote is closed", "close it, or double it inside a cell"
+            subject = f"file {path!r}, line {_line(path, section, delimiter, closed + 1)}"
+            raise InputError(subject, "a quote without end", rule, remedy) from None
 
 
 def write(batches: "Iterable[pa.RecordBatch]", path: str) -> None:
-    """Write batches as CSV, packed as the path's ending says; lists become JSON text."""
+    """Write batches as CSV, compressed as the ending of the path says; lists become JSON text."""
     from pyarrow import csv as arrow_csv
 
     first, rest = opened(batches)
@@ -243,8 +283,6 @@ def write(batches: "Iterable[pa.RecordBatch]", path: str) -> None:
 
 def _flat(batch: "pa.RecordBatch") -> "pa.RecordBatch":
     """Return a batch whose lists and records are JSON text, since a cell holds no more."""
-    import json
-
     pa = arrow()
     for at, field in enumerate(batch.schema):
         if pa.types.is_nested(field.type):

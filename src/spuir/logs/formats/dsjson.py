@@ -1,6 +1,6 @@
 """Vowpal Wabbit's decision-service JSON (dsjson), as Azure Personalizer and the reinforcement-learning client wrote it.
 
-One JSON object a line. Costs become rewards with the sign turned. A conditional bandit's event gives one row for
+One JSON object per line. Costs become rewards with the sign turned. A conditional bandit's event gives one row for
 each slot. Slates and continuous actions are refused, since they are other problems.
 """
 
@@ -9,11 +9,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from spuir.errors import InputError
-from spuir.logs.formats.base import Format, Request, Survey
-from spuir.logs.formats.dsjson_events import EXTRAS, OURS, Events
-from spuir.logs.formats.events import Event, iso, write_events
-from spuir.logs.formats.lines import line_read, line_survey, msgspec_library
-from spuir.logs.formats.names import by_namespace, escape_key
+from spuir.logs.formats.base import FileSurvey, Format, Request
+from spuir.logs.formats.dsjson_parser import EXTRAS, OURS, DsjsonParser
+from spuir.logs.formats.event_writing import Event, iso, write_events
+from spuir.logs.formats.feature_names import by_namespace, escape_key
+from spuir.logs.formats.line_events import line_read, line_survey, msgspec_library
 from spuir.tables.arrow import arrow
 
 if TYPE_CHECKING:
@@ -32,14 +32,14 @@ def _known() -> "dict[str, pa.DataType | None]":
     return kinds | {"unit_id": None}
 
 
-def survey(path: str, options: Mapping[str, Any]) -> Survey:
+def survey(path: str, options: Mapping[str, Any]) -> FileSurvey:
     """Return the columns that the first lines of a file have."""
-    return line_survey(path, options, lambda faults: Events(path, faults), _known())
+    return line_survey(path, options, lambda faults: DsjsonParser(path, faults), _known())
 
 
 def read(path: str, request: Request) -> "Iterator[pa.RecordBatch]":
     """Yield the events of a file."""
-    return line_read(path, request, lambda faults: Events(path, faults))
+    return line_read(path, request, lambda faults: DsjsonParser(path, faults))
 
 
 def write(batches: "Iterable[pa.RecordBatch]", path: str, *, actions: Sequence[Any] | None = None) -> None:
@@ -78,7 +78,7 @@ def _written(event: Event) -> dict[str, Any]:
 
 
 def _dropped(event: Event) -> float:
-    """Return the share of events dropped for which this one stands."""
+    """Return the share of dropped events that the weight of this one makes up for."""
     if event.weight < 1:
         rule = "dsjson holds weights as 1/(1 − pdrop), which is at least 1"
         raise InputError("weight", f"{event.weight:g} at row {event.row}", rule, "divide all weights by the smallest")

@@ -1,16 +1,14 @@
-"""Arrow IPC files (Feather): record batches are the parts."""
+"""Arrow IPC files (Feather): record batches are the sections."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from spuir.logs.formats.base import Format, Part, Request, Survey, opened, refusals, whole, whole_file
+from spuir.logs.formats.base import FileSection, FileSurvey, Format, Request, opened, refusals, whole, whole_file
 from spuir.tables.arrow import arrow
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-_MARK = b"ARROW1"
 
 
 @contextmanager
@@ -20,29 +18,29 @@ def _file(path: str) -> "Iterator[pa.RecordBatchFileReader]":
         yield file
 
 
-def survey(path: str, options: Mapping[str, Any]) -> Survey:
+def survey(path: str, options: Mapping[str, Any]) -> FileSurvey:
     """Return the columns of a file and its record batches, whose rows are known without their data."""
-    parts: list[Part] = []
+    sections: list[FileSection] = []
     start = 0
     with _file(path) as file:
         size = whole(path).bytes // max(file.num_record_batches, 1)
         for number in range(file.num_record_batches):
             rows = file.get_batch(number).num_rows
-            parts.append(Part(number, rows, size, start))
+            sections.append(FileSection(number, rows, size, start))
             start += rows
-        return Survey(file.schema, tuple(parts))
+        return FileSurvey(file.schema, tuple(sections))
 
 
 def read(path: str, request: Request) -> "Iterator[pa.RecordBatch]":
     """Yield one record batch in slices."""
     with _file(path) as file:
-        batch = file.get_batch(request.part.number).select(list(request.columns))
+        batch = file.get_batch(request.section.number).select(list(request.columns))
         for start in range(0, batch.num_rows, request.batch_rows):
             yield batch.slice(start, request.batch_rows)
 
 
 def write(batches: "Iterable[pa.RecordBatch]", path: str) -> None:
-    """Write batches to a file, packed with zstd."""
+    """Write batches to a file, compressed with zstd."""
     pa = arrow()
     first, rest = opened(batches)
     packing = pa.ipc.IpcWriteOptions(compression="zstd")
@@ -55,7 +53,6 @@ FORMAT = Format(
     name="arrow",
     summary="Arrow IPC files (Feather); record batches are read in parallel",
     endings=(".arrow", ".feather"),
-    sniff=lambda path, first: first.startswith(_MARK),
     survey=survey,
     read=read,
     write=write,

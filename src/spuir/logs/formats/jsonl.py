@@ -1,4 +1,4 @@
-"""JSON lines, plain or packed: one object a line; types are inferred once over the beginning."""
+"""JSON lines, plain or compressed: one object per line; types are inferred once over the beginning."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -7,32 +7,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from spuir.errors import InputError
 from spuir.logs.columns import declaring
-from spuir.logs.formats.base import Format, Request, Survey, ending, head, open_input, open_output, refusals, whole
+from spuir.logs.formats.base import FileSection, FileSurvey, Format, Request, ending, head, open_output, refusals
+from spuir.logs.formats.text_files import PREFIX_BYTES, line_blocks, line_ends, lines_before, split
 from spuir.tables.arrow import arrow
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-PREFIX = 1 << 22
-"""Bytes from which columns and types are inferred."""
-_BLOCK = 1 << 20
-"""Bytes parsed at a time."""
-
-
-def blocks(path: str, size: int | None = None) -> Iterator[tuple[int, bytes]]:
-    """Yield whole lines, about ``size`` bytes (None = 1 MiB) at a time, with the number of the first (from 1)."""
-    line, rest = 1, b""
-    with refusals(path), open_input(path) as stream:
-        while block := stream.read(size or _BLOCK):
-            end = block.rfind(b"\n") + 1
-            if not end:
-                rest += block
-                continue
-            whole_lines = rest + block[:end]
-            yield line, whole_lines
-            line, rest = line + whole_lines.count(b"\n"), block[end:]
-    if rest:
-        yield line, rest
 
 
 def _parse(lines: bytes, schema: "pa.Schema | None") -> "pa.Table":
@@ -90,19 +70,19 @@ def _refuse_line(subject: str, text: str, schema: "pa.Schema | None") -> NoRetur
             rule = f"column {name!r} is read as {kind.field(0).type if kind else 'one type'}, as the log begins"
             remedy = f"correct that line, or declare another type: {declaring(name, 'float64')}, or string"
             raise InputError(subject, repr(value)[:60], rule, remedy) from None
-    rule = "a key holds one type in every line, and stands in it once"
+    rule = "a key has one type in all lines, and occurs once per line"
     raise InputError(subject, repr(text[:60]), rule, "correct that line") from None
 
 
-def survey(path: str, options: Mapping[str, Any]) -> Survey:
-    """Return the keys of a file as columns, their types inferred from its beginning, and the whole as its one part."""
+def survey(path: str, options: Mapping[str, Any]) -> FileSurvey:
+    """Return the keys of a file as columns, their types inferred from its beginning, and its sections."""
     pa = arrow()
-    first = head(path, PREFIX)
-    lines = first if len(first) < PREFIX else first[: first.rfind(b"\n") + 1]
+    first = head(path, PREFIX_BYTES)
+    lines = first if len(first) < PREFIX_BYTES else first[: first.rfind(b"\n") + 1]
     if not first.strip():
-        return Survey(pa.schema([]), ())
+        return FileSurvey(pa.schema([]), ())
     if not lines:
-        rule = f"a line has less than {PREFIX >> 20} MiB"
+        rule = f"a line has less than {PREFIX_BYTES >> 20} MiB"
         raise InputError(f"file {path!r}, line 1", "no end of it", rule, "put each object on a line of its own")
     types: Mapping[str, Any] = options.get("types") or {}
     try:
@@ -112,35 +92,35 @@ def survey(path: str, options: Mapping[str, Any]) -> Survey:
     for name, kind in types.items():
         at = schema.get_field_index(name)
         schema = schema.append(pa.field(name, kind)) if at < 0 else schema.set(at, pa.field(name, kind))
-    return Survey(schema, (whole(path),))
+    return FileSurvey(schema, split(path, line_ends))
 
 
 def read(path: str, request: Request) -> "Iterator[pa.RecordBatch]":
-    """Yield the batches of a file, types as the request has them."""
+    """Yield the batches of a section, types as the request has them."""
     pa = arrow()
-    for line, lines in blocks(path):
+    for line, lines in line_blocks(path, request.section):
         if not lines.strip():
             continue
         try:
             table = _parse(lines, request.schema)
         except pa.ArrowInvalid:
-            _refuse(path, line, lines, request.schema)
+            _refuse(path, lines_before(path, request.section) + line, lines, request.schema)
         yield from table.select(list(request.columns)).to_batches(request.batch_rows)
 
 
-def locate(path: str, row: int) -> str:
-    """Return the line of a row, as an editor numbers it."""
+def locate(path: str, section: FileSection, row: int) -> str:
+    """Return the line of a row of a section, as an editor numbers it."""
     seen, last = 0, 1
-    for line, lines in blocks(path):
+    for line, lines in line_blocks(path, section):
         for last, text in enumerate(lines.split(b"\n"), line):
             seen += bool(text.strip())
             if seen > row:
-                return f"line {last}"
-    return f"line {last}"
+                return f"line {lines_before(path, section) + last}"
+    return f"line {lines_before(path, section) + last}"
 
 
 def write(batches: "Iterable[pa.RecordBatch]", path: str) -> None:
-    """Write batches as JSON lines, packed as the path's ending says; what is missing is null, instants are ISO text."""
+    """Write batches as JSON lines, compressed by the ending of the path; missing values are null, times ISO text."""
     with refusals(path), open_output(path) as stream:
         for batch in batches:
             stream.write("".join(_line(row) for row in batch.to_pylist()).encode())
@@ -176,7 +156,7 @@ def _sniff(path: str, first: bytes) -> bool:
 
 FORMAT = Format(
     name="jsonl",
-    summary="JSON lines: one object a line, plain, gzip or zstd",
+    summary="JSON lines: one object per line, plain, gzip or zstd",
     endings=(".jsonl", ".ndjson", ".json"),
     sniff=_sniff,
     survey=survey,

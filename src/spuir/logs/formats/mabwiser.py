@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from spuir.errors import InputError
-from spuir.logs.formats.arrays import column, has_keys, matrix, no_file, table_of
+from spuir.logs.formats.arrays import column, has_keys, matrix, table_of
 from spuir.logs.formats.base import Format
 
 if TYPE_CHECKING:
@@ -33,9 +33,6 @@ def export(table: "pa.Table", options: Mapping[str, Any]) -> dict[str, Any]:
 FORMAT = Format(
     name="mabwiser",
     summary="the decisions, rewards and contexts that MABWiser learns from (in memory)",
-    sniff=no_file,
-    survey=None,
-    read=None,
     claims=lambda source: has_keys(source, ("decisions", "rewards")),
     convert=convert,
     export=export,

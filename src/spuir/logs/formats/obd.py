@@ -3,13 +3,13 @@
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spuir.errors import InputError
-from spuir.logs.formats.base import Format, Request, Survey
-from spuir.logs.formats.csv import locate, read_csv, survey_csv
-from spuir.logs.formats.renamed import canonical, read_as
+from spuir.logs.formats import csv
+from spuir.logs.formats.base import FileSurvey, Format, Request, read_with_names, with_names
 from spuir.tables.arrow import arrow
 
 if TYPE_CHECKING:
@@ -34,19 +34,19 @@ def _items(path: str, options: Mapping[str, Any]) -> "pa.Table | None":
     if not wanted:
         return None
     items = str(Path(path).with_name(_ITEMS)) if wanted is True else str(wanted)
-    seen = survey_csv(items, {})
+    seen = csv.survey_csv(items, {})
     if "item_id" not in seen.schema.names:
         rule = "a table of items has a column 'item_id'"
         raise InputError(f"file {items!r}", f"columns {', '.join(seen.schema.names)[:80]}", rule, "pass another file")
     names = tuple(name for name in seen.schema.names if name)
-    batches = read_csv(items, Request(schema=seen.schema, columns=names, part=seen.parts[0]))
-    return arrow().Table.from_batches(batches)
+    requests = (Request(schema=seen.schema, columns=names, section=section) for section in seen.sections)
+    return arrow().Table.from_batches(chain.from_iterable(csv.read(items, request) for request in requests))
 
 
-def survey(path: str, options: Mapping[str, Any]) -> Survey:
+def survey(path: str, options: Mapping[str, Any]) -> FileSurvey:
     """Return the columns of a log, with those of the chosen item if ``item_context`` says so."""
-    found = survey_csv(path, options.get("types") or {})
-    seen = canonical(found, _names(found.schema), ("",))
+    found = csv.survey_csv(path, options.get("types") or {})
+    seen = with_names(found, _names(found.schema), ("",))
     items = _items(path, options)
     if items is None:
         return seen
@@ -61,8 +61,8 @@ def read(path: str, request: Request) -> "Iterator[pa.RecordBatch]":
     joined = [] if items is None else [name for name in request.columns if name in items.column_names]
     own = tuple(name for name in request.columns if name not in joined)
     needed = own if not joined or "action" in own else (*own, "action")
-    raw = survey_csv(path, request.options.get("types") or {}).schema
-    for batch in read_as(read_csv, path, replace(request, columns=needed), _names(raw)):
+    raw = csv.survey_csv(path, request.options.get("types") or {}).schema
+    for batch in read_with_names(csv.read, path, replace(request, columns=needed), _names(raw)):
         yield (_with_items(batch, items, joined) if items is not None else batch).select(list(request.columns))
 
 
@@ -85,5 +85,5 @@ FORMAT = Format(
     read=read,
     options=("types", "item_context"),
     typed=False,
-    locate=locate,
+    locate=csv.locate,
 )

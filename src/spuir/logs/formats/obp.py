@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spuir.errors import InputError
-from spuir.logs.formats.arrays import codes_of, column, has_keys, labelled, matrix, no_file, table_of
+from spuir.logs.formats.arrays import codes_of, column, has_keys, labelled, matrix, table_of
 from spuir.logs.formats.base import Format
 
 if TYPE_CHECKING:
@@ -101,9 +101,6 @@ def _choices(table: "pa.Table", labels: list[Any]) -> NDArray[np.float64]:
 FORMAT = Format(
     name="obp",
     summary="the bandit_feedback dict of the Open Bandit Pipeline (in memory)",
-    sniff=no_file,
-    survey=None,
-    read=None,
     claims=lambda source: has_keys(source, _KEYS),
     convert=convert,
     export=export,

@@ -1,4 +1,4 @@
-"""Parquet: row groups are the parts, and the footer knows their rows."""
+"""Parquet: row groups are the sections, and the footer knows their rows."""
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -6,14 +6,13 @@ from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from spuir.logs.formats.base import Format, Part, Request, Survey, grouped, opened, refusals, whole_file
+from spuir.logs.formats.base import FileSection, FileSurvey, Format, Request, grouped, opened, refusals, whole_file
 from spuir.tables.arrow import arrow
 
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-_MARK = b"PAR1"
 GROUP_ROWS = 1 << 17
 """Rows of a row group, at least, the last one aside."""
 _BUFFER = 1 << 20
@@ -40,29 +39,29 @@ def _file(path: str) -> "Iterator[pq.ParquetFile]":
             yield file
 
 
-def survey(path: str, options: Mapping[str, Any]) -> Survey:
+def survey(path: str, options: Mapping[str, Any]) -> FileSurvey:
     """Return the columns of a file and its row groups."""
     with _file(path) as file:
-        parts: list[Part] = []
+        sections: list[FileSection] = []
         start = 0
         for number in range(file.metadata.num_row_groups):
             group = file.metadata.row_group(number)
             size = sum(group.column(at).total_compressed_size for at in range(group.num_columns))
-            parts.append(Part(number, group.num_rows, size, start))
+            sections.append(FileSection(number, group.num_rows, size, start))
             start += group.num_rows
-        return Survey(file.schema_arrow, tuple(parts))
+        return FileSurvey(file.schema_arrow, tuple(sections))
 
 
 def read(path: str, request: Request) -> "Iterator[pa.RecordBatch]":
     """Yield the batches of one row group."""
     with _file(path) as file:
         yield from file.iter_batches(
-            request.batch_rows, row_groups=[request.part.number], columns=list(request.columns), use_threads=False
+            request.batch_rows, row_groups=[request.section.number], columns=list(request.columns), use_threads=False
         )
 
 
 def write(batches: "Iterable[pa.RecordBatch]", path: str) -> None:
-    """Write batches to a file, many to a row group, packed with zstd."""
+    """Write batches to a file, many to a row group, compressed with zstd."""
     import pyarrow.parquet as pq
 
     first, rest = opened(batches)
@@ -75,7 +74,6 @@ FORMAT = Format(
     name="parquet",
     summary="Parquet, one file or many; row groups are read in parallel",
     endings=(".parquet", ".pq"),
-    sniff=lambda path, first: first.startswith(_MARK),
     survey=survey,
     read=read,
     write=write,

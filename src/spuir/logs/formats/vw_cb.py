@@ -5,10 +5,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from spuir.errors import InputError
-from spuir.logs.formats.base import Faults, Format, Request, Survey
-from spuir.logs.formats.events import Event, write_events
-from spuir.logs.formats.lines import BrokenError, Row, line_read, line_survey, row_of
-from spuir.logs.formats.vw import BLANK, cost, outcome, parse, tagged, triple, written
+from spuir.logs.formats.base import Faults, FileSurvey, Format, Request
+from spuir.logs.formats.event_writing import Event, write_events
+from spuir.logs.formats.line_events import BrokenLineError, Row, line_read, line_survey, row_of
+from spuir.logs.formats.vw_text import BLANK, cost, outcome, parse, tagged, triple, written
 from spuir.tables.arrow import arrow
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _MINE = re.compile(rb"\s*(?:[1-9]\d*[ \t]+)*[1-9]\d*:[-+.\deE]+:[-+.\deE]+[^|\n]*\|")
 
 
-class Lines:
+class CbParser:
     """Turns lines into rows, one for each observed cost; a line without any is for prediction only."""
 
     def __init__(self, options: Mapping[str, Any], faults: Faults) -> None:
@@ -47,11 +47,11 @@ class Lines:
     def _label(self, text: str) -> Any:
         """Return the label of an action that is given by its number, from 1."""
         if not text.isdecimal() or not int(text):
-            raise BrokenError(f"the action is {text[:40]!r}, not a whole number from 1")
+            raise BrokenLineError(f"the action is {text[:40]!r}, not a whole number from 1")
         if self._labels is None:
             return int(text)
         if int(text) > len(self._labels):
-            raise BrokenError(f"the action is {text}, of {len(self._labels)} named ones")
+            raise BrokenLineError(f"the action is {text}, of {len(self._labels)} named ones")
         return self._labels[int(text) - 1]
 
 
@@ -65,17 +65,17 @@ def labels(actions: Any) -> list[str] | None:
     return found
 
 
-def survey(path: str, options: Mapping[str, Any]) -> Survey:
+def survey(path: str, options: Mapping[str, Any]) -> FileSurvey:
     """Return the columns that the first lines of a file have."""
     pa = arrow()
     label = pa.int64() if options.get("actions") is None else pa.string()
     known = {"decision_id": pa.string(), "action": label, "reward": pa.float64(), "propensity": pa.float64()}
-    return line_survey(path, options, lambda faults: Lines(options, faults), known | {"eligible": pa.list_(label)})
+    return line_survey(path, options, lambda faults: CbParser(options, faults), known | {"eligible": pa.list_(label)})
 
 
 def read(path: str, request: Request) -> "Iterator[pa.RecordBatch]":
     """Yield the rows of a file; features that a line does not name are 0."""
-    return line_read(path, request, lambda faults: Lines(request.options, faults), BLANK)
+    return line_read(path, request, lambda faults: CbParser(request.options, faults), BLANK)
 
 
 def write(batches: "Iterable[pa.RecordBatch]", path: str, *, actions: Sequence[Any] | None = None) -> None:
@@ -88,7 +88,7 @@ def write(batches: "Iterable[pa.RecordBatch]", path: str, *, actions: Sequence[A
 
     def line(event: Event) -> bytes:
         chosen = _number(event.chosen, numbers, event.row)
-        # A label of one action stands for all of them.
+        # Where all actions are offered, the label lists only the chosen one.
         listed = event.offered and len(event.offered) != len(numbers or ())
         offered = [_number(label, numbers, event.row) for label in event.offered or ()] if listed else [chosen]
         words = [triple(at, event) if at == chosen else str(at) for at in offered]

@@ -1,15 +1,15 @@
-"""Vowpal Wabbit's text for actions that come with each event (``--cb_adf``): a shared line, then a line an action."""
+"""Vowpal Wabbit's text for actions that come with each event (``--cb_adf``): a shared line, then a line per action."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
-from spuir.logs.formats.base import Faults, Format, Request, Survey
-from spuir.logs.formats.events import Event, write_events
-from spuir.logs.formats.lines import BrokenError, Row, line_read, line_survey, row_of
-from spuir.logs.formats.names import escape
-from spuir.logs.formats.vw import BLANK, Cost, Line, cost, outcome, parse, tagged, triple, written
+from spuir.logs.formats.base import Faults, FileSurvey, Format, Request
+from spuir.logs.formats.event_writing import Event, write_events
+from spuir.logs.formats.feature_names import escape
+from spuir.logs.formats.line_events import BrokenLineError, Row, line_read, line_survey, row_of
+from spuir.logs.formats.vw_text import BLANK, VwCost, VwLine, cost, outcome, parse, tagged, triple, written
 from spuir.tables.arrow import arrow
 
 if TYPE_CHECKING:
@@ -20,13 +20,13 @@ SPACE = "action"
 """The namespace that holds the name of each action, so that Vowpal Wabbit can tell them apart."""
 
 
-class Lines:
+class AdfParser:
     """Gathers the lines of an event up to an empty line, and turns them into one row."""
 
     def __init__(self, options: Mapping[str, Any], faults: Faults) -> None:
         self.skip = faults.skip
         self._categories = bool(options.get("categories", True))
-        self._lines: list[Line] = []
+        self._lines: list[VwLine] = []
         self._broken: str | None = None
 
     def feed(self, number: int, line: bytes) -> Iterable[Row]:
@@ -35,7 +35,7 @@ class Lines:
             return self.finish()
         try:
             self._lines.append(parse(line, categories=self._categories))
-        except BrokenError as error:
+        except BrokenLineError as error:
             # The whole event is broken, and counted once, where it ends.
             self._broken = self._broken or f"{error} (line {number})"
         return ()
@@ -45,14 +45,14 @@ class Lines:
         lines, broken = self._lines, self._broken
         self._lines, self._broken = [], None
         if broken is not None:
-            raise BrokenError(broken)
+            raise BrokenLineError(broken)
         return self._event(lines) if lines else ()
 
-    def _event(self, lines: list[Line]) -> Iterable[Row]:
-        shared = lines.pop(0) if lines[0].label[:1] == ["shared"] else Line([], None, {})
+    def _event(self, lines: list[VwLine]) -> Iterable[Row]:
+        shared = lines.pop(0) if lines[0].label[:1] == ["shared"] else VwLine([], None, {})
         observed = [(at, found) for at, line in enumerate(lines) if (found := _observed(line)) is not None]
         if not lines or len(observed) > 1:
-            raise BrokenError(f"{len(lines)} actions, {len(observed)} of them with a cost")
+            raise BrokenLineError(f"{len(lines)} actions, {len(observed)} of them with a cost")
         if not observed:
             self.skip("no observed cost, for prediction only")
             return ()
@@ -62,17 +62,17 @@ class Lines:
         return (row_of(row | shared.features),)
 
 
-def _observed(line: Line) -> Cost | None:
+def _observed(line: VwLine) -> VwCost | None:
     """Return the cost on an action's line; the number before it has no meaning."""
     if line.label[:1] == ["shared"]:
-        raise BrokenError("a shared line within an event")
+        raise BrokenLineError("a shared line within an event")
     if len(line.label) > 1:
-        raise BrokenError(f"{len(line.label)} labels on one action's line")
+        raise BrokenLineError(f"{len(line.label)} labels on one action's line")
     found = cost(line.label[0]) if line.label else None
     return None if found is None or found.cost is None else found
 
 
-def _names(lines: list[Line]) -> list[str]:
+def _names(lines: list[VwLine]) -> list[str]:
     """Return the tags of the actions, if all have one of their own; else their numbers from 1."""
     tags = [line.tag for line in lines]
     known = [tag for tag in tags if tag is not None]
@@ -80,7 +80,7 @@ def _names(lines: list[Line]) -> list[str]:
 
 
 def sniff(path: str, first: bytes) -> bool:
-    """Tell whether a file begins with an event of several lines, one of which has a cost."""
+    """Return whether a file begins with an event of several lines, one of which has a cost."""
     lines = first.lstrip().split(b"\n")
     event = list(takewhile(bytes.strip, lines))
     if not event or b"|" not in event[0]:
@@ -90,17 +90,17 @@ def sniff(path: str, first: bytes) -> bool:
     return event[0].startswith(b"shared") or (len(costs) == 1 and (costs[0][:2] == b"0:" or (ended and len(event) > 1)))
 
 
-def survey(path: str, options: Mapping[str, Any]) -> Survey:
+def survey(path: str, options: Mapping[str, Any]) -> FileSurvey:
     """Return the columns that the first events of a file have."""
     pa = arrow()
     known = {"decision_id": pa.string(), "action": pa.string(), "reward": pa.float64(), "propensity": pa.float64()}
     known["eligible"] = pa.list_(pa.string())
-    return line_survey(path, options, lambda faults: Lines(options, faults), known)
+    return line_survey(path, options, lambda faults: AdfParser(options, faults), known)
 
 
 def read(path: str, request: Request) -> "Iterator[pa.RecordBatch]":
     """Yield the events of a file; shared features that an event does not name are 0."""
-    return line_read(path, request, lambda faults: Lines(request.options, faults), BLANK)
+    return line_read(path, request, lambda faults: AdfParser(request.options, faults), BLANK)
 
 
 def write(batches: "Iterable[pa.RecordBatch]", path: str, *, actions: Sequence[Any] | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Engines by name: where the pieces of a log are worked on. To add one: its file, and one line here."""
+"""Engines by name: where the parts of a log are worked on. To add one: its file, and one line here."""
 
 from typing import Any
 

@@ -1,16 +1,16 @@
 """The usual event of a dsjson file, decoded straight into records instead of dicts, which is much faster.
 
-After some events the shape of their contexts is known, and a decoder is made for it. Whatever differs from that (a
+After some events the shape of their contexts is known, and a decoder is made for it. An event that differs from that (a
 further key, another type, another spelling of a label, a slot, a flag) is left to the general way, so that both
-always say the same.
+always give the same rows.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from spuir.logs.formats.lines import msgspec_library
-from spuir.logs.formats.names import context_name, unescape
+from spuir.logs.formats.feature_names import context_name, unescape
+from spuir.logs.formats.line_events import msgspec_library
 
 _LABELS = {
     "cost": "_label_cost",
@@ -29,12 +29,12 @@ _LABELS = {
 }
 
 
-class Node:
+class KeyTree:
     """An object of features: its keys, and those that hold objects; ``listed`` where it is the only one of a list."""
 
     def __init__(self, listed: bool = False) -> None:
         self.listed = listed
-        self.keys: dict[str, Node | None] = {}
+        self.keys: dict[str, KeyTree | None] = {}
 
     def learn(self, space: Mapping[str, Any]) -> bool:
         """Take the keys of an object; return False where it has a list that no record can hold."""
@@ -46,24 +46,24 @@ class Node:
             if type(found) is not dict or is_ignored(key):
                 self.keys.setdefault(key, None)
                 continue
-            node = self.keys.setdefault(key, Node(listed))
+            node = self.keys.setdefault(key, KeyTree(listed))
             if node is not None and not node.learn(found):
                 return False
         return True
 
 
 def is_ignored(key: str) -> bool:
-    """Tell whether a key is no feature: it begins with ``_``, and holds no text to be split."""
+    """Return whether a key is no feature: it begins with ``_``, and holds no text to be split."""
     return key[:1] == "_" and key != "_text"
 
 
 @dataclass(frozen=True)
-class Plan:
+class RecordPlan:
     """How a record becomes values: its type, the columns of its values, and its fields that are records themselves."""
 
     record: Any
     names: list[str | None]
-    inner: "list[tuple[int, bool, Plan]]"
+    inner: "list[tuple[int, bool, RecordPlan]]"
 
     def gather(self, values: Callable[[Any], tuple[Any, ...]], record: Any, found: list[Any]) -> None:
         """Add the values of a record; ``values`` gives those of its fields."""
@@ -77,7 +77,7 @@ class Plan:
                 plan.gather(values, part[0] if listed else part, found)
 
 
-def make_plan(node: Node, prefix: str, lead: tuple[tuple[str, str, Any], ...] = ()) -> Plan:
+def plan_record(node: KeyTree, prefix: str, lead: tuple[tuple[str, str, Any], ...] = ()) -> RecordPlan:
     """Return the plan of an object.
 
     Parameters
@@ -87,18 +87,18 @@ def make_plan(node: Node, prefix: str, lead: tuple[tuple[str, str, Any], ...] = 
     prefix
         What its features are led by.
     lead
-        Fields that it must have besides, each with its key and type; they give no columns.
+        Fields that it must have in addition, each with its key and type; they give no columns.
     """
     library = msgspec_library()
     fields: list[Any] = [(name, kind) for name, _, kind in lead]
     keys = {name: key for name, key, _ in lead}
     names: list[str | None] = [None] * len(lead)
-    inner: list[tuple[int, bool, Plan]] = []
+    inner: list[tuple[int, bool, RecordPlan]] = []
     for place, (key, below) in enumerate(node.keys.items(), len(lead)):
         keys[f"field_{place}"], kind = key, library.Raw if is_ignored(key) else str | int | float | bool | None
         name = prefix + unescape(key)
         if below is not None:
-            plan = make_plan(below, name + ".")
+            plan = plan_record(below, name + ".")
             inner.append((place, below.listed, plan))
             kind = (tuple[plan.record] if below.listed else plan.record) | None
         fields.append((f"field_{place}", kind, None))
@@ -106,17 +106,17 @@ def make_plan(node: Node, prefix: str, lead: tuple[tuple[str, str, Any], ...] = 
     for _, _, plan in inner:
         names += plan.names
     record = library.defstruct("Features", fields, rename=keys, forbid_unknown_fields=True, gc=False)
-    return Plan(record, names, inner)
+    return RecordPlan(record, names, inner)
 
 
-class Shape:
+class EventDecoder:
     """A decoder of the usual event, made for contexts with certain keys."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: KeyTree) -> None:
         library = msgspec_library()
         action = library.defstruct("Action", [("tag", str)], rename={"tag": "_tag"}, gc=False)
         state = library.defstruct("State", [("m", str | None, None)], gc=False)
-        self._plan = make_plan(node, "", (("actions", "_multi", list[action]),))
+        self._plan = plan_record(node, "", (("actions", "_multi", list[action]),))
         fields = [("cost", float), ("index", int), ("probability", float), ("event", str)]
         fields += [("a", list[int]), ("p", list[float]), ("c", self._plan.record)]
         fields += [("number", int | None, None), ("original", float | None, None), ("time", str | None, None)]

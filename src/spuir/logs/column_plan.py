@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spuir.errors import InputError, ParameterError, UnknownNameError
+from spuir.logs.column_kinds import COLUMN_KINDS, list_type
 from spuir.logs.columns import COLUMNS, canonical_names, check_needed, declaring, listed
-from spuir.logs.kinds import KINDS, list_type
 from spuir.tables.arrow import arrow, is_date, is_number, plain_type
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ _OUTCOMES = ("action", "reward", "reward_time")
 """Columns that no context may hold, since they are not known when the decision is taken."""
 
 
-class Field(NamedTuple):
+class PlannedColumn(NamedTuple):
     """One column of a log: its name there, its name in the source, the kind that converts it, and its type."""
 
     name: str
@@ -26,14 +26,14 @@ class Field(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Plan:
+class ColumnPlan:
     """How the columns of a source become those of the log.
 
     ``fields`` are the log's columns in order; ``casts`` the types that the caller declared, by names in the source;
     ``unit`` what times are counted in.
     """
 
-    fields: tuple[Field, ...]
+    fields: tuple[PlannedColumn, ...]
     casts: "Mapping[str, pa.DataType]" = field(default_factory=dict[str, Any])
     unit: str = "s"
 
@@ -46,7 +46,7 @@ class Plan:
         """Return some of the log's columns; None = all."""
         return arrow().schema([(one.name, one.type) for one in self.select(columns)])
 
-    def select(self, columns: Sequence[str] | None) -> tuple[Field, ...]:
+    def select(self, columns: Sequence[str] | None) -> tuple[PlannedColumn, ...]:
         """Return the wanted columns in the wanted order; None = all."""
         if columns is None:
             return self.fields
@@ -56,16 +56,16 @@ class Plan:
                 raise UnknownNameError("columns", repr(name), f"the log has {listed(list(known))}", "name one of these")
         return tuple(known[name] for name in columns)
 
-    def convert(self, one: Field, array: "pa.Array") -> "pa.Array":
-        """Return a raw array as the log's column; a cell that does not fit is a Misfit."""
-        plainly = KINDS["context"].convert
+    def convert(self, one: PlannedColumn, array: "pa.Array") -> "pa.Array":
+        """Return a raw array as the log's column; a cell that does not fit is a CellError."""
+        plainly = COLUMN_KINDS["context"].convert
         array = plainly(array, self.casts.get(one.raw, array.type), self.unit)
-        return KINDS[one.kind].convert(plainly(array, plain_type(array.type), self.unit), one.type, self.unit)
+        return COLUMN_KINDS[one.kind].convert(plainly(array, plain_type(array.type), self.unit), one.type, self.unit)
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What the caller of ``open_log`` said about columns."""
+class ColumnChoices:
+    """What the caller of ``open_log`` chose for the columns."""
 
     rename: Mapping[str, str | None] | None
     context: Sequence[str] | None
@@ -74,9 +74,9 @@ class Wanted:
     unit: str
 
 
-def make_plan(
-    schema: "pa.Schema", wanted: Wanted, source: str, typed: bool, peek: Callable[[str], str | None]
-) -> tuple[Plan, tuple[str, ...]]:
+def plan_columns(
+    schema: "pa.Schema", wanted: ColumnChoices, source: str, typed: bool, peek: Callable[[str], str | None]
+) -> tuple[ColumnPlan, tuple[str, ...]]:
     """Return the plan of a source, and the names of its context columns.
 
     Parameters
@@ -84,7 +84,7 @@ def make_plan(
     schema
         The columns of the source.
     wanted
-        What the caller said.
+        What the caller chose.
     source
         What refusals call the source.
     typed
@@ -104,10 +104,10 @@ def make_plan(
     order = [name for name in COLUMNS if name in raw_of] + [name for name in context if name not in COLUMNS]
     fields = [_field(name, raw_of[name], schema, wanted, source, typed) for name in order]
     fields = [_with_list(one, schema, wanted, peek) for one in fields]
-    return Plan(tuple(fields), dict(wanted.types), wanted.unit), context
+    return ColumnPlan(tuple(fields), dict(wanted.types), wanted.unit), context
 
 
-def _context(names: list[str], wanted: Wanted, source: str) -> tuple[str, ...]:
+def _context(names: list[str], wanted: ColumnChoices, source: str) -> tuple[str, ...]:
     if wanted.context is None:
         return () if wanted.table == "rewards" else tuple(name for name in names if name not in COLUMNS)
     if isinstance(wanted.context, str):
@@ -121,36 +121,38 @@ def _context(names: list[str], wanted: Wanted, source: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(wanted.context))
 
 
-def _declared(raw: str, schema: "pa.Schema", wanted: Wanted) -> "pa.DataType":
+def _declared(raw: str, schema: "pa.Schema", wanted: ColumnChoices) -> "pa.DataType":
     return plain_type(wanted.types.get(raw, schema.field(raw).type))
 
 
-def _field(name: str, raw: str, schema: "pa.Schema", wanted: Wanted, source: str, typed: bool) -> Field:
+def _field(name: str, raw: str, schema: "pa.Schema", wanted: ColumnChoices, source: str, typed: bool) -> PlannedColumn:
     kind = _declared(raw, schema, wanted)
     if name not in COLUMNS:
         if not typed and is_date(kind) and raw not in wanted.types:
-            return Field(name, raw, "time", KINDS["time"].becomes(kind))
-        return Field(name, raw, "context", kind if typed else _settled(kind))
+            return PlannedColumn(name, raw, "time", COLUMN_KINDS["time"].becomes(kind))
+        return PlannedColumn(name, raw, "context", kind if typed else _settled(kind))
     column = COLUMNS[name]
     becomes = column.kind.becomes(kind)
     if becomes is None:
         rule = f"{name!r} holds {column.kind.clause}"
         remedy = f"convert it, declare its type with {declaring(raw, '…')}, or rename it"
         if column.holds == "number" and arrow().types.is_string(kind):
-            remedy = f"say {declaring(raw, 'float64')} to be told the first cell that is no number, or rename it"
+            remedy = f"say {declaring(raw, 'float64')} to find the first cell that is not a number, or rename it"
         raise InputError(f"{source}, column {raw!r}", f"type {kind}", rule, remedy)
-    return Field(name, raw, column.holds, becomes)
+    return PlannedColumn(name, raw, column.holds, becomes)
 
 
-def _with_list(one: Field, schema: "pa.Schema", wanted: Wanted, peek: Callable[[str], str | None]) -> Field:
+def _with_list(
+    one: PlannedColumn, schema: "pa.Schema", wanted: ColumnChoices, peek: Callable[[str], str | None]
+) -> PlannedColumn:
     """Return a column of choices as JSON text with the type of the first; other columns as they are."""
     if one.kind != "choices" or not arrow().types.is_string(_declared(one.raw, schema, wanted)):
         return one
-    return one._replace(type=KINDS["choices"].becomes(list_type(peek(one.raw))))
+    return one._replace(type=COLUMN_KINDS["choices"].becomes(list_type(peek(one.raw))))
 
 
 def _settled(kind: "pa.DataType") -> "pa.DataType":
-    """Return a type without nulls, which the beginning of a file gives where it has no value: numbers are likely."""
+    """Return a type without nulls, which a column without values at the beginning of a file has; it becomes numbers."""
     pa = arrow()
     if pa.types.is_null(kind):
         return pa.float64()
@@ -161,7 +163,7 @@ def _settled(kind: "pa.DataType") -> "pa.DataType":
     return kind
 
 
-def reading_types(schema: "pa.Schema", plan: Plan, typed: bool) -> "pa.Schema":
+def reading_types(schema: "pa.Schema", plan: ColumnPlan, typed: bool) -> "pa.Schema":
     """Return the types to read a source as: its own, or wide enough for every later row where they were inferred."""
     if typed:
         return schema
@@ -172,7 +174,7 @@ def reading_types(schema: "pa.Schema", plan: Plan, typed: bool) -> "pa.Schema":
     )
 
 
-def _reading(kind: "pa.DataType", one: Field | None) -> "pa.DataType":
+def _reading(kind: "pa.DataType", one: PlannedColumn | None) -> "pa.DataType":
     pa = arrow()
     if _holds_date(kind):
         return _dates_as_text(kind)

@@ -1,4 +1,4 @@
-"""The pieces of Vowpal Wabbit's text: a label and a tag, then features by namespace."""
+"""The grammar of Vowpal Wabbit's text: a label and a tag, then features by namespace."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -6,18 +6,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from spuir.errors import InputError
-from spuir.logs.formats.events import Event
-from spuir.logs.formats.lines import BrokenError
-from spuir.logs.formats.names import by_namespace, context_name, escape, unescape
+from spuir.logs.formats.event_writing import Event
+from spuir.logs.formats.feature_names import by_namespace, context_name, escape, unescape
+from spuir.logs.formats.line_events import BrokenLineError
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _BLANKS = re.compile(r"[ \t\r]+")
 BLANK = 0.0
-"""What a feature that a line does not name is to Vowpal Wabbit."""
+"""The value of a feature that a line does not name."""
 
 
 @dataclass(frozen=True)
-class Line:
+class VwLine:
     """One line: the words of its label, its tag, and its features by column."""
 
     label: list[str]
@@ -26,7 +26,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Cost:
+class VwCost:
     """One word of a label: an action, and what is known of it; ``cost`` is None where nothing was observed."""
 
     action: str
@@ -34,8 +34,8 @@ class Cost:
     probability: float
 
 
-def parse(line: bytes, *, categories: bool = True) -> Line:
-    """Take a line apart.
+def parse(line: bytes, *, categories: bool = True) -> VwLine:
+    """Parse a line.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ def parse(line: bytes, *, categories: bool = True) -> Line:
     try:
         text = line.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise BrokenError(f"byte {line[error.start]:#04x} is not UTF-8") from None
+        raise BrokenLineError(f"byte {line[error.start]:#04x} is not UTF-8") from None
     head, bar, rest = text.partition("|")
     words = _words(head)
     tag = None
@@ -57,7 +57,7 @@ def parse(line: bytes, *, categories: bool = True) -> Line:
     features: dict[str, Any] = {}
     for space in rest.split("|") if bar else ():
         _add_namespace(space, features, categories)
-    return Line(words, tag, {context_name(name): value for name, value in features.items()})
+    return VwLine(words, tag, {context_name(name): value for name, value in features.items()})
 
 
 def _words(text: str) -> list[str]:
@@ -87,24 +87,24 @@ def _add_namespace(text: str, features: dict[str, Any], categories: bool) -> Non
 
 def _number(text: str, what: str) -> float:
     if not _NUMBER.fullmatch(text):
-        raise BrokenError(f"{what} is {text[:40]!r}, not a number")
+        raise BrokenLineError(f"{what} is {text[:40]!r}, not a number")
     return float(text)
 
 
-def cost(word: str) -> Cost:
+def cost(word: str) -> VwCost:
     """Return what ``action``, ``action:cost`` or ``action:cost:probability`` says."""
     parts = word.split(":")
     if len(parts) > 3 or not parts[0]:
-        raise BrokenError(f"the label {word[:40]!r} is not action:cost:probability")
+        raise BrokenLineError(f"the label {word[:40]!r} is not action:cost:probability")
     if len(parts) < 3:
-        return Cost(parts[0], None, 0.0)
+        return VwCost(parts[0], None, 0.0)
     probability = _number(parts[2], "the probability")
     if not 0 <= probability <= 1 + 1e-6:
-        raise BrokenError(f"the probability is {probability}, not in [0, 1]")
-    return Cost(parts[0], _number(parts[1], "the cost") if probability > 0 else None, min(probability, 1.0))
+        raise BrokenLineError(f"the probability is {probability}, not in [0, 1]")
+    return VwCost(parts[0], _number(parts[1], "the cost") if probability > 0 else None, min(probability, 1.0))
 
 
-def outcome(found: Cost) -> dict[str, Any]:
+def outcome(found: VwCost) -> dict[str, Any]:
     """Return the reward and the propensity of an observed cost."""
     return {"reward": 0.0 - (found.cost or 0.0), "propensity": found.probability}
 

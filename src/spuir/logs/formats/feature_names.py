@@ -44,7 +44,7 @@ def context_name(name: str) -> str:
 
 
 def by_namespace(context: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return features by namespace, which is what stands before the first point; "" has those without."""
+    """Return features by namespace, which is the text before the first point; "" has those without one."""
     spaces: dict[str, dict[str, Any]] = {}
     for column, value in context.items():
         space, point, name = column.partition(".")

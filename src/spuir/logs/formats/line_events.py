@@ -1,7 +1,7 @@
-"""Logs of one event a line, each with whatever features it has: read in blocks, gathered into columns.
+"""Logs of one event per line, each with its own features: read in blocks, gathered into columns.
 
-A format of this kind brings a :class:`Parser`. Broken lines are counted and skipped, never fatal until they
-are too many; lines that are fine but hold nothing to learn from are skipped and counted apart.
+A format of this kind brings a :class:`LineParser`. Broken lines are counted and skipped, never fatal until they
+are too many; lines that are fine but hold nothing to learn from are skipped and counted separately.
 """
 
 import gc
@@ -12,7 +12,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
 from spuir.errors import InputError, MissingExtraError, ParameterError
-from spuir.logs.formats.base import Faults, Request, Survey, open_input, refusals, whole
+from spuir.logs.formats.base import Faults, FileSurvey, Request, whole
+from spuir.logs.formats.text_files import line_blocks
 from spuir.tables.arrow import arrow
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 BLOCK_BYTES = 1 << 18
 """Bytes that are split into lines at once."""
 SURVEY_BYTES = 1 << 22
-"""Bytes from whose lines the columns are learnt; features first seen later are left out."""
+"""Bytes from whose lines the columns are learned; features first seen later are left out."""
 LONGEST_LINE = 1 << 26
 MOST_COLUMNS = 10_000
 BROKEN_SHARE = 0.01
@@ -34,8 +35,8 @@ Rows that share the very object of their columns are turned together, and much f
 """
 
 
-class BrokenError(ValueError):
-    """A line that cannot be read; the reader counts it with its number and goes on."""
+class BrokenLineError(ValueError):
+    """A line that cannot be read; the reader counts it with its number and continues."""
 
 
 def msgspec_library() -> Any:
@@ -56,19 +57,19 @@ def json_parser() -> Callable[[bytes], dict[str, Any]]:
         try:
             found = decode(line)
         except (ValueError, RecursionError) as error:
-            raise BrokenError(f"no valid JSON: {error}") from None
+            raise BrokenLineError(f"no valid JSON: {error}") from None
         if type(found) is not dict:
-            raise BrokenError(f"{str(found)[:40]!r} is no JSON object")
+            raise BrokenLineError(f"{str(found)[:40]!r} is no JSON object")
         return found
 
     return parse
 
 
-class Parser(Protocol):
+class LineParser(Protocol):
     """Turns lines into rows."""
 
     def feed(self, number: int, line: bytes) -> Iterable[Row]:
-        """Return the rows that this line completes; raise :class:`BrokenError` where it makes no sense."""
+        """Return the rows that this line completes; raise :class:`BrokenLineError` where it makes no sense."""
         ...
 
     def finish(self) -> Iterable[Row]:
@@ -76,31 +77,12 @@ class Parser(Protocol):
         ...
 
 
-def blocks(path: str) -> Iterator[tuple[int, list[bytes]]]:
-    """Yield the lines of a file in blocks, each with the number of its first line, from 1."""
-    number, rest = 1, b""
-    with refusals(path), open_input(path) as stream:
-        while block := stream.read(BLOCK_BYTES):
-            lines = (rest + block).split(b"\n")
-            rest = lines.pop()
-            if len(rest) > LONGEST_LINE:
-                rule = f"a line has at most {LONGEST_LINE:,} bytes"
-                raise InputError(
-                    f"file {path!r}, line {number + len(lines)}", "a longer line", rule, "check the format"
-                )
-            if lines:
-                yield number, lines
-                number += len(lines)
-    if rest:
-        yield number, [rest]
-
-
 def row_of(values: Mapping[str, Any]) -> Row:
     """Return a row from values by column."""
     return tuple(values), list(values.values())
 
 
-class Rows:
+class EventRows:
     """Rows that may each have other columns, and the lines on which they ended."""
 
     def __init__(self) -> None:
@@ -131,7 +113,7 @@ class Rows:
         return found
 
     def take(self, path: str, request: Request, blank: float | None) -> "pa.RecordBatch":
-        """Return the rows as a batch of the wanted columns, and start anew; rows that do not fit are faults."""
+        """Return the rows as a batch of the wanted columns, and clear them; rows that do not fit are faults."""
         pa = arrow()
         bad: dict[int, str] = {}
         fields = [request.schema.field(name) for name in request.columns]
@@ -197,7 +179,7 @@ def _instant(text: str) -> datetime:
 
 
 def as_text(value: Any) -> str:
-    """Return a value as the text that stands for it: numbers without a needless point, booleans as in JSON."""
+    """Return a value as text: numbers without a needless point, booleans as in JSON."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(int(value)) if isinstance(value, float) and value.is_integer() and abs(value) < 1e15 else str(value)
@@ -206,7 +188,7 @@ def as_text(value: Any) -> str:
 def as_number(value: Any, name: str) -> float:
     """Return a finite number, or say that ``name`` is none."""
     if type(value) not in (int, float) or not math.isfinite(value):
-        raise BrokenError(f"{name} is {str(value)[:40]!r}, not a finite number")
+        raise BrokenLineError(f"{name} is {str(value)[:40]!r}, not a finite number")
     return float(value)
 
 
@@ -214,7 +196,7 @@ def as_probability(value: Any, name: str) -> float:
     """Return a probability in (0, 1]; what single precision put just above 1 is 1."""
     number = as_number(value, name)
     if not 0 < number <= 1 + 1e-6:
-        raise BrokenError(f"{name} is {number}, not in (0, 1]")
+        raise BrokenLineError(f"{name} is {number}, not in (0, 1]")
     return min(number, 1.0)
 
 
@@ -230,17 +212,18 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def _gathered(path: str, parser: Parser, rows: Rows, faults: Faults) -> Iterator[int]:
+def _gathered(path: str, parser: LineParser, rows: EventRows, faults: Faults) -> Iterator[int]:
     """Parse a file into ``rows``; yield the bytes done after each block."""
     done = size = 0
-    for first, lines in blocks(path):
+    for first, block in line_blocks(path, size=BLOCK_BYTES, longest=LONGEST_LINE):
+        lines = block.removesuffix(b"\n").split(b"\n")
         with _uncollected():
             for number, line in enumerate(lines, first):
                 try:
                     for row in parser.feed(number, line):
                         rows.rows.append(row)
                         rows.lines.append(number)
-                except BrokenError as error:
+                except BrokenLineError as error:
                     faults.add(path, number, str(error))
         done, size = first + len(lines) - 1, size + sum(map(len, lines))
         yield size
@@ -248,7 +231,7 @@ def _gathered(path: str, parser: Parser, rows: Rows, faults: Faults) -> Iterator
         for row in parser.finish():
             rows.rows.append(row)
             rows.lines.append(done)
-    except BrokenError as error:
+    except BrokenLineError as error:
         faults.add(path, done, str(error))
     yield size
 
@@ -274,14 +257,17 @@ def _inferred(values: Sequence[Any], whole: "pa.DataType | None" = None) -> "pa.
 
 
 def line_survey(
-    path: str, options: Mapping[str, Any], parser: Callable[[Faults], Parser], known: Mapping[str, "pa.DataType | None"]
-) -> Survey:
+    path: str,
+    options: Mapping[str, Any],
+    parser: Callable[[Faults], LineParser],
+    known: Mapping[str, "pa.DataType | None"],
+) -> FileSurvey:
     """Return the columns that the first lines of a file have; ``known`` names those of a fixed type.
 
     ``action`` and ``reward`` are always there, the other known ones where some row has a value.
     """
     pa = arrow()
-    rows, faults, ended = Rows(), Faults(), True
+    rows, faults, ended = EventRows(), Faults(), True
     for size in _gathered(path, parser(faults), rows, faults):
         if size > SURVEY_BYTES:
             ended = False
@@ -299,18 +285,18 @@ def line_survey(
     ]
     fields += [pa.field(name, _inferred(columns[name])) for name in columns if name in given and name not in known]
     if not _events(len(rows), faults):
-        return Survey(pa.schema([]), ())
+        return FileSurvey(pa.schema([]), ())
     declared = options.get("types") or {}
     fields = [pa.field(one.name, declared.get(one.name, one.type)) for one in fields]
-    return Survey(pa.schema(fields), (whole(path),))
+    return FileSurvey(pa.schema(fields), (whole(path),))
 
 
 def line_read(
-    path: str, request: Request, parser: Callable[[Faults], Parser], blank: float | None = None
+    path: str, request: Request, parser: Callable[[Faults], LineParser], blank: float | None = None
 ) -> "Iterator[pa.RecordBatch]":
     """Yield the batches of a file; ``blank`` is what a row has in a column of numbers that it does not name."""
     faults, share = request.faults, _share(request.options)
-    before, taken, rows = _events(0, faults), 0, Rows()
+    before, taken, rows = _events(0, faults), 0, EventRows()
     batches: list[Any] = []
     for _ in _gathered(path, parser(faults), rows, faults):
         if len(rows):

@@ -1,27 +1,30 @@
-"""Pieces of a log: small records that can be sent to a worker, and that read themselves there in bounded memory."""
+"""Parts of a log: small records that can be sent to a worker, and that read themselves there in bounded memory."""
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from spuir.errors import InputError
-from spuir.logs.formats import FORMATS, Faults, Format, Part, Request
+from spuir.logs.column_kinds import COLUMN_KINDS, CellError
+from spuir.logs.column_plan import ColumnPlan, PlannedColumn
+from spuir.logs.formats import FORMATS, Faults, FileSection, Format, Request
 from spuir.logs.formats.base import BATCH_ROWS
-from spuir.logs.kinds import KINDS, Misfit
-from spuir.logs.plans import Field, Plan
 from spuir.tables.arrow import arrow
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 Stamp = tuple[int, int]
+_COUNTED: dict[str, tuple[Stamp, int, int]] = {}
+"""By path: the file's stamp, an offset, and the rows before it, so that later sections count on from there."""
 Bytes = bytes
 """The type, where a field of that name hides it."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Piece:
+class Part(ABC):
     """A part of a log that can be read alone.
 
     Parameters
@@ -32,16 +35,18 @@ class Piece:
         What messages call the place it comes from: a path, or "table".
     rows, bytes
         Its rows, None where only reading would tell, and its size where it is stored.
-    first_row
-        The number of its first row within the source, from 0.
     """
 
     number: int
     source: str
     rows: int | None
     bytes: int
-    first_row: int
-    plan: Plan = field(repr=False)
+    plan: ColumnPlan = field(repr=False)
+
+    @property
+    @abstractmethod
+    def first_row(self) -> int:
+        """The number of its first row within the source, from 0; may have to be counted, so ask only for messages."""
 
     def read(
         self, columns: Sequence[str] | None = None, *, batch_rows: int = BATCH_ROWS, faults: Faults | None = None
@@ -60,7 +65,7 @@ class Piece:
         pa = arrow()
         wanted = self.plan.select(columns)
         names = [one.name for one in wanted]
-        start = self.first_row
+        start = 0
         for raw in self._raw(wanted, batch_rows, Faults() if faults is None else faults):
             arrays = [self._column(one, raw, start) for one in wanted]
             start += raw.num_rows
@@ -70,28 +75,29 @@ class Piece:
                 # A batch without columns still has its number of rows, in the only way that Arrow has for it.
                 yield raw.select([])
 
-    def _raw(self, wanted: tuple[Field, ...], batch_rows: int, faults: Faults) -> "Iterator[pa.RecordBatch]":
+    def _raw(self, wanted: tuple[PlannedColumn, ...], batch_rows: int, faults: Faults) -> "Iterator[pa.RecordBatch]":
         """Yield batches with at least the wanted columns of the source, named as there."""
-        raise InputError("piece", type(self).__name__, "a piece comes from a file or a table", "use open_log")
+        raise NotImplementedError
 
-    def _column(self, one: Field, raw: "pa.RecordBatch", start: int) -> "pa.Array":
+    def _column(self, one: PlannedColumn, raw: "pa.RecordBatch", start: int) -> "pa.Array":
         pa = arrow()
         if one.raw not in raw.schema.names:
             return pa.nulls(raw.num_rows, one.type)
         try:
             return self.plan.convert(one, raw[one.raw])
-        except Misfit as misfit:
-            kind = KINDS["context" if one.raw in self.plan.casts else one.kind]
+        except CellError as misfit:
+            kind = COLUMN_KINDS["context" if one.raw in self.plan.casts else one.kind]
             subject = f"{self.source}, {self._place(start + misfit.row)}, column {one.raw!r}"
             rule = f"{one.name!r} holds {kind.clause}" if kind.clause != "anything" else f"it is read as {one.type}"
             raise InputError(subject, misfit.got, rule, kind.remedy) from None
 
     def _place(self, row: int) -> str:
-        return f"row {row}"
+        """Return what messages call a row of this part."""
+        return f"row {self.first_row + row}"
 
     def identity(self) -> Iterator[Bytes]:
-        """Yield bytes that differ when the piece does."""
-        yield repr((self.number, self.source, self.rows, self.bytes, self.first_row, self.plan.fields)).encode()
+        """Yield bytes that differ when the part does."""
+        yield repr((self.number, self.source, self.rows, self.bytes, self.plan.fields)).encode()
 
 
 def stamp_of(path: str) -> Stamp:
@@ -101,8 +107,8 @@ def stamp_of(path: str) -> Stamp:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FilePiece(Piece):
-    """A part of a file: a row group, or the whole of a file that has to be read from its beginning.
+class FilePart(Part):
+    """A section of a file: a row group, a record batch, some lines, or all of a file that is read from its beginning.
 
     ``schema`` has this file's columns as it names them, with the types to read them as; ``constants`` are columns
     that the names of its folders give (``day=2024-05-01``).
@@ -110,13 +116,13 @@ class FilePiece(Piece):
 
     path: str
     format: str
-    part: Part
+    section: FileSection
     schema: "pa.Schema" = field(repr=False)
     stamp: Stamp
     constants: Mapping[str, Any] = field(default_factory=dict[str, Any])
     options: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
 
-    def _raw(self, wanted: tuple[Field, ...], batch_rows: int, faults: Faults) -> "Iterator[pa.RecordBatch]":
+    def _raw(self, wanted: tuple[PlannedColumn, ...], batch_rows: int, faults: Faults) -> "Iterator[pa.RecordBatch]":
         pa = arrow()
         format: Format = FORMATS.get(self.format)
         # Which rows are broken must not depend on the columns asked for, since rows are counted and joined by place.
@@ -128,7 +134,7 @@ class FilePiece(Piece):
         request = Request(
             schema=self.schema,
             columns=columns,
-            part=self.part,
+            section=self.section,
             batch_rows=batch_rows,
             options=self.options,
             faults=faults,
@@ -153,21 +159,42 @@ class FilePiece(Piece):
 
     def _place(self, row: int) -> str:
         locate = FORMATS.get(self.format).locate
-        return locate(self.path, row) if locate else super()._place(row)
+        return locate(self.path, self.section, row) if locate else super()._place(row)
+
+    @property
+    def first_row(self) -> int:
+        """The number of its first row within the file; for a later section of text, the rows before it are counted."""
+        if self.section.first_row is not None:
+            return self.section.first_row
+        stamp, offset, rows = _COUNTED.get(self.path, (self.stamp, 0, 0))
+        if stamp != self.stamp or offset > self.section.start:
+            offset, rows = 0, 0
+        between = FileSection(0, None, self.section.start - offset, None, offset)
+        request = Request(schema=self.schema, columns=(self.schema.names[0],), section=between, options=self.options)
+        format: Format = FORMATS.get(self.format)
+        rows += sum(batch.num_rows for batch in format.read(self.path, request)) if format.read else 0
+        _COUNTED[self.path] = (self.stamp, self.section.start, rows)
+        return rows
 
     def identity(self) -> Iterator[Bytes]:
         """Yield bytes that differ when the file has changed."""
         yield from super().identity()
-        yield repr((self.path, self.part, self.stamp)).encode()
+        yield repr((self.path, self.section, self.stamp)).encode()
 
 
 @dataclass(frozen=True, kw_only=True)
-class TablePiece(Piece):
-    """Rows of a table in memory."""
+class TablePart(Part):
+    """Rows of a table in memory, from row ``start`` on."""
 
+    start: int
     table: "pa.Table" = field(repr=False)
 
-    def _raw(self, wanted: tuple[Field, ...], batch_rows: int, faults: Faults) -> "Iterator[pa.RecordBatch]":
+    @property
+    def first_row(self) -> int:
+        """The number of its first row within the table."""
+        return self.start
+
+    def _raw(self, wanted: tuple[PlannedColumn, ...], batch_rows: int, faults: Faults) -> "Iterator[pa.RecordBatch]":
         here = list(dict.fromkeys(one.raw for one in wanted))
         yield from self.table.select(here).to_batches(max_chunksize=batch_rows)
 
@@ -178,7 +205,7 @@ class TablePiece(Piece):
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Unpack the rows."""
         pa = arrow()
-        self.__dict__.update(state | {"table": pa.ipc.open_stream(state["table"]).read_all()})
+        vars(self).update(state | {"table": pa.ipc.open_stream(state["table"]).read_all()})
 
     def identity(self) -> Iterator[Bytes]:
         """Yield bytes that differ when the rows do."""

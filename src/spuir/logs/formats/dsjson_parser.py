@@ -6,9 +6,9 @@ from typing import Any
 
 from spuir.errors import InputError
 from spuir.logs.formats.base import Faults
-from spuir.logs.formats.dsjson_shapes import Node, Shape, is_ignored
-from spuir.logs.formats.lines import BrokenError, Row, as_number, as_probability, as_text, json_parser
-from spuir.logs.formats.names import context_name, unescape
+from spuir.logs.formats.dsjson_decoder import EventDecoder, KeyTree, is_ignored
+from spuir.logs.formats.feature_names import context_name, unescape
+from spuir.logs.formats.line_events import BrokenLineError, Row, as_number, as_probability, as_text, json_parser
 
 _SCALARS = frozenset((str, int, float, bool, type(None)))
 EXTRAS = ("episode", "position", "unit_id", "reward_time")
@@ -27,16 +27,16 @@ _CANONICAL = (
 )
 """The canonical columns of every row, in the order in which they are gathered."""
 _SAMPLE, _NEVER = 100, 1000
-"""Events from which the usual shape is learnt; ten times as many others in a row, more or less, end its use."""
+"""DsjsonParser from which the usual shape is learned; ten times as many others in a row, more or less, end its use."""
 _LABELS = ("_label_cost", "_label_probability", "_label_Action", "_labelIndex", "_label_ca")
 
 
-class Events:
+class DsjsonParser:
     """Turns lines of dsjson into rows."""
 
     def __init__(self, path: str, faults: Faults) -> None:
         self.path, self.skip, self._parse = path, faults.skip, json_parser()
-        self._node, self._seen, self._shape = Node(), 0, None
+        self._node, self._seen, self._shape = KeyTree(), 0, None
         self._columns: tuple[str | None, ...] = ()
 
     def feed(self, number: int, line: bytes) -> Iterable[Row]:
@@ -56,9 +56,9 @@ class Events:
                 return ()
             return self._general(number, event)
         except RecursionError:
-            raise BrokenError("the context is nested too deeply") from None
+            raise BrokenLineError("the context is nested too deeply") from None
         except (TypeError, AttributeError, LookupError) as odd:
-            raise BrokenError(f"a member is of another kind than in an event ({odd})") from None
+            raise BrokenLineError(f"a member is of another kind than in an event ({odd})") from None
 
     def _general(self, number: int, event: dict[str, Any]) -> Iterable[Row]:
         """Return the rows of any event."""
@@ -80,7 +80,7 @@ class Events:
         if not self._node.learn({key: value for key, value in context.items() if key != "_multi"}):
             self._seen = _NEVER
         elif self._seen == _SAMPLE:
-            self._shape = Shape(self._node)
+            self._shape = EventDecoder(self._node)
             self._columns = (*_CANONICAL, *self._shape.names)
 
     def _missed(self) -> None:
@@ -89,7 +89,7 @@ class Events:
         if self._seen > _NEVER:
             self._shape = None
 
-    def _usual(self, shape: Shape, event: Any) -> Row:
+    def _usual(self, shape: EventDecoder, event: Any) -> Row:
         """Return the row of the usual event."""
         names = _tags(tuple([action.tag for action in event.c.actions]))
         cost = event.cost if event.original is None else event.original
@@ -129,7 +129,7 @@ class Events:
             slot = slots[place] if place < len(slots) else {}
             chosen, shares = _numbers(outcome.get("_a"), "_a", 0, len(names)), outcome.get("_p") or []
             if not chosen or len(chosen) != len(shares):
-                raise BrokenError(f"slot {place} has {len(chosen)} actions and {len(shares)} probabilities")
+                raise BrokenLineError(f"slot {place} has {len(chosen)} actions and {len(shares)} probabilities")
             offered = [at for at in slot.get("_inc") or range(len(names)) if at not in taken or at == chosen[0]]
             taken.add(chosen[0])
             found = _common(event)
@@ -146,7 +146,7 @@ def _idle(event: dict[str, Any]) -> str | None:
     """Return why there is nothing to learn from a line, None if there is."""
     if type(event.get("c")) is not dict:
         if "a" in event or "_label_cost" in event:
-            raise BrokenError("an event without a context `c`")
+            raise BrokenLineError("an event without a context `c`")
         return "no event"
     if event.get("_skipLearn"):
         return "_skipLearn"
@@ -170,7 +170,7 @@ def _names(context: Any) -> list[str]:
     """Return what the offered actions are called: by tag, by id, or by number from 1."""
     multi = context.get("_multi")
     if type(multi) is not list or not multi:
-        raise BrokenError("no actions: `_multi` is missing or empty")
+        raise BrokenLineError("no actions: `_multi` is missing or empty")
     try:
         return _tags(tuple([action["_tag"] for action in multi]))
     except (KeyError, TypeError):
@@ -187,13 +187,13 @@ def _tags(names: tuple[Any, ...]) -> list[str]:
 
 def _distinct(names: list[str]) -> list[str]:
     if len(set(names)) != len(names):
-        raise BrokenError(f"two actions are called {max(names, key=names.count)!r}")
+        raise BrokenLineError(f"two actions are called {max(names, key=names.count)!r}")
     return names
 
 
 def _name(action: Any, number: int) -> str:
     if type(action) is not dict:
-        raise BrokenError(f"action {number} is {str(action)[:40]!r}, not an object")
+        raise BrokenLineError(f"action {number} is {str(action)[:40]!r}, not an object")
     inner = action.get("i")
     found = action.get("_tag") or (inner.get("id") if type(inner) is dict else None)
     return str(number) if found is None else as_text(found)
@@ -205,7 +205,7 @@ def _common(event: Any) -> list[Any]:
     if event.get("pdrop"):
         kept = 1 - as_number(event["pdrop"], "pdrop")
         if not 0 < kept <= 1:
-            raise BrokenError(f"pdrop is {event['pdrop']}, not in [0, 1)")
+            raise BrokenLineError(f"pdrop is {event['pdrop']}, not in [0, 1)")
         weight = 1 / kept
     version = state.get("m") if type(state) is dict else None
     return [event.get("EventId") or event.get("event_id"), event.get("Timestamp"), version, weight]
@@ -215,10 +215,10 @@ def _decision(event: Any, context: Any, labels: Any, names: list[str]) -> Row:
     """Return the row of a contextual bandit's event."""
     order, shares = _numbers(event.get("a"), "a", 1, len(names)), event.get("p") or []
     if order and shares and len(order) != len(shares):
-        raise BrokenError(f"{len(order)} actions in `a`, {len(shares)} probabilities in `p`")
+        raise BrokenLineError(f"{len(order)} actions in `a`, {len(shares)} probabilities in `p`")
     chosen = _chosen(labels, order, len(names))
     if order and chosen + 1 not in order:
-        raise BrokenError(f"the chosen action {chosen + 1} is not in `a`")
+        raise BrokenLineError(f"the chosen action {chosen + 1} is not in `a`")
     probability = labels.get("_label_probability")
     if probability is None and shares and order:
         probability = shares[order.index(chosen + 1)]
@@ -239,7 +239,7 @@ def _numbers(values: Any, key: str, base: int, count: int) -> list[int]:
             return values
     except TypeError:
         pass
-    raise BrokenError(f"`{key}` is {str(values)[:40]}, not distinct numbers of the {count} actions")
+    raise BrokenLineError(f"`{key}` is {str(values)[:40]}, not distinct numbers of the {count} actions")
 
 
 def _aligned(order: list[int], base: int, values: list[Any]) -> list[float]:
@@ -252,7 +252,7 @@ def _aligned(order: list[int], base: int, values: list[Any]) -> list[float]:
             return found
     except TypeError:
         pass
-    raise BrokenError(f"`p` is {str(values)[:60]}, not probabilities")
+    raise BrokenLineError(f"`p` is {str(values)[:60]}, not probabilities")
 
 
 def _chosen(labels: Any, order: list[int], count: int) -> int:
@@ -262,17 +262,17 @@ def _chosen(labels: Any, order: list[int], count: int) -> int:
         return index
     for name, value in (("_labelIndex", index), ("_label_Action", number)):
         if value is not None and type(value) is not int:
-            raise BrokenError(f"{name} is {str(value)[:40]!r}, not a whole number")
+            raise BrokenLineError(f"{name} is {str(value)[:40]!r}, not a whole number")
     if index is None:
         if number is None:
             if not order:
-                raise BrokenError("no chosen action: neither `_labelIndex`, `_label_Action` nor `a`")
+                raise BrokenLineError("no chosen action: neither `_labelIndex`, `_label_Action` nor `a`")
             return order[0] - 1
         index = number - 1
     elif number is not None and number != index + 1:
-        raise BrokenError(f"_labelIndex {index} and _label_Action {number} are not the same action")
+        raise BrokenLineError(f"_labelIndex {index} and _label_Action {number} are not the same action")
     if not 0 <= index < count:
-        raise BrokenError(f"the chosen action is number {index + 1} of {count}")
+        raise BrokenLineError(f"the chosen action is number {index + 1} of {count}")
     return index
 
 

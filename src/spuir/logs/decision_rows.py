@@ -1,4 +1,4 @@
-"""Decisions as rows, in whatever form their contexts are: arrays, data frames or sparse matrices."""
+"""Decisions as rows, with contexts as arrays, data frames or sparse matrices."""
 
 from collections.abc import Hashable
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ from spuir.logs.times import Instants, is_single
 from spuir.tables.contexts import column_names
 
 
-class Rows(NamedTuple):
+class DecisionRows(NamedTuple):
     """Decisions row by row: contexts (n, d) of any form, labels, instants (n,), and columns (n,), (n, M) or None."""
 
     contexts: Any
@@ -22,11 +22,13 @@ class Rows(NamedTuple):
     weights: Floats | None
     eligible: Mask | None
 
-    def take(self, at: NDArray[np.intp]) -> "Rows":
+    def take(self, at: NDArray[np.intp]) -> "DecisionRows":
         """Return the rows at some positions."""
         frame = column_names(self.contexts) is not None
         columns: list[Any] = [None if column is None else column[at] for column in self[2:]]
-        return Rows(self.contexts.iloc[at] if frame else self.contexts[at], [self.actions[one] for one in at], *columns)
+        return DecisionRows(
+            self.contexts.iloc[at] if frame else self.contexts[at], [self.actions[one] for one in at], *columns
+        )
 
     def shape(self) -> dict[str, str]:
         """Return in words what rows of one episode share."""
@@ -35,16 +37,16 @@ class Rows(NamedTuple):
         form += " (sparse)" if hasattr(self.contexts, "tocsr") else ""
         return {
             "contexts": form + (f" … {len(names)}" if names is not None and len(names) > 8 else ""),
-            "propensities": "none" if self.propensities is None else "one a row",
-            "weights": "none" if self.weights is None else "one a row",
+            "propensities": "none" if self.propensities is None else "one per row",
+            "weights": "none" if self.weights is None else "one per row",
             "eligible": "none" if self.eligible is None else f"{self.eligible.shape[1]} actions",
         }
 
 
 def make_rows(
     contexts: Any, actions: Any, times: Instants, propensities: Any, weights: Any, eligible: ArrayLike | None
-) -> Rows:
-    """Return checked rows, one for each of ``times`` (n,); contexts are copied, single values serve for all rows."""
+) -> DecisionRows:
+    """Return checked rows, one for each of ``times`` (n,); contexts are copied, single values apply to all rows."""
     length = len(times)
     labels = as_list("actions", actions)
     if len(labels) != length:
@@ -55,7 +57,7 @@ def make_rows(
         mask = np.broadcast_to(mask, (length, len(mask)))
     columns = checked(length, propensities=propensities, weights=weights)
     checked_mask = checked(length, eligible=mask).eligible
-    return Rows(_copied(contexts, length), labels, times, columns.propensities, columns.weights, checked_mask)
+    return DecisionRows(_copied(contexts, length), labels, times, columns.propensities, columns.weights, checked_mask)
 
 
 def checked(length: int, **columns: Any) -> Batch:
@@ -99,10 +101,10 @@ def _copied(contexts: Any, length: int) -> Any:
     return table
 
 
-def joined(parts: list[Rows]) -> Rows:
+def joined(parts: list[DecisionRows]) -> DecisionRows:
     """Return the rows of all parts, which are alike, as one."""
     if not parts:
-        return Rows(np.empty((0, 0)), [], np.empty(0, np.int64), None, None, None)
+        return DecisionRows(np.empty((0, 0)), [], np.empty(0, np.int64), None, None, None)
     first = parts[0].contexts
     tables = [part.contexts for part in parts]
     if column_names(first) is not None:
@@ -118,7 +120,7 @@ def joined(parts: list[Rows]) -> Rows:
     actions = [action for part in parts for action in part.actions]
     columns = zip(*(part[2:] for part in parts), strict=True)
     whole: list[Any] = [None if some[0] is None else np.concatenate(some) for some in columns]
-    return Rows(contexts, actions, *whole)
+    return DecisionRows(contexts, actions, *whole)
 
 
 def context_columns(contexts: Any) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """How the cells of a canonical column are read: which Arrow types are taken, and what they become.
 
-A kind says for people what it accepts, gives the type that a raw type turns into, and converts an array to it. A cell
-that does not fit is a :class:`Misfit`, which the reader turns into a refusal with file and row.
+A kind describes what it accepts, gives the type that a raw type becomes, and converts an array to it. A cell
+that does not fit is a :class:`CellError`, which the reader turns into a refusal with file and row.
 """
 
 import json
@@ -21,7 +21,7 @@ _EXACT = 2.0**53
 """Above this a float does not hold every whole number."""
 
 
-class Misfit(Exception):  # noqa: N818 - a cell, which becomes an error with file and row where these are known
+class CellError(Exception):
     """A cell that is not what its column holds: its row in the array, and what it is."""
 
     def __init__(self, row: int, got: str) -> None:
@@ -30,13 +30,13 @@ class Misfit(Exception):  # noqa: N818 - a cell, which becomes an error with fil
 
 
 @dataclass(frozen=True)
-class Kind:
+class ColumnKind:
     """What a column may hold.
 
     Parameters
     ----------
     clause
-        What is accepted, for people.
+        What is accepted, as messages say it.
     becomes
         Returns the type in memory for a raw type, None where that is refused.
     convert
@@ -52,7 +52,7 @@ class Kind:
 
 
 def cast(array: "pa.Array", target: "pa.DataType") -> "pa.Array":
-    """Return the array as another type; a cell that cannot be is a :class:`Misfit`."""
+    """Return the array as another type; a cell that cannot be is a :class:`CellError`."""
     pa = arrow()
     if array.type.equals(target):
         return array
@@ -69,14 +69,14 @@ def cast(array: "pa.Array", target: "pa.DataType") -> "pa.Array":
                 low = middle
             except refused:
                 high = middle
-        raise Misfit(low, repr(array[low].as_py())) from None
+        raise CellError(low, repr(array[low].as_py())) from None
 
 
 def _misfit(array: "pa.Array", bad: Any) -> None:
     """Refuse the first cell that ``bad`` (n,) marks."""
     if bad.any():
         row = int(np.argmax(bad))
-        raise Misfit(row, repr(array[row].as_py()))
+        raise CellError(row, repr(array[row].as_py()))
 
 
 def _floats(array: "pa.Array") -> Any:
@@ -128,7 +128,7 @@ def _time(array: "pa.Array", target: "pa.DataType", unit: str) -> "pa.Array":
         late = np.abs(counted.astype(np.float64)) >= LAST_SECOND * PER_SECOND[array.type.unit]
         if late.any():
             row = int(np.argmax(late))
-            raise Misfit(row, f"{counted[row]} {array.type.unit} from 1970")
+            raise CellError(row, f"{counted[row]} {array.type.unit} from 1970")
         return array.cast(pa.timestamp("us", array.type.tz), safe=False).cast(pa.int64()).cast(target)
     if types.is_date(array.type):
         return array.cast(pa.date32()).cast(pa.timestamp("us")).cast(pa.int64()).cast(target)
@@ -160,8 +160,8 @@ def _parsed(array: "pa.Array", target: "pa.DataType") -> "pa.Array":
     texts = pc.if_else(zoned, texts, pc.binary_join_element_wise(texts, "Z", ""))
     try:
         return cast(texts, target)
-    except Misfit as misfit:
-        raise Misfit(misfit.row, repr(array[misfit.row].as_py())) from None
+    except CellError as misfit:
+        raise CellError(misfit.row, repr(array[misfit.row].as_py())) from None
 
 
 def _lists(array: "pa.Array", target: "pa.DataType", unit: str) -> "pa.Array":
@@ -175,12 +175,12 @@ def _lists(array: "pa.Array", target: "pa.DataType", unit: str) -> "pa.Array":
             rows.append(None if text is None else json.loads(text))
             pa.array(rows[-1:], target)
         except (ValueError, pa.ArrowInvalid, pa.ArrowTypeError):
-            raise Misfit(row, repr(text)) from None
+            raise CellError(row, repr(text)) from None
     return pa.array(rows, target)
 
 
 def list_type(text: str | None) -> Any:
-    """Return the type of the list that a JSON text holds; texts where it says nothing."""
+    """Return the type of the list that a JSON text holds; a list of texts where it is empty."""
     pa = arrow()
     try:
         cells = json.loads(text) if text is not None else []
@@ -244,22 +244,22 @@ def _plainly(array: "pa.Array", target: "pa.DataType", unit: str) -> "pa.Array":
     return cast(array, target)
 
 
-KINDS = {
-    "label": Kind("whole numbers or texts", _as_label, _whole, "write every label as text"),
-    "episode": Kind("whole numbers, texts or dates", _as_episode, _whole, "number the episodes"),
-    "number": Kind("numbers", _as_number, _number, "write a number, or nothing where it is not known"),
-    "time": Kind(
+COLUMN_KINDS = {
+    "label": ColumnKind("whole numbers or texts", _as_label, _whole, "write every label as text"),
+    "episode": ColumnKind("whole numbers, texts or dates", _as_episode, _whole, "number the episodes"),
+    "number": ColumnKind("numbers", _as_number, _number, "write a number, or nothing where it is not known"),
+    "time": ColumnKind(
         "numbers of seconds since 1970, timestamps, dates or ISO texts, before the year 10000",
         _as_time,
         _time,
         'say time_unit="ms" (--time-unit ms) if it counts milliseconds, and correct other cells',
     ),
-    "whole": Kind("whole numbers", _as_whole, _whole, "correct that cell"),
-    "text": Kind("texts or whole numbers", _as_text, _plainly, "write it as text"),
-    "numbers": Kind("lists of numbers, or such a list as JSON text", _as_numbers, _lists, "correct that list"),
-    "choices": Kind(
+    "whole": ColumnKind("whole numbers", _as_whole, _whole, "correct that cell"),
+    "text": ColumnKind("texts or whole numbers", _as_text, _plainly, "write it as text"),
+    "numbers": ColumnKind("lists of numbers, or such a list as JSON text", _as_numbers, _lists, "correct that list"),
+    "choices": ColumnKind(
         "lists of booleans or of labels, or such a list as JSON text", _as_choices, _lists, "correct that list"
     ),
-    "context": Kind("anything", plain_type, _plainly, "declare another type with types= (--type)"),
+    "context": ColumnKind("anything", plain_type, _plainly, "declare another type with types= (--type)"),
 }
 """The kinds by name; a plan that is sent to workers names its kinds."""

@@ -66,8 +66,7 @@ def events(
 ) -> Iterator[Event]:
     """Yield the rows of canonical batches as events.
 
-    A row without action, reward or propensity is refused: who reads the file would learn nothing from it,
-    without a word.
+    A row without action, reward or propensity is refused: a reader of the file would silently learn nothing from it.
 
     Parameters
     ----------
@@ -93,7 +92,7 @@ def events(
 
 
 def _lists_labels(schema: "pa.Schema") -> bool:
-    """Tell whether the rows list the labels of their eligible actions."""
+    """Return whether the rows list the labels of their eligible actions."""
     at = schema.get_field_index("eligible")
     return at >= 0 and not arrow().types.is_boolean(schema.field(at).type.value_type)
 
@@ -194,7 +193,7 @@ def write_events(
     actions: Sequence[Any] | None,
     form: str | None = None,
 ) -> None:
-    """Write canonical rows to a file, packed as its ending says.
+    """Write canonical rows to a file, compressed as its ending says.
 
     Parameters
     ----------

@@ -1,0 +1,148 @@
+"""Large text files become several parts: the same rows and the same messages, wherever the cuts fall."""
+
+import csv
+import gzip
+import io
+import json
+import pickle
+from pathlib import Path
+
+import pytest
+
+from spuir.errors import InputError
+from spuir.logs import Log, open_log
+from spuir.logs.doctor import examine
+from spuir.logs.formats import csv as csv_format
+from spuir.logs.formats import text_files
+
+CELLS = ["a", "b,c", "two\nlines", 'a "quote"', '"', "", "ü", "\n", ',\n"', "\r\nz"]
+SIZES = [3, 16, 100]
+
+
+@pytest.fixture(params=SIZES)
+def section_bytes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Cut every file into sections of about so many bytes."""
+    cut_at(request.param, monkeypatch)
+    return request.param
+
+
+def cut_at(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (text_files, csv_format):
+        monkeypatch.setattr(module, "SECTION_BYTES", size)
+    monkeypatch.setattr(text_files, "SPLIT_BYTES", 1)
+
+
+def write_csv(path: Path, quoting: int = csv.QUOTE_MINIMAL, end: str = "\n", mark: str = "") -> Path:
+    text = io.StringIO()
+    writer = csv.writer(text, quoting=quoting, lineterminator=end)
+    writer.writerow(["action", "reward", "a\nname"])
+    writer.writerows([f"a{row}", row / 4, CELLS[row % len(CELLS)]] for row in range(24))
+    path.write_bytes((mark + text.getvalue()).encode())
+    return path
+
+
+def check_parts(log: Log) -> None:
+    """Read every part alone, as a worker does, and compare the numbers of their first rows."""
+    row = 0
+    for part in pickle.loads(pickle.dumps(log.parts)):
+        assert part.first_row == row
+        row += sum(batch.num_rows for batch in part.read())
+    assert log.parts[-1].first_row <= row
+
+
+@pytest.mark.parametrize("quoting", [csv.QUOTE_MINIMAL, csv.QUOTE_ALL])
+@pytest.mark.parametrize(("end", "mark"), [("\n", ""), ("\r\n", "\ufeff"), ("\n", "\ufeff")])
+def test_a_csv_file_with_quoted_line_ends_is_read_alike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quoting: int, end: str, mark: str
+) -> None:
+    path = write_csv(tmp_path / "log.csv", quoting, end, mark)
+    whole = open_log(path)
+    assert len(whole.parts) == 1
+    for size in SIZES:
+        cut_at(size, monkeypatch)
+        log = open_log(path)
+        assert len(log.parts) > 1
+        assert log.table().equals(whole.table())
+        check_parts(log)
+
+
+@pytest.mark.parametrize("cell", ['5" pipe', ' "x"', '"x"y"z"'])
+def test_a_csv_file_with_loose_quotes_stays_one_part(tmp_path: Path, section_bytes: int, cell: str) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text("action,reward,x\n" + f'a,1,{cell}\nb,0,"two\nlines"\n' * 9)
+    log = open_log(path)
+    assert len(log.parts) == 1
+    assert log.table()["x"].to_pylist()[1::2] == ["two\nlines"] * 9
+
+
+def test_blank_lines_and_a_missing_last_line_end(tmp_path: Path, section_bytes: int) -> None:
+    for name, end in (("blank.csv", "\n\n\n\n"), ("bare.csv", "")):
+        path = tmp_path / name
+        path.write_text("action,reward\n" + "a,1\n\n" * 9 + "b,0" + end)
+        log = open_log(path)
+        assert log.table()["action"].to_pylist() == ["a"] * 9 + ["b"]
+        check_parts(log)
+
+
+def test_json_lines_are_read_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "log.jsonl"
+    rows = [{"action": f"a{row}", "reward": row / 4, "x": CELLS[row % len(CELLS)]} for row in range(24)]
+    path.write_text("\n".join(map(json.dumps, rows)) + "\n\n")
+    whole = open_log(path).table()
+    for size in SIZES:
+        cut_at(size, monkeypatch)
+        log = open_log(path)
+        assert len(log.parts) > 1
+        assert log.table().equals(whole)
+        check_parts(log)
+
+
+@pytest.mark.parametrize(
+    ("name", "good", "bad", "message"),
+    [
+        ("log.csv", '"a\nb",1\n', "a,1,2\n", "line 21: got 3 cells"),
+        ("log.csv", '"a\nb",1\n', "a,nought\n", "line 21: got 'nought'"),
+        ("log.jsonl", '{"action": "a", "reward": 1}\n\n', '{"action": 1\n', "line 21: got '{"),
+    ],
+)
+def test_a_broken_line_is_named_in_a_later_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, good: str, bad: str, message: str
+) -> None:
+    path = tmp_path / name
+    header = "action,reward\n" if name.endswith("csv") else "\n"
+    path.write_text(header + good * 9 + "\n" + bad)
+    monkeypatch.setattr(csv_format, "PREFIX_BYTES", 40)
+    monkeypatch.setattr("spuir.logs.formats.jsonl.PREFIX_BYTES", 40)
+    for size in (*SIZES, 10_000):
+        cut_at(size, monkeypatch)
+        log = open_log(path)
+        with pytest.raises(InputError, match=rf"log\.\w+', {message}"):
+            log.table()
+
+
+def test_a_quote_that_is_never_closed_is_named_by_its_line(tmp_path: Path, section_bytes: int) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text("action,reward,x\n" + 'a,1,"b\nc"\n' * 9 + 'a,1,"b\n')
+    with pytest.raises(InputError, match=r"line 20: got a quote without end"):
+        open_log(path).table()
+
+
+def test_a_cell_that_does_not_fit_is_named_by_its_line(tmp_path: Path, section_bytes: int) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text("action,reward,time\n" + "a,1,2026-01-01T00:00:00\n" * 9 + "a,1,soon\n")
+    with pytest.raises(InputError, match=r"line 11, column 'time': got 'soon'"):
+        open_log(path, types={"time": "string"}).table()
+
+
+def test_the_doctor_numbers_the_rows_of_the_file(tmp_path: Path, section_bytes: int) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text("action,reward,x\n" + "a,1,2\nb,0,3\n" * 9 + "c,1,4\n")
+    found = next(one for one in examine(open_log(path)).findings if one.check == "rare action")
+    assert [row.row for row in found.rows] == [18]
+
+
+def test_a_compressed_file_stays_one_part(tmp_path: Path, section_bytes: int) -> None:
+    path = tmp_path / "log.csv.gz"
+    path.write_bytes(gzip.compress(b"action,reward\n" + b"a,1\n" * 50))
+    log = open_log(path)
+    assert (len(log.parts), log.table().num_rows) == (1, 50)
