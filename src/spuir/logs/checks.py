@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from spuir.base.records import Codes, Floats
 from spuir.logs.cut import Cut
 from spuir.logs.findings import Finding, Sighting, Sightings, Where, missing, numbers
-from spuir.logs.spilling import hash_ids
+from spuir.logs.id_hashes import hash_ids
 
 ID_LIMIT = 4_000_000
 """Ids that are held at a time; beyond, a sample by hash is, in which every id is either with all its rows or not."""
