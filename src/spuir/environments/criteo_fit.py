@@ -8,7 +8,6 @@ import os
 import tempfile
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from scipy.linalg import eigh
 from scipy.sparse import csr_array
 
 from spuir import __version__
+from spuir.base.hashing import digest
 from spuir.base.records import Floats
 from spuir.core.delays import Clicks, fit
 from spuir.environments.criteo_generator import DAY, WINDOW, write_rows
@@ -88,7 +88,7 @@ def fitted(source: Source, cache: str | None) -> Campaigns:
     """
     if cache is None:
         return _fitted_now(source)
-    path = os.path.join(cache, f"criteo-{blake2b(source.key().encode(), digest_size=10).hexdigest()}.spuir")
+    path = os.path.join(cache, f"criteo-{digest(source.key(), size=10)}.spuir")
     try:
         return _load(path, source)
     except SnapshotError:  # not there yet; or damaged, and a new one takes its place

@@ -9,7 +9,7 @@ share in part. No real row is in here.
 import gzip
 import os
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,7 @@ from spuir.base.parameters import COUNT, SEED, check_value
 from spuir.base.records import Codes, Floats, Mask
 from spuir.environments.criteo_rows import ABSENT, CAMPAIGN, Integers
 from spuir.errors import SpuirError
+from spuir.storage.atomic import atomic_file
 
 RECENT = ("7227c706", "78dcd87f", "431c274d", "a86b6804", "c5a9a3c2")
 """The campaigns of Criteo-recent."""
@@ -239,20 +240,10 @@ def write_rows(path: str | os.PathLike[str], rows: int = 60_000, *, seed: int = 
     truth = Truth(seed)
     chunks = ("".join(truth.lines(chunk)).encode() for chunk in truth.rows(rows))
     try:
-        _write(target, f"{target}.partial", chunks)
+        with atomic_file(target) as raw:
+            # Without a time and a name in its header, equal rows are equal bytes.
+            with gzip.GzipFile("", "wb", 6, raw, mtime=0) if target.endswith(".gz") else nullcontext(raw) as file:
+                file.writelines(chunks)
     except OSError as error:
         rule, remedy = "the file must be writable", "check the folder and its free space"
         raise SpuirError(f"file {target!r}", error.strerror or str(error), rule, remedy) from error
-    finally:
-        with suppress(OSError):
-            os.unlink(f"{target}.partial")
-
-
-def _write(target: str, partial: str, chunks: Iterator[bytes]) -> None:
-    with open(partial, "wb") as raw:
-        # Without a time and a name in its head, equal rows are equal bytes.
-        file = gzip.GzipFile("", "wb", 6, raw, mtime=0) if target.endswith(".gz") else raw
-        for chunk in chunks:
-            file.write(chunk)
-        file.close()
-    os.replace(partial, target)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from spuir.base.hashing import GOLDEN_RATIO, mix64
 from spuir.base.records import Codes, Floats
 
 Hashes = NDArray[np.uint64]
@@ -62,7 +63,7 @@ def canonical_rows(
     # An action is known by the rows it has, not by its code: their summed hashes stand for it.
     action_of = np.cumsum(new_action[starts]) - 1
     fingerprints = np.add.reduceat(hashes[starts], np.flatnonzero(new_action[starts]))
-    ranks = np.argsort(_mix(hashes[starts] + _mix(fingerprints)[action_of]), kind="stable")
+    ranks = np.argsort(mix64(hashes[starts] + mix64(fingerprints)[action_of]), kind="stable")
     chosen = ranks[spread(len(ranks), limit)]
     source = kept[order[starts[chosen]]]
     return Rows(contexts=contexts[source], actions=actions[source], rewards=rewards[source], weights=summed[chosen])
@@ -73,12 +74,5 @@ def _hash(contexts: Floats, rewards: Floats) -> Hashes:
     total = np.zeros(len(contexts), np.uint64)
     for place, column in enumerate([*contexts.T, rewards], start=1):
         bits = (column + 0.0).view(np.uint64)
-        total += _mix(bits + np.uint64((place * 0x9E3779B97F4A7C15) % 2**64))
+        total += mix64(bits + np.uint64((place * GOLDEN_RATIO) % 2**64))
     return total
-
-
-def _mix(bits: Hashes) -> Hashes:
-    """Scramble 64-bit words one to one (the finaliser of the SplitMix64 generator)."""
-    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return bits ^ (bits >> np.uint64(31))

@@ -8,13 +8,13 @@ their outcomes.
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from hashlib import sha256
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from spuir.base.hashing import digest
 from spuir.base.parameters import COUNT, check_value
 from spuir.base.records import Mask
 from spuir.errors import InputError
@@ -285,7 +285,7 @@ def _joined_log(
     fields |= {name: Field(name, name, COLUMNS[name].holds, kind) for name, kind in added.items()}
     order = [name for name in COLUMNS if name in fields] + [name for name in fields if name not in COLUMNS]
     plan = Plan(tuple(fields[name] for name in order), decisions.plan.casts, decisions.plan.unit)
-    mark = sha256(f"{rewards.fingerprint()} {rules!r}".encode()).hexdigest()
+    mark = digest(rewards.fingerprint(), repr(rules))
     parts = tuple(
         JoinedPart(
             number=base.number,

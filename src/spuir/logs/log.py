@@ -1,11 +1,11 @@
 """A log: rows of decisions in canonical columns, in parts that can be read alone."""
 
-import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from spuir.base.hashing import digest
 from spuir.logs.parts import Part
 from spuir.logs.plans import Plan
 from spuir.tables.arrow import arrow
@@ -78,8 +78,4 @@ class Log:
 
     def fingerprint(self) -> str:
         """Return a text that changes when a file, a row of a table, a column or a renaming does."""
-        digest = hashlib.sha256()
-        for part in self.parts:
-            for text in part.identity():
-                digest.update(text)
-        return digest.hexdigest()
+        return digest(*(digest(*part.identity()) for part in self.parts))

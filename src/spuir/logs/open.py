@@ -17,6 +17,7 @@ from spuir.logs.paths import Found, agree, find, is_path
 from spuir.logs.plans import Plan, Wanted, make_plan, reading_types
 from spuir.logs.times import PER_SECOND
 from spuir.logs.unifying import check_gaps, said_columns, unify
+from spuir.storage.atomic import atomic_file
 from spuir.tables.arrow import arrow
 
 if TYPE_CHECKING:
@@ -223,14 +224,9 @@ def write_log(
     if not target.parent.is_dir():
         rule = f"there is no folder {str(target.parent)!r}"
         raise InputError("path", repr(str(target)), rule, "make it first, or write elsewhere")
-    partial = target.with_name(f".partial-{target.name}")
-    try:
+    with refusals(str(target)), atomic_file(target) as file:
         if chosen.write is not None:
-            chosen.write(batches, str(partial), **options)
-        with refusals(str(target)):
-            os.replace(partial, target)
-    finally:
-        partial.unlink(missing_ok=True)
+            chosen.write(batches, file.name, **options)
 
 
 class _Filled:

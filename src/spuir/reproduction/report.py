@@ -8,10 +8,10 @@ import json
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from spuir.base.hashing import digest
 from spuir.reproduction import html
 from spuir.reproduction.base import Findings, Plan, Table
 from spuir.reproduction.markup import lay_out
@@ -174,15 +174,12 @@ def _known(store: Store, stamp: str) -> dict[str, Any] | None:
 
 def fingerprint(asked: Sequence[Asked], failures: Failures, plan: Plan, command: str) -> str:
     """Return a digest of all that a report depends on: results, failures, plan, and the code of this package."""
-    digest = blake2b(digest_size=16)
+    parts: list[str | bytes] = [repr([failures, plan, command])]
     for one in asked:
-        found = [(result.task.key, result.seconds) for result in one.results]
-        digest.update(repr([one.experiment.name, found, [task.key for task in one.missing], one.failure]).encode())
-    digest.update(repr([failures, plan, command]).encode())
-    for path in sorted(PACKAGE.rglob("*")):
-        if path.suffix in (".py", ".css"):
-            digest.update(path.read_bytes())
-    return digest.hexdigest()
+        done = [(result.task.key, result.seconds) for result in one.results]
+        parts.append(repr([one.experiment.name, done, [task.key for task in one.missing], one.failure]))
+    parts += [path.read_bytes() for path in sorted(PACKAGE.rglob("*")) if path.suffix in (".py", ".css")]
+    return digest(*parts)
 
 
 def _sections(

@@ -8,13 +8,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
-from hashlib import blake2b
 from importlib import import_module
 from typing import Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from spuir.base.hashing import digest
 from spuir.environments.base import Environment
 from spuir.loop import run
 from spuir.policies.base import Policy
@@ -44,7 +44,7 @@ class Task:
     def key(self) -> str:
         """Digest of the function and the arguments, by which finished work is found again."""
         text = json.dumps([self.function, self.arguments], sort_keys=True, allow_nan=False)
-        return blake2b(text.encode(), digest_size=10).hexdigest()
+        return digest(text, size=10)
 
     @property
     def label(self) -> str:

@@ -5,13 +5,13 @@ Matplotlib is imported when a figure is made, through its object interface alone
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from spuir.base.hashing import digest
 from spuir.errors import MissingExtraError, ParameterError
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def style_of(label: str) -> Style:
     if label in STYLES:
         return STYLES[label]
     policy, _, rest = label.partition(" ")
-    code = blake2b(label.encode(), digest_size=2).digest()
+    code = bytes.fromhex(digest(label, size=2))
     if policy in STYLES:
         colour, dashes = STYLES[policy]
         others = [some for some in (SOLID, DASHED, DOTTED, MIXED) if some != dashes]

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csc_array
 
+from spuir.base.hashing import GOLDEN_RATIO, mix64
 from spuir.base.records import Codes, Floats
 from spuir.errors import ParameterError
 
@@ -60,25 +61,13 @@ def row_sums(factors: Floats, targets: Codes, n_targets: int) -> Any:
     return csc_array((factors.ravel(), targets.ravel().astype(np.int32), pointers), shape=(n_targets, n))
 
 
-_GOLDEN, _FIRST, _SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
-
-
 def random_words(ids: NDArray[np.int64], key: int, salt: int) -> Words:
     """Return one pseudo-random 64-bit word per id: a finaliser with full avalanche over id, key and salt."""
-    start = np.uint64((key * 0x9E3779B97F4A7C15 + salt * 0xD1B54A32D192ED03 + 0x632BE59BD9B4E019) % 2**64)
+    start = np.uint64((key * GOLDEN_RATIO + salt * 0xD1B54A32D192ED03 + 0x632BE59BD9B4E019) % 2**64)
     words = ids.astype(np.uint64)
-    words *= _GOLDEN
+    words *= np.uint64(GOLDEN_RATIO)
     words += start
-    _mix(words)
+    words = mix64(words)
     # A second round, keyed again, keeps ids that differ by a constant apart under related keys.
     words ^= np.uint64((key ^ (salt << 32)) % 2**64)
-    _mix(words)
-    return words
-
-
-def _mix(words: Words) -> None:
-    """Mix the bits of words in place."""
-    for shift, factor in ((np.uint64(30), _FIRST), (np.uint64(27), _SECOND)):
-        words ^= words >> shift
-        words *= factor
-    words ^= words >> np.uint64(31)
+    return mix64(words)

@@ -1,36 +1,72 @@
-"""Text files that are written whole or not at all."""
+"""Files that are written completely or not at all."""
 
 import csv
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
-from io import StringIO
+import secrets
+import stat
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from io import BufferedWriter, StringIO
 from pathlib import Path
 from typing import Any
 
 from spuir.errors import SpuirError
 
 
-def write_bytes(path: Path, data: bytes) -> Path:
-    """Write a whole file or none of it: under another name first, and on the disk before it takes its own."""
-    partial = path.with_name(path.name + ".partial")
+def write_atomically(path: str | os.PathLike[str], chunks: bytes | Iterable[Any]) -> None:
+    """Write ``chunks`` (bytes, or buffers in order) to ``path``, as :func:`atomic_file` does.
+
+    Raises
+    ------
+    OSError
+        The file cannot be written. Callers add what the file was for.
+    """
+    with atomic_file(path) as file:
+        file.writelines([chunks] if isinstance(chunks, bytes) else chunks)
+
+
+@contextmanager
+def atomic_file(path: str | os.PathLike[str]) -> Generator[BufferedWriter]:
+    """Open a new file that replaces ``path`` at the end of the block.
+
+    The bytes go to a new file in the same folder and reach the disk before the file takes the name ``path``; then the
+    folder reaches the disk too. A failure before the renaming leaves what was at ``path`` untouched and no other file.
+    A file that is replaced passes on its mode.
+
+    Yields
+    ------
+    file
+        The open file. Writers that need a path take ``file.name``, which ends as ``path`` does.
+    """
+    target = os.fspath(path)
+    folder, name = os.path.split(target)
+    # The ending stays, since writers choose a format and a compression by it.
+    fresh = os.path.join(folder or os.curdir, f".spuir-{secrets.token_hex(8)}-{name[-40:]}")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(fresh, "xb") as file:
+            with suppress(FileNotFoundError):
+                os.chmod(fresh, stat.S_IMODE(os.stat(target).st_mode))
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(fresh, target)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(fresh)
+        raise
+    _sync_folder(folder or os.curdir)
+
+
+def _sync_folder(folder: str) -> None:
+    """Make the renaming in ``folder`` reach the disk, where the system can do so."""
+    if os.name == "posix":
+        handle = os.open(folder, os.O_RDONLY)
         try:
-            with partial.open("wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(partial, path)
-        except BaseException:
-            with suppress(OSError):
-                partial.unlink(missing_ok=True)
-            raise
-    except OSError as failure:
-        raise _unwritable(path, failure.strerror) from None
-    return path
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def check_folder(folder: Path) -> None:
@@ -48,8 +84,13 @@ def _unwritable(path: Path, why: str | None) -> SpuirError:
 
 
 def write_text(path: Path, text: str) -> Path:
-    """Write ``text`` in UTF-8."""
-    return write_bytes(path, text.encode())
+    """Write ``text`` in UTF-8, and make the folder if it is missing."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, text.encode())
+    except OSError as failure:
+        raise _unwritable(path, failure.strerror) from None
+    return path
 
 
 def write_json(path: Path, data: Mapping[str, Any] | Sequence[Any]) -> Path:
@@ -58,7 +99,7 @@ def write_json(path: Path, data: Mapping[str, Any] | Sequence[Any]) -> Path:
 
 
 def write_csv(path: Path, rows: Iterable[Mapping[str, Any]]) -> Path:
-    """Write records as CSV, columns in the order of first appearance; what a record lacks stays empty."""
+    """Write records as CSV, columns in the order of first appearance; a value that a record lacks stays empty."""
     records = list(rows)
     names = list(dict.fromkeys(name for record in records for name in record))
     text = StringIO(newline="")
@@ -71,7 +112,7 @@ def write_csv(path: Path, rows: Iterable[Mapping[str, Any]]) -> Path:
 def finite(data: Any, figures: int | None = None) -> Any:
     """Return data as JSON can hold it: lists for tuples, None for what is not a finite number.
 
-    With ``figures`` given, numbers keep so many significant ones, so that a stored file stays small.
+    With ``figures`` given, numbers are rounded to that many significant digits, so that a stored file stays small.
     """
     if isinstance(data, Mapping):
         return {name: finite(value, figures) for name, value in data.items()}

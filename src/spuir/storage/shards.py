@@ -2,9 +2,9 @@
 
 import json
 from dataclasses import dataclass, replace
-from hashlib import blake2b
 from typing import Any
 
+from spuir.base.hashing import Content, digest
 from spuir.base.packing import pack
 from spuir.base.parameters import parameters_of
 from spuir.errors import ShardError
@@ -49,12 +49,10 @@ def fingerprint(policy: Policy, state: Any, owner: object) -> str:
 
     It stands for the policy, for ``owner`` (seed and labels) and, where sums depend on it, the acting state.
     """
-    parts = [type(policy).__name__, json.dumps(parameters_of(policy), sort_keys=True), repr(owner), str(state.dim)]
-    digest = blake2b("\n".join(parts).encode(), digest_size=16)
+    settings = json.dumps(parameters_of(policy), sort_keys=True)
+    parts: list[Content] = [type(policy).__name__, settings, repr(owner), str(state.dim)]
     basis = policy.basis(state)
     if basis is not None:
         meta, arrays = pack(basis)
-        digest.update(json.dumps(meta, sort_keys=True).encode())
-        for name in sorted(arrays):
-            digest.update(arrays[name].tobytes())
-    return digest.hexdigest()
+        parts += [json.dumps(meta, sort_keys=True), *(arrays[name] for name in sorted(arrays))]
+    return digest(*parts)

@@ -16,11 +16,10 @@ import json
 import math
 import os
 import re
-import secrets
 import stat
 import struct
 from collections.abc import Generator, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from hashlib import blake2b
 from io import BufferedReader
 from typing import Any, NamedTuple
@@ -30,6 +29,7 @@ from numpy.typing import NDArray
 
 from spuir.base.packing import Arrays, pack, unpack
 from spuir.errors import MissingSnapshotError, SnapshotError, SnapshotFileError
+from spuir.storage.atomic import write_atomically
 
 __all__ = ["FORMAT_VERSION", "pack", "read", "unpack", "write"]
 
@@ -105,7 +105,7 @@ def write(path: Path, header: Mapping[str, Any], arrays: Mapping[str, NDArray[An
         except (TypeError, ValueError) as error:
             raise _BrokenError(str(error), "a header is finite JSON data") from error
         _parse(text)  # what could not be read back is refused while the caller still has it
-        _replace(target, _pieces(text, plain.values()))
+        write_atomically(target, _sealed(_chunks(text, plain.values())))
 
 
 def read(path: Path) -> tuple[dict[str, Any], Arrays]:
@@ -157,7 +157,7 @@ def _plain(array: NDArray[Any]) -> NDArray[Any]:
     return np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")
 
 
-def _pieces(text: bytes, arrays: Iterable[NDArray[Any]]) -> Iterator[Any]:
+def _chunks(text: bytes, arrays: Iterable[NDArray[Any]]) -> Iterator[Any]:
     """Yield the bytes of a file in order, all but the digest."""
     text += b" " * (-(_PREAMBLE.size + len(text)) % _ALIGN)
     yield _PREAMBLE.pack(_MAGIC, FORMAT_VERSION, len(text)) + text
@@ -166,32 +166,13 @@ def _pieces(text: bytes, arrays: Iterable[NDArray[Any]]) -> Iterator[Any]:
         yield bytes(-array.nbytes % _ALIGN)
 
 
-def _replace(target: str, pieces: Iterable[Any]) -> None:
-    """Write ``pieces`` and their digest to a new file, then give it the name ``target``."""
-    folder = os.path.dirname(target) or os.curdir
-    fresh = os.path.join(folder, f".spuir-{secrets.token_hex(8)}.tmp")
+def _sealed(chunks: Iterable[Any]) -> Iterator[Any]:
+    """Yield ``chunks``, then their digest."""
     digest = blake2b(digest_size=_DIGEST)
-    try:
-        with open(fresh, "xb") as file:
-            with suppress(FileNotFoundError):
-                os.chmod(fresh, stat.S_IMODE(os.stat(target).st_mode))
-            for piece in pieces:
-                digest.update(piece)
-                file.write(piece)
-            file.write(digest.digest())
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(fresh, target)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(fresh)
-        raise
-    if os.name == "posix":  # elsewhere a folder cannot be opened, and the rename is the last word
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+    for chunk in chunks:
+        digest.update(chunk)
+        yield chunk
+    yield digest.digest()
 
 
 def _preamble(raw: bytes, size: int) -> int:

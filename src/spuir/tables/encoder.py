@@ -20,13 +20,13 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from hashlib import blake2b
 from inspect import signature
 from typing import Any, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from spuir.base.hashing import digest
 from spuir.base.packing import pack, unpack
 from spuir.base.parameters import COUNT, FLAG, check_names, check_value, optional
 from spuir.base.records import Floats, all_finite
@@ -171,7 +171,7 @@ class Encoder:
     @cached_property
     def fingerprint(self) -> str:
         """A mark that two encoders share only if they encode alike."""
-        return blake2b(json.dumps(self.to_dict(), sort_keys=True).encode(), digest_size=16).hexdigest()
+        return digest(json.dumps(self.to_dict(), sort_keys=True))
 
     @property
     def width(self) -> int:

@@ -1,20 +1,20 @@
 """Where training stands, on disk: what a killed run leaves is taken up by the next one with the same settings."""
 
 import json
-import os
 from collections.abc import Sequence
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 from spuir.bandit import Bandit, load
+from spuir.base.hashing import digest
 from spuir.errors import SpuirError
+from spuir.storage.atomic import write_atomically
 from spuir.training.fold import Learnt
 
 
 def fingerprint(*settings: Any) -> str:
     """Return a mark of everything that the result depends on."""
-    return blake2b(json.dumps(settings, sort_keys=True, default=repr).encode(), digest_size=16).hexdigest()
+    return digest(json.dumps(settings, sort_keys=True, default=repr))
 
 
 class Progress:
@@ -59,12 +59,7 @@ class Progress:
         name = f"episode-{len(learnt):09d}.spuir"
         bandit.save(self.folder / name)
         told = {"mark": self.mark, "model": name, "episodes": [line.to_dict() for line in learnt]}
-        partial = self.folder / "progress.json.partial"
-        with partial.open("w", encoding="utf-8") as file:
-            json.dump(told, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, self.folder / "progress.json")
+        write_atomically(self.folder / "progress.json", json.dumps(told).encode())
         for old in self.folder.glob("episode-*.spuir"):
             if old.name != name:
                 old.unlink()

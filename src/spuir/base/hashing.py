@@ -1,0 +1,58 @@
+"""Digests of content, and the 64-bit mixing function behind every hash of rows and ids."""
+
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Words = NDArray[np.uint64]
+Content = str | bytes | bytearray | memoryview | NDArray[Any]
+
+GOLDEN_RATIO = 0x9E3779B97F4A7C15
+"""2⁶⁴ divided by the golden ratio: the step of SplitMix64."""
+_FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+
+
+def digest(*parts: Content, size: int = 16) -> str:
+    """Return the BLAKE2b digest of ``parts`` in hexadecimal.
+
+    Each part follows its own length, so ``digest("ab", "c")`` and ``digest("a", "bc")`` differ.
+
+    Parameters
+    ----------
+    *parts
+        Text (hashed as UTF-8), bytes or arrays. An array counts by its bytes in C order: pass its dtype and shape
+        as parts of their own where they matter.
+    size
+        Bytes of the digest; the text has twice as many digits.
+    """
+    running = blake2b(digest_size=size)
+    for part in parts:
+        if isinstance(part, str):
+            content = part.encode()
+        elif isinstance(part, np.ndarray):
+            content = np.ascontiguousarray(part).data
+        else:
+            content = part
+        running.update(memoryview(content).nbytes.to_bytes(8, "little"))
+        running.update(content)
+    return running.hexdigest()
+
+
+def mix64(words: Words) -> Words:
+    """Return ``words`` with their bits mixed, one to one: the last three steps of SplitMix64.
+
+    0 stays 0; :func:`splitmix64` does not have that fixed point.
+    """
+    mixed = words ^ (words >> np.uint64(30))
+    mixed *= _FIRST
+    mixed ^= mixed >> np.uint64(27)
+    mixed *= _SECOND
+    mixed ^= mixed >> np.uint64(31)
+    return mixed
+
+
+def splitmix64(values: Words) -> Words:
+    """Return what the SplitMix64 generator draws first when each of ``values`` is its state."""
+    return mix64(values + np.uint64(GOLDEN_RATIO))
