@@ -1,7 +1,8 @@
-"""Logs whose episodes lie scattered: rows are first written to disk again, grouped by episode."""
+"""Logs whose episodes are scattered: their rows are first copied to disk, grouped by episode."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -11,76 +12,71 @@ from spuir.errors import InputError
 from spuir.logs import Cut, Log, open_log
 from spuir.logs.formats import Faults
 from spuir.tables.arrow import arrow
-from spuir.training.collect import check_numbers
-from spuir.training.scan import Layout, Place, Watcher, located, runs
+from spuir.training.collect import check_numbers, rows_by_key
+from spuir.training.scan import LogScan, with_source
 
-BUCKETS = 64
-"""Files that the rows are spread over, each for a range of episodes."""
+MAX_FILES = 64
 BUFFER_BYTES = 128 * 2**20
-"""Rows are written out when so many bytes wait."""
+"""Bytes of rows that are sorted by episode at a time."""
 
 
-def partition(
-    log: Log, cut: Cut, layout: Layout, columns: tuple[str, ...], folder: Path, watch: Watcher, faults: Faults
-) -> Log:
-    """Write the rows of ``log`` into files of ``folder``, one for each range of episodes, and return the log of these.
+def group_by_episode(
+    log: Log, cut: Cut, scan: LogScan, columns: tuple[str, ...], folder: Path, watch: Callable[[int], object]
+) -> tuple[Log, Faults]:
+    """Write the rows of a log to files of ``folder``, each for a range of episodes, and return the log of these files.
 
-    Rows of one episode keep their order. Memory is bounded: rows wait in buffers that are written out when full.
-    ``faults`` takes the broken rows that are left out.
+    The rows of one episode keep their order. Memory is bounded: rows are sorted and written one buffer at a time.
+    Also returns the broken rows that were left out. ``watch`` is called with the number of rows written.
     """
     pa = arrow()
-    from pyarrow import parquet
-
-    bucket_of = np.minimum(BUCKETS * (np.cumsum(layout.sizes) - 1) // layout.rows, BUCKETS - 1)
-    folder.mkdir(parents=True, exist_ok=True)
-    for left in folder.glob("part-*.parquet"):
-        left.unlink()  # of a run that was killed
-    waiting: dict[int, list[Any]] = {}
+    file_of = MAX_FILES * (np.cumsum(scan.sizes) - 1) // scan.rows
+    folder.mkdir(parents=True)
+    packing = pa.ipc.IpcWriteOptions(compression="lz4")
+    faults, rows = Faults(), 0
     writers: dict[int, Any] = {}
-    held = rows = 0
-
-    def flush() -> None:
-        for bucket, batches in sorted(waiting.items()):
-            table = pa.Table.from_batches(batches)
-            if bucket not in writers:
-                path = folder / f"part-{bucket:04d}.parquet"
-                writers[bucket] = parquet.ParquetWriter(path, table.schema, compression="lz4")
-            writers[bucket].write_table(table)
-        waiting.clear()
-
-    try:
-        for batch, places in _checked(layout, columns, faults):
-            for key, chosen in runs(cut.keys(batch, 0)):
-                bucket = int(bucket_of[places[key].episode])
-                waiting.setdefault(bucket, []).append(_rows(batch, chosen))
-            held += batch.nbytes
-            rows += batch.num_rows
-            watch("group", rows, layout.rows)
-            if held > BUFFER_BYTES:
-                flush()
-                held = 0
-        flush()
-    finally:
-        for writer in writers.values():
-            writer.close()
-    return open_log(sorted(os.fspath(path) for path in folder.glob("part-*.parquet")), context=list(log.context))
+    with ExitStack() as stack:
+        for batches, episodes in _buffers(_numbered(scan, cut, columns, faults)):
+            order = np.argsort(episodes, kind="stable")
+            table = pa.Table.from_batches(batches).combine_chunks().take(pa.array(order))
+            files, starts = np.unique(file_of[episodes[order]], return_index=True)
+            for file, start, stop in zip(files, starts, [*starts[1:], len(order)], strict=True):
+                if file not in writers:
+                    path = os.fspath(folder / f"part-{file:04d}.arrow")
+                    writers[file] = stack.enter_context(pa.ipc.new_file(path, table.schema, options=packing))
+                writers[file].write_table(table.slice(start, stop - start))
+            rows += len(order)
+            watch(rows)
+    return open_log(sorted(os.fspath(path) for path in folder.iterdir()), context=list(log.context)), faults
 
 
-def _checked(layout: Layout, columns: tuple[str, ...], faults: Faults) -> Iterator[tuple[Any, Mapping[Any, Place]]]:
-    """Yield every batch with the episodes of its part; later a bad row would be in a file that no user knows."""
-    for part, places in zip(layout.parts, layout.places, strict=True):
+def _numbered(scan: LogScan, cut: Cut, columns: tuple[str, ...], faults: Faults) -> Iterator[tuple[Any, Any]]:
+    """Yield every batch with the numbers (n,) of the episodes of its rows.
+
+    Numbers are checked here, where an error can name the file of the user.
+    """
+    for part, _, episodes in scan.parts:
         first = part.first_row
         for batch in part.read(columns, faults=faults):
             try:
                 check_numbers(batch)
-            except InputError as refusal:
-                raise located(refusal, part, first) from None
+            except InputError as error:
+                raise with_source(error, part, first) from None
             first += batch.num_rows
-            yield batch, places
+            numbers = np.empty(batch.num_rows, np.int64)
+            for key, rows in rows_by_key(cut.keys(batch)):
+                numbers[rows] = episodes[key].number
+            yield batch, numbers
 
 
-def _rows(batch: Any, chosen: Any) -> Any:
-    """Return the chosen rows of a batch."""
-    if isinstance(chosen, slice):
-        return batch.slice(chosen.start, chosen.stop - chosen.start)
-    return batch.take(arrow().array(chosen))
+def _buffers(batches: Iterator[tuple[Any, Any]]) -> Iterator[tuple[list[Any], Any]]:
+    """Yield as many batches at a time as fit into the buffer, with their numbers (n,)."""
+    waiting: list[Any] = []
+    numbers: list[Any] = []
+    for batch, episodes in batches:
+        waiting.append(batch)
+        numbers.append(episodes)
+        if sum(batch.nbytes for batch in waiting) >= BUFFER_BYTES:
+            yield waiting, np.concatenate(numbers)
+            waiting, numbers = [], []
+    if waiting:
+        yield waiting, np.concatenate(numbers)
