@@ -171,7 +171,7 @@ def test_a_model_that_could_not_be_saved_is_refused_before_training(folder: Path
     (tmp_path / "file").touch()
     result = call(folder, "-b", 300, "-o", tmp_path / "file" / "m.spuir")
     assert result.exit_code == 2
-    assert "is no folder" in result.stderr
+    assert "is not a folder" in result.stderr
     assert "of memory" not in result.stderr
 
 
@@ -230,7 +230,7 @@ class TestOut:
     def test_on_a_file_that_is_no_model(self, log: Path, tmp_path: Path) -> None:
         (tmp_path / "thesis.txt").write_text("forty pages")
         result = call(log, "-b", 20, "-q", "-w", 1, "-o", tmp_path / "thesis.txt")
-        assert result.exit_code == 2 and "it is there and no saved model" in result.stderr
+        assert result.exit_code == 2 and "it exists and is not a saved model" in result.stderr
         assert (tmp_path / "thesis.txt").read_text() == "forty pages"
 
     def test_within_the_folder_that_is_read(self, folder: Path) -> None:
@@ -285,7 +285,7 @@ def test_numbers_that_are_read_as_text_are_told_of(tmp_path: Path) -> None:
 
 def test_a_floor_without_room_for_all_actions_is_told_of(folder: Path, tmp_path: Path) -> None:
     result = call(folder, "-b", 300, "-w", 1, "-s", "floor=0.4", "-o", tmp_path / "m.spuir")
-    assert result.exit_code == 0 and "room for 2 of 3 actions" in result.stderr
+    assert result.exit_code == 0 and "at most 2 eligible actions of 3" in result.stderr
 
 
 @pytest.mark.parametrize(
