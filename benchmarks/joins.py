@@ -66,7 +66,7 @@ def group_with_library(folder: Path) -> None:
     scan = scan_log(log, cut, Local(2), lambda *_: None, actions=False)
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         columns = ("action", "reward", "episode", *log.context)
-        group_by_episode(log, cut, scan, columns, Path(scratch) / "rows", lambda _: None)
+        group_by_episode(log, cut, scan, columns, Path(scratch) / "rows", lambda *_: None)
 
 
 def group_with_duckdb(folder: Path) -> None:
@@ -74,7 +74,7 @@ def group_with_duckdb(folder: Path) -> None:
     import pyarrow as pa
 
     from spuir.logs import open_log
-    from spuir.logs.database import Database
+    from spuir.logs.database import sort_rows
 
     log = open_log(folder / "scattered.parquet")
     schema = pa.schema([*(log.schema.field(name) for name in log.schema.names), ("number", pa.int64())])
@@ -86,12 +86,10 @@ def group_with_duckdb(folder: Path) -> None:
             start += batch.num_rows
             yield pa.RecordBatch.from_arrays([*batch.columns, numbers], schema=schema)
 
-    with tempfile.TemporaryDirectory(dir=folder) as scratch, Database(scratch, 512 << 20) as database:
-        database.add("log", schema, numbered())
-        batches = database.stream("SELECT * EXCLUDE (number) FROM log ORDER BY episode, number")
-        with pa.ipc.new_file(f"{scratch}/sorted.arrow", log.schema) as writer:
-            for batch in batches:
-                writer.write_batch(batch.cast(log.schema))
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        with pa.ipc.new_file(f"{scratch}/sorted.arrow", schema) as writer:
+            for batch in sort_rows(schema, numbered(), "episode, number", scratch, 512 << 20):
+                writer.write_batch(batch.cast(schema))
 
 
 def train_on(name: str) -> Callable[[Path], None]:
@@ -100,7 +98,8 @@ def train_on(name: str) -> Callable[[Path], None]:
     def work(folder: Path) -> None:
         from spuir.training import pipeline, train
 
-        pipeline.OPEN_BYTES = 1  # group even where all open episodes would fit into memory
+        if name == "scattered":
+            pipeline.OPEN_BYTES = 1  # group even where all open episodes would fit into memory
         train(folder / f"{name}.parquet", "puir", workers=2)
 
     return work

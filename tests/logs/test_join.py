@@ -28,15 +28,14 @@ from spuir.logs.rewards import AGGREGATIONS
 @contextmanager
 def small_batches() -> Iterator[None]:
     """Hand on results two rows at a time, so that the rewards of one decision come in several batches."""
-    stream = database.Database.stream
 
-    def sliced(self: Any, query: str) -> Iterator[pa.RecordBatch]:
-        for batch in stream(self, query):
+    def sliced(*given: Any) -> Iterator[pa.RecordBatch]:
+        for batch in database.sort_rows(*given):
             for start in range(0, batch.num_rows, 2):
                 yield batch.slice(start, 2)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(database.Database, "stream", sliced)
+        patch.setattr(join, "sort_rows", sliced)
         yield
 
 
@@ -300,7 +299,7 @@ except (InputError, OSError) as error:
 
 
 @pytest.mark.parametrize(
-    ("limit", "message"), [(0, "True ['outcomes'] 250000"), (1_000_000, "InputError join"), (1_000, "OSError")]
+    ("limit", "message"), [(0, "True ['outcomes'] 250000"), (1_000_000, "InputError sort"), (1_000, "OSError")]
 )
 def test_tables_larger_than_memory_and_full_disks(tmp_path: Path, limit: int, message: str) -> None:
     left, right = tables(250_000 if limit != 1_000 else 1_000, tmp_path, 50_000)

@@ -19,7 +19,7 @@ from spuir.base.parameters import COUNT, check_value
 from spuir.base.records import Mask
 from spuir.errors import InputError
 from spuir.logs.columns import COLUMNS, declaring, renaming
-from spuir.logs.database import Database, Folder
+from spuir.logs.database import Folder, sort_rows
 from spuir.logs.formats import Faults
 from spuir.logs.formats.base import BATCH_ROWS
 from spuir.logs.log import Log
@@ -170,17 +170,13 @@ def _join(decisions: Log, rewards: Log, rules: RewardRules, memory: int, folder:
     schema = pa.schema([("id", ids), ("number", pa.int64()), ("time", pa.int64()), ("reward", pa.float64())])
     starts = [0]
     path = os.path.join(folder.path, "outcomes")
-    with Database(folder.path, memory) as database:
-        database.add("events", schema, _events(decisions, rewards, starts))
-        events = database.stream("SELECT * FROM events ORDER BY id, number")
-        report = Report()
-        outcomes = None
-        for table in _whole_ids(events):
-            # The sort has read both tables before it returns its first row, so that the decisions are counted.
-            outcomes = _create_outcomes(path, starts[-1]) if outcomes is None else outcomes
-            report += _settle(rules, table, outcomes)
-    if outcomes is None:
-        outcomes = _create_outcomes(path, 0)
+    events = sort_rows(schema, _events(decisions, rewards, starts), "id, number", folder.path, memory)
+    report, outcomes = Report(), np.empty(0, _OUTCOME)
+    for at, table in enumerate(_whole_ids(events)):
+        if at == 0:
+            # Both tables have been read before the first row is there, so that the decisions are counted.
+            outcomes = _create_outcomes(path, starts[-1])
+        report += _settle(rules, table, outcomes)
     rows = [int(np.count_nonzero(outcomes["first"][start:stop])) for start, stop in pairwise(starts)]
     return Joined(_joined_log(decisions, rewards, rules, starts, rows, path, folder), report)
 
@@ -270,7 +266,7 @@ def _create_outcomes(path: str, rows: int) -> NDArray[Any]:
 
 
 def _open_outcomes(path: str, mode: Any) -> NDArray[Any]:
-    return np.memmap(path, _OUTCOME, mode) if os.path.getsize(path) else np.empty(0, _OUTCOME)
+    return np.memmap(path, _OUTCOME, mode) if os.path.exists(path) and os.path.getsize(path) else np.empty(0, _OUTCOME)
 
 
 def _joined_log(

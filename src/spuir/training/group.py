@@ -1,7 +1,7 @@
 """Logs whose episodes are scattered: their rows are first copied to disk, grouped by episode."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -13,20 +13,20 @@ from spuir.logs import Cut, Log, open_log
 from spuir.logs.formats import Faults
 from spuir.tables.arrow import arrow
 from spuir.training.collect import check_numbers, rows_by_key
-from spuir.training.scan import LogScan, with_source
+from spuir.training.scan import LogScan, Watcher, with_source
 
 MAX_FILES = 64
-BUFFER_BYTES = 128 * 2**20
+BUFFER_BYTES = 64 * 2**20
 """Bytes of rows that are sorted by episode at a time."""
 
 
 def group_by_episode(
-    log: Log, cut: Cut, scan: LogScan, columns: tuple[str, ...], folder: Path, watch: Callable[[int], object]
+    log: Log, cut: Cut, scan: LogScan, columns: tuple[str, ...], folder: Path, watch: Watcher
 ) -> tuple[Log, Faults]:
     """Write the rows of a log to files of ``folder``, each for a range of episodes, and return the log of these files.
 
     The rows of one episode keep their order. Memory is bounded: rows are sorted and written one buffer at a time.
-    Also returns the broken rows that were left out. ``watch`` is called with the number of rows written.
+    Also returns the broken rows that were left out.
     """
     pa = arrow()
     file_of = MAX_FILES * (np.cumsum(scan.sizes) - 1) // scan.rows
@@ -45,7 +45,7 @@ def group_by_episode(
                     writers[file] = stack.enter_context(pa.ipc.new_file(path, table.schema, options=packing))
                 writers[file].write_table(table.slice(start, stop - start))
             rows += len(order)
-            watch(rows)
+            watch("group", rows, scan.rows)
     return open_log(sorted(os.fspath(path) for path in folder.iterdir()), context=list(log.context)), faults
 
 

@@ -292,11 +292,7 @@ class Job:
         self.add_notice(
             f"Up to {scan.open_episodes:,} episodes would be open at once: grouping rows by episode on disk."
         )
-
-        def watch(rows: int) -> None:
-            self.watch("group", rows, scan.rows)
-
-        log, self.faults[-1] = group_by_episode(self.log, self.cut, scan, self.columns, folder, watch)
+        log, self.faults[-1] = group_by_episode(self.log, self.cut, scan, self.columns, folder, self.watch)
         return scan_log(log, self.cut, self.engine, self.watch, actions=False)
 
     @property
