@@ -14,7 +14,7 @@ from pyarrow import csv, parquet
 
 import spuir
 from spuir.cli.app import main
-from spuir.training.fold import Fold
+from spuir.training import fold
 from tests.training.logs import gap, make_table, one_by_one, write_files
 
 
@@ -171,7 +171,7 @@ def test_a_model_that_could_not_be_saved_is_refused_before_training(folder: Path
     (tmp_path / "file").touch()
     result = call(folder, "-b", 300, "-o", tmp_path / "file" / "m.spuir")
     assert result.exit_code == 2
-    assert "is no folder" in result.stderr
+    assert "is not a folder" in result.stderr
     assert "of memory" not in result.stderr
 
 
@@ -230,7 +230,7 @@ class TestOut:
     def test_on_a_file_that_is_no_model(self, log: Path, tmp_path: Path) -> None:
         (tmp_path / "thesis.txt").write_text("forty pages")
         result = call(log, "-b", 20, "-q", "-w", 1, "-o", tmp_path / "thesis.txt")
-        assert result.exit_code == 2 and "it is there and no saved model" in result.stderr
+        assert result.exit_code == 2 and "it exists and is not a saved model" in result.stderr
         assert (tmp_path / "thesis.txt").read_text() == "forty pages"
 
     def test_within_the_folder_that_is_read(self, folder: Path) -> None:
@@ -277,7 +277,7 @@ def test_numbers_that_are_read_as_text_are_told_of(tmp_path: Path) -> None:
     csv.write_csv(make_table(60, age=ages, city=["Rome", "Oslo"] * 30), tmp_path / "log.csv")
     result = call(tmp_path / "log.csv", "-b", 60, "-w", 1, "--max-levels", 7, "-o", tmp_path / "m.spuir")
     assert result.exit_code == 0, result.output
-    assert "column 'age' is text and taken as categories, though it looks like numbers" in result.stderr
+    assert "Column 'age' is text and becomes categories, but looks like numbers" in result.stderr
     assert "--type age=float64" in result.stderr and "'city'" not in result.stderr
     result = call(tmp_path / "log.csv", "-b", 60, "-w", 1, "--type", "age=float64", "-o", tmp_path / "n.spuir")
     assert result.exit_code == 2 and "'old'" in result.stderr
@@ -285,7 +285,7 @@ def test_numbers_that_are_read_as_text_are_told_of(tmp_path: Path) -> None:
 
 def test_a_floor_without_room_for_all_actions_is_told_of(folder: Path, tmp_path: Path) -> None:
     result = call(folder, "-b", 300, "-w", 1, "-s", "floor=0.4", "-o", tmp_path / "m.spuir")
-    assert result.exit_code == 0 and "room for 2 of 3 actions" in result.stderr
+    assert result.exit_code == 0 and "at most 2 eligible actions of 3" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -313,30 +313,34 @@ def test_an_interrupted_run_goes_on(policy: str, tmp_path: Path, monkeypatch: py
     given = (folder, "-b", 100, "-w", 1, "-p", policy)
     whole = call(*given, "-o", tmp_path / "whole.spuir")
     assert whole.exit_code == 0
-    learn, calls = Fold._learn, []
+    learn, calls = fold.learn_episode, []
 
-    def interrupted(self: Fold, episode: int, share: Any) -> Any:
-        calls.append(episode)
+    def interrupted(*given: Any) -> Any:
+        calls.append(given)
         if len(calls) == 5:
             raise KeyboardInterrupt
-        return learn(self, episode, share)
+        return learn(*given)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Fold, "_learn", interrupted)
+        patch.setattr(fold, "learn_episode", interrupted)
         stopped = call(*given, "-o", tmp_path / "m.spuir")
     assert stopped.exit_code == 130
     assert "stopped; run the same command again to resume" in stopped.stderr
     again = call(*given, "-o", tmp_path / "m.spuir")
-    assert again.exit_code == 0 and "goes on after 4 episodes" in again.stderr
+    assert again.exit_code == 0 and "Resuming after 4 episodes" in again.stderr
     assert (tmp_path / "m.spuir").read_bytes() == (tmp_path / "whole.spuir").read_bytes()
 
 
 def test_a_state_that_cannot_be_read_is_said_to_be_so(folder: Path, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr("spuir.training.pipeline.SAVE_SECONDS", -1.0)
+    monkeypatch.setattr("spuir.training.checkpoint.SAVE_SECONDS", -1.0)
     with monkeypatch.context() as patch:
-        patch.setattr("spuir.training.checkpoint.Progress.clear", lambda self: None)
+        patch.setattr("spuir.training.checkpoint.Checkpoint.clear", lambda self: None)
         assert call(folder, "-b", 300, "-q", "-w", 1, "-o", tmp_path / "m.spuir").exit_code == 0
     for state in (tmp_path / "m.spuir.progress").glob("*.spuir"):
         state.write_bytes(state.read_bytes()[:-9])
     result = call(folder, "-b", 300, "-w", 1, "-o", tmp_path / "m.spuir")
-    assert result.exit_code == 0 and "begins anew" in result.stderr and "cannot be read" in result.stderr
+    assert (
+        result.exit_code == 0
+        and "Starting from the first episode" in result.stderr
+        and "cannot be read" in result.stderr
+    )

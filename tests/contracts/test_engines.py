@@ -97,12 +97,12 @@ def test_the_driver_needs_no_more_memory_for_more_rows(engine: Engine, tmp_path:
 
 
 class Slow(Collect):
-    """The work on a piece, with time enough for a worker to be killed during it."""
+    """The work on a part, with time to kill a worker during it."""
 
-    def __call__(self, portion: Any) -> Any:
+    def __call__(self, scanned: Any) -> Any:
         """Work slowly."""
         time.sleep(0.25)
-        return super().__call__(portion)
+        return super().__call__(scanned)
 
 
 def test_a_killed_dask_worker_changes_nothing(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

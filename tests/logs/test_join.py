@@ -2,8 +2,11 @@
 
 import gc
 import pickle
+import subprocess
+import sys
 import tracemalloc
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,22 +20,22 @@ from hypothesis import strategies as st
 import spuir
 from spuir.base.streams import generator
 from spuir.errors import InputError, ParameterError
-from spuir.logs import Report, join_logs, open_log, write_log
-from spuir.logs import join as joining
+from spuir.logs import Report, database, join, join_logs, open_log, write_log
+from spuir.logs.id_hashes import hash_ids
 from spuir.logs.rewards import AGGREGATIONS
-from spuir.logs.spilling import hash_ids
-
-SMALL = 1_000
-"""Bytes of memory that force parts of parts, where :func:`small_parts` lets them be small."""
 
 
-@pytest.fixture(autouse=True, scope="module")
-def small_parts() -> Iterator[None]:
-    """Let tables of a few rows be put apart, and what is left of them further."""
+@contextmanager
+def small_batches() -> Iterator[None]:
+    """Hand on results two rows at a time, so that the rewards of one decision come in several batches."""
+
+    def sliced(*given: Any) -> Iterator[pa.RecordBatch]:
+        for batch in database.sort_rows(*given):
+            for start in range(0, batch.num_rows, 2):
+                yield batch.slice(start, 2)
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(joining, "_LEAST", 100)
-        patch.setattr(joining, "_MOST", 2)
-        patch.setattr(joining, "_FURTHER", 3)
+        patch.setattr(join, "sort_rows", sliced)
         yield
 
 
@@ -59,7 +62,6 @@ IDS = st.integers(-3, 30) | st.sampled_from([2**62, -(2**62)])
     late=st.sampled_from(["drop", "accept"]),
     default=st.none() | st.just(-1.0),
     text=st.booleans(),
-    memory=st.sampled_from([SMALL, 1 << 28]),
 )
 def test_tables_are_joined_as_an_episode_does_it(
     decided: list[tuple[int, int]],
@@ -69,7 +71,6 @@ def test_tables_are_joined_as_an_episode_does_it(
     late: str,
     default: float | None,
     text: bool,
-    memory: int,
 ) -> None:
     name = (lambda one: f"id é {one}") if text else (lambda one: one)
     decisions = {
@@ -92,7 +93,8 @@ def test_tables_are_joined_as_an_episode_does_it(
             "time": pa.array(rewards["time"], pa.int64()),
         }
     )
-    joined = join_logs(decisions, table, **rules, memory=memory)
+    with small_batches():
+        joined = join_logs(decisions, table, **rules)
     found = joined.log.table()
     first = list(dict.fromkeys(decisions["decision_id"]))
     assert found["decision_id"].to_pylist() == first
@@ -121,7 +123,7 @@ def tables(n: int, folder: Path, group: int = 430) -> tuple[Path, Path]:
 class TestLog:
     def test_order_columns_and_context_are_those_of_the_decisions(self, tmp_path: Path) -> None:
         left, right = tables(3000, tmp_path)
-        log, report = join_logs(left, right, aggregation="sum", window="1m", memory=60_000)
+        log, report = join_logs(left, right, aggregation="sum", window="1m")
         decisions, rewards = pq.read_table(left), pq.read_table(right).to_pandas()
         assert log.schema.names == ["decision_id", "time", "action", "reward", "reward_time", "x"]
         assert log.context == ("x",) and log.format == "parquet"
@@ -135,7 +137,7 @@ class TestLog:
         assert sum(known) == len(sums) == 3000 - report.silent
 
     def test_parts_are_read_alone_in_any_order_and_elsewhere(self, tmp_path: Path) -> None:
-        log, _ = join_logs(*tables(2000, tmp_path), memory=60_000)
+        log, _ = join_logs(*tables(2000, tmp_path))
         whole = log.table()
         sent = [pickle.loads(pickle.dumps(part)) for part in log.parts]
         assert len(sent) == 5
@@ -149,7 +151,7 @@ class TestLog:
         ids = [0, 1, 0, 2, 2, 3, 1, 4, 5, 3]
         table = pa.table({"decision_id": ids, "action": list(range(10))})
         pq.write_table(table, tmp_path / "decisions.parquet", row_group_size=3)
-        log, report = join_logs(tmp_path / "decisions.parquet", {"decision_id": [3], "reward": [1.0]}, memory=SMALL)
+        log, report = join_logs(tmp_path / "decisions.parquet", {"decision_id": [3], "reward": [1.0]})
         assert [part.rows for part in log.parts] == [2, 2, 2, 0]
         assert log.table()["action"].to_pylist() == [0, 1, 3, 5, 7, 8]
         assert report.duplicates == 4
@@ -257,15 +259,15 @@ def arrow_peak(work: Any) -> int:
 
 
 def test_memory_does_not_grow_with_the_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(joining, "_MOST", 32)
-    monkeypatch.setattr(joining, "_FURTHER", 16)
+    monkeypatch.setattr(database, "RESULT_ROWS", 2_048)
+    monkeypatch.setattr(join, "_FILL_ROWS", 2_048)
     peaks: list[tuple[int, int]] = []
     for n in (8_000, 48_000):
         left, right = tables(n, tmp_path, 2_000)
         decisions, rewards = open_log(left, kind="decisions"), open_log(right, kind="rewards")
 
         def work(decisions: Any = decisions, rewards: Any = rewards) -> None:
-            log, _ = join_logs(decisions, rewards, memory=1 << 20)
+            log, _ = join_logs(decisions, rewards)
             for _ in log.batches():
                 pass
 
@@ -274,9 +276,38 @@ def test_memory_does_not_grow_with_the_tables(tmp_path: Path, monkeypatch: pytes
         peaks.append((arrow, tracemalloc.get_traced_memory()[1]))
         tracemalloc.stop()
     (small_arrow, small_numpy), (large_arrow, large_numpy) = peaks
-    # Six times the rows in row groups of one size, and parts of at most 128 KiB; held whole, it would be six times.
+    # Six times the rows in row groups of one size; held whole, it would be six times.
     assert large_arrow < 2 * small_arrow
     assert large_numpy < 2 * small_numpy
+
+
+SPILLING = """
+import os, resource, sys
+from spuir.errors import InputError
+from spuir.logs import database, join_logs
+database.MIN_MEMORY = 1
+folder, limit = sys.argv[3], int(sys.argv[4])
+_, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+resource.setrlimit(resource.RLIMIT_FSIZE, (limit or most, most))  # a longer file cannot be written, as on a full disk
+try:
+    log, report = join_logs(sys.argv[1], sys.argv[2], memory=32 << 20, folder=folder)
+    left = os.listdir(os.path.join(folder, os.listdir(folder)[0]))
+    print(report.decisions - report.silent == report.rewards - report.repeated, left, log.rows)
+except (InputError, OSError) as error:
+    print(type(error).__name__, error)
+"""
+
+
+@pytest.mark.parametrize(
+    ("limit", "message"), [(0, "True ['outcomes'] 250000"), (1_000_000, "InputError sort"), (1_000, "OSError")]
+)
+def test_tables_larger_than_memory_and_full_disks(tmp_path: Path, limit: int, message: str) -> None:
+    left, right = tables(250_000 if limit != 1_000 else 1_000, tmp_path, 50_000)
+    (tmp_path / "scratch").mkdir()
+    command = [sys.executable, "-c", SPILLING, str(left), str(right), str(tmp_path / "scratch"), str(limit)]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+    assert message in printed
+    assert list((tmp_path / "scratch").iterdir()) == []
 
 
 class TestHashes:

@@ -1,4 +1,4 @@
-"""Training stays within the memory that it foretells, for many actions and for wide contexts."""
+"""Training stays within its memory forecast, for many actions and for wide contexts."""
 
 import tracemalloc
 
@@ -31,7 +31,7 @@ def test_the_peak_is_below_the_forecast(name: str, actions: int, dim: int, rows:
         tracemalloc.stop()
     needed = trained.needed
     assert peak < needed.total
-    # What the model takes is no idle guess either: at most thrice what was seen at its peak.
+    # The forecast of the model is not much too large either: at most three times the peak.
     if needed.table > 2**20:
         assert needed.tables * needed.table < 3 * peak
 
@@ -42,14 +42,14 @@ def test_wide_rows_are_read_in_smaller_blocks() -> None:
 
 
 def test_too_large_is_refused_with_the_arithmetic_and_the_remedies() -> None:
-    needed = forecast(make_policy("puir"), 10_000, 2_000, keep_rows=10**9, largest=1_000, window=3, workers=2)
+    needed = forecast(make_policy("puir"), 10_000, 2_000, largest=1_000, open_episodes=3, workers=2)
     assert needed.table == 8 * 10_000 * (2_000**2 + 2_000 + 2)
     with pytest.raises(
         ParameterError, match=r"7 tables of 10,000 actions × \(2,000² \+ 2,000 \+ 2\) numbers = 2,087"
-    ) as told:
+    ) as refusal:
         check_fits(needed, 16 * 2**30)
     for remedy in ("16.0 GiB are allowed", "fewer actions", "fewer features", "--memory", "sketch"):
-        assert remedy in str(told.value)
+        assert remedy in str(refusal.value)
 
 
 def test_amounts_read_well() -> None:

@@ -20,8 +20,7 @@ from spuir.errors import InputError, ParameterError, UnknownNameError
 from spuir.logs import open_log
 from spuir.logs.doctor import examine
 from spuir.policies import list_policies
-from spuir.training import Training, train
-from spuir.training import pipeline as module
+from spuir.training import Training, checkpoint, pipeline, train
 from spuir.training.engines.local import Local
 from tests.training.logs import gap, make_table, one_by_one, write_files
 
@@ -83,10 +82,10 @@ def test_scattered_episodes_are_grouped_on_disk(tmp_path: Path, monkeypatch: pyt
     episodes = [np.flatnonzero(numbers == number) for number in np.unique(numbers)]
     expected = one_by_one("spuir", table, episodes)
     given: dict[str, Any] = {} if kind == "episode" else {"every": "hour"}
-    for limit, said in ((module.OPEN_BYTES, 0), (1, 1)):
-        monkeypatch.setattr(module, "OPEN_BYTES", limit)
+    for limit, expected_notices in ((pipeline.OPEN_BYTES, 0), (1, 1)):
+        monkeypatch.setattr(pipeline, "OPEN_BYTES", limit)
         trained = train(str(tmp_path / "log"), "spuir", **given)
-        assert sum("grouped by episode" in notice for notice in trained.notices) == said
+        assert sum("grouping rows by episode" in notice for notice in trained.notices) == expected_notices
         assert gap(trained.bandit, expected) < 1e-9
         assert [line.rows for line in trained.episodes] == [len(rows) for rows in episodes]
 
@@ -98,13 +97,15 @@ def test_a_bad_row_of_a_grouped_log_is_named_where_it_came_from(
     rewards = table["reward"].to_numpy().copy()
     rewards[77] = np.inf
     write_files(tmp_path / "log", table.set_column(1, "reward", pa.array(rewards)), [50, 50], group=20)
-    monkeypatch.setattr(module, "OPEN_BYTES", 1)
+    monkeypatch.setattr(pipeline, "OPEN_BYTES", 1)
     with pytest.raises(InputError, match=r"rewards in file .*part-01\.parquet': got inf at row 27"):
         train(str(tmp_path / "log"), "puir")
 
 
 @pytest.mark.parametrize(("policy", "limit"), [("puir", 1), ("puir", 2**28), ("puir-kernel", 2**28)])
-def test_broken_rows_are_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str, limit: int) -> None:
+def test_broken_rows_are_reported_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str, limit: int
+) -> None:
     rng = np.random.default_rng(4)
     lines = [
         json.dumps(
@@ -124,7 +125,7 @@ def test_broken_rows_are_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     ]
     path = tmp_path / "log.json"
     path.write_text("\n".join([*lines[:100], "{", *lines[100:]]), encoding="utf-8")
-    monkeypatch.setattr(module, "OPEN_BYTES", limit)
+    monkeypatch.setattr(pipeline, "OPEN_BYTES", limit)
     trained = train(str(path), policy, every="hour")
     assert trained.rows == 240
     assert [note for note in trained.notices if "broken" in note and "1 broken rows" in note and "line 101" in note]
@@ -191,19 +192,18 @@ def test_a_bad_row_is_named_with_its_file(tmp_path: Path) -> None:
 
 SCRIPT = """
 import sys, time
-from spuir.training import pipeline as training, train
-training.SAVE_SECONDS = 0.0
-from spuir.training.fold import Fold
-learn = Fold._learn
+from spuir.training import checkpoint, fold, train
+checkpoint.SAVE_SECONDS = 0.0
+learn = fold.learn_episode
 def slow(*given):
     time.sleep(0.15)
     return learn(*given)
-Fold._learn = slow
-train(sys.argv[1], "spuir", batch_size=150, out=sys.argv[2], tell=lambda said: None)
+fold.learn_episode = slow
+train(sys.argv[1], "spuir", batch_size=150, out=sys.argv[2])
 """
 
 
-def test_a_killed_run_goes_on_to_the_same_bits(folder: Path, tmp_path: Path) -> None:
+def test_a_killed_run_resumes_to_the_same_bits(folder: Path, tmp_path: Path) -> None:
     out, progress = tmp_path / "model.spuir", tmp_path / "model.spuir.progress" / "progress.json"
     process = subprocess.Popen([sys.executable, "-c", SCRIPT, str(folder), str(out)])
     try:
@@ -229,8 +229,8 @@ def test_a_killed_run_goes_on_to_the_same_bits(folder: Path, tmp_path: Path) -> 
 
 FULL = """
 import resource, sys
-from spuir.training import pipeline as training, train
-training.SAVE_SECONDS = 0.0
+from spuir.training import checkpoint, train
+checkpoint.SAVE_SECONDS = 0.0
 _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
 resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, most))  # as good as a full disk: a longer file cannot be written
 def watch(stage, done, total):
@@ -240,17 +240,19 @@ train(sys.argv[1], "puir", batch_size=150, out=sys.argv[2], tell=print, watch=wa
 """
 
 
-def test_a_state_that_cannot_be_saved_ends_no_run(folder: Path, tmp_path: Path) -> None:
+def test_training_continues_when_a_checkpoint_cannot_be_saved(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "model.spuir"
     command = [sys.executable, "-c", FULL, str(folder), str(out)]
-    said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
-    assert said.count("goes on without saving its progress") == 1 and "File too large" in said
+    printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+    assert printed.count("Training continues without checkpoints") == 1 and "File too large" in printed
     train(str(folder), "puir", batch_size=150, out=tmp_path / "whole.spuir")
     assert out.read_bytes() == (tmp_path / "whole.spuir").read_bytes()
     assert sorted(path.name for path in tmp_path.glob("*.spuir*")) == ["model.spuir", "whole.spuir"]
 
 
-def test_other_settings_do_not_go_on_from_a_killed_run(folder: Path, tmp_path: Path) -> None:
+def test_other_settings_do_not_resume_a_killed_run(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     out = tmp_path / "model.spuir"
 
     class StopError(Exception):
@@ -260,18 +262,15 @@ def test_other_settings_do_not_go_on_from_a_killed_run(folder: Path, tmp_path: P
         if stage == "learn" and done > 1_000:
             raise StopError
 
-    module_save, module.SAVE_SECONDS = module.SAVE_SECONDS, 0.0
-    try:
-        with pytest.raises(StopError):
-            train(str(folder), "puir", batch_size=BATCH, out=out, watch=stop)
-    finally:
-        module.SAVE_SECONDS = module_save
+    monkeypatch.setattr(checkpoint, "SAVE_SECONDS", 0.0)
+    with pytest.raises(StopError):
+        train(str(folder), "puir", batch_size=BATCH, out=out, watch=stop)
     again = train(str(folder), spuir.make_policy("puir", ridge=2.0), batch_size=BATCH, out=out)
     assert again.resumed == 0
-    assert any(note.startswith("begins anew") for note in again.notices)
+    assert any(note.startswith("Starting from the first episode") for note in again.notices)
 
 
-def test_memory_is_foretold_and_too_much_refused(folder: Path) -> None:
+def test_memory_is_forecast_and_too_much_refused(folder: Path) -> None:
     table = make_table(3_000)
     tracemalloc.start()
     try:

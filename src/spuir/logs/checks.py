@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from spuir.base.records import Codes, Floats
 from spuir.logs.cut import Cut
 from spuir.logs.findings import BatchLocation, Finding, ProblemRow, ProblemRows, missing, numbers
-from spuir.logs.spilling import hash_ids
+from spuir.logs.id_hashes import hash_ids
 
 ID_LIMIT = 4_000_000
 """Ids held at a time; of more ids a sample by hash is held, which has all rows of an id or none."""

@@ -1,14 +1,14 @@
 """Decisions in one table, rewards in another, joined by id: tables of any size, in bounded memory.
 
-Both tables are put apart on disk by a hash of their ids, with no more than ids, times and rewards. Each part is
-settled in memory by the rules of an episode, and its outcomes are kept in the order of the decisions. The joined log
-then reads the decisions once more, piece by piece, and takes the outcomes of each row from where its hash says.
+DuckDB sorts the rows of both tables by id. We combine the rewards of each decision by the rules of an episode, and
+write one outcome per decision to a file. The joined log reads the decisions once more, part by part, together with
+their outcomes.
 """
 
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -16,32 +16,28 @@ from numpy.typing import NDArray
 
 from spuir.base.hashing import digest
 from spuir.base.parameters import COUNT, check_value
-from spuir.base.records import Codes
+from spuir.base.records import Mask
 from spuir.errors import InputError
 from spuir.logs.column_plan import ColumnPlan, PlannedColumn
 from spuir.logs.columns import COLUMNS, declaring, renaming
+from spuir.logs.database import Folder, sort_rows
 from spuir.logs.formats import Faults
 from spuir.logs.formats.base import BATCH_ROWS
 from spuir.logs.log import Log
 from spuir.logs.open import open_log
 from spuir.logs.parts import Part
 from spuir.logs.rewards import Report, RewardRules, settle
-from spuir.logs.spilling import Folder, Spill, hash_ids, read_spilled, spilled_bytes
-from spuir.logs.times import UNKNOWN, Instants
+from spuir.logs.times import UNKNOWN
 from spuir.tables.arrow import arrow, compute
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 MEMORY = 256 << 20
-"""Bytes that a join may hold at a time, about."""
-_SHARE = 8
-"""How many times the size of its part on disk the settling of a part takes."""
-_LEAST = 1 << 16
-"""Bytes below which a part is not put apart any more."""
-_MOST, _FURTHER, _DEEPEST = 64, 16, 4
-"""Parts at first; parts of a part that is still too large; how often that is done, as one id may be most of a table."""
+"""Bytes that a join may use by default."""
 _OUTCOME = np.dtype([("reward", "<f8"), ("time", "<i8"), ("first", "?")])
+"""What is stored per decision: its reward, when that came, and whether it is the first decision with its id."""
+_FILL_ROWS = 1 << 20
 
 
 class Joined(NamedTuple):
@@ -53,41 +49,41 @@ class Joined(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class JoinedPart(Part):
-    """A piece of the decisions with the outcomes of its rows.
+    """A part of the decisions with the outcomes of its rows.
 
-    ``outcomes`` is the file of all outcomes, part after part; ``starts`` (parts,) says where those of this piece
-    begin in each part. ``folder`` keeps the file; it stays behind when the piece is sent to another process, where the
-    file is found as long as the log lives.
+    ``outcomes`` is the file of all outcomes, in the order of the decisions, and ``start`` the number of decisions in
+    earlier parts. ``folder`` keeps the file. It is not sent to other processes, which find the file as long as the
+    log lives.
     """
 
     base: Part
     outcomes: str
-    starts: Codes = field(repr=False)
+    start: int
     mark: str
     folder: Folder | None = field(repr=False, compare=False)
 
     @property
     def first_row(self) -> int:
-        """The number of its first decision within the source."""
+        """The number of its first row in its source, for messages."""
         return self.base.first_row
 
     def read(
         self, columns: Sequence[str] | None = None, *, batch_rows: int = BATCH_ROWS, faults: Faults | None = None
     ) -> "Iterator[pa.RecordBatch]":
-        """Yield its rows with their rewards, duplicated decisions left out."""
+        """Yield its rows with their rewards, without duplicated decisions."""
         pa = arrow()
         schema = self.plan.schema_of(columns)
-        own = [name for name in schema.names if name not in ("reward", "reward_time", "decision_id")]
-        outcomes = np.memmap(self.outcomes, _OUTCOME, "r") if os.path.getsize(self.outcomes) else np.empty(0, _OUTCOME)
-        cursors = self.starts.copy()
-        for batch in self.base.read(["decision_id", *own], batch_rows=batch_rows, faults=faults):
-            found = _taken(outcomes, _parts(batch["decision_id"], len(cursors)), cursors)
-            arrays = {name: batch[name] for name in batch.schema.names}
-            arrays["reward"] = pa.array(found["reward"], mask=np.isnan(found["reward"]))
-            times = pa.array(found["time"], mask=found["time"] == UNKNOWN)
+        own = [name for name in schema.names if name not in ("reward", "reward_time")]
+        outcomes, start = _open_outcomes(self.outcomes, "r"), self.start
+        for batch in self.base.read(own, batch_rows=batch_rows, faults=faults):
+            here = outcomes[start : start + batch.num_rows]
+            start += batch.num_rows
+            arrays = {name: batch[name] for name in own}
+            arrays["reward"] = pa.array(here["reward"], mask=np.isnan(here["reward"]))
+            times = pa.array(here["time"], mask=here["time"] == UNKNOWN)
             arrays["reward_time"] = times.cast(pa.timestamp("us", "UTC"))
-            whole = pa.RecordBatch.from_arrays([arrays[name] for name in schema.names], schema=schema)
-            yield whole if found["first"].all() else whole.filter(pa.array(found["first"]))
+            joined = pa.RecordBatch.from_arrays([arrays[name] for name in schema.names], schema=schema)
+            yield joined if here["first"].all() else joined.filter(pa.array(here["first"]))
 
     def identity(self) -> Iterator[bytes]:
         """Yield bytes that differ when the decisions, the rewards or the rules do."""
@@ -97,27 +93,6 @@ class JoinedPart(Part):
     def __getstate__(self) -> dict[str, Any]:
         """Leave the folder with the log."""
         return self.__dict__ | {"folder": None}
-
-
-def _taken(outcomes: NDArray[Any], parts: Codes, cursors: Codes) -> NDArray[Any]:
-    """Return the next outcomes (n,) of the parts (n,) that rows belong to, and move the cursors on."""
-    found = np.empty(len(parts), _OUTCOME)
-    order = np.argsort(parts, kind="stable")
-    counts = np.bincount(parts, minlength=len(cursors))
-    start = 0
-    for part in np.flatnonzero(counts):
-        rows, at = counts[part], cursors[part]
-        found[order[start : start + rows]] = outcomes[at : at + rows]
-        cursors[part] += rows
-        start += rows
-    return found
-
-
-def _parts(ids: "pa.Array", count: int, divisor: int = 1) -> Codes:
-    """Return which of ``count`` parts each id (n,) belongs to; another divisor asks other digits of the hash."""
-    if count == 1:
-        return np.zeros(len(ids), np.intp)
-    return (hash_ids(ids) // np.uint64(divisor) % np.uint64(count)).astype(np.intp)
 
 
 def join_logs(
@@ -139,17 +114,17 @@ def join_logs(
         Logs, or what :func:`open_log` takes. Decisions need ``decision_id`` and ``action``; rewards ``decision_id``
         and ``reward``, and when they came in ``reward_time`` or ``time``.
     default, aggregation, window, late
-        As in :class:`spuir.Episode`. With ``default=None`` a decision that hears nothing stays, without a reward.
+        As in :class:`spuir.Episode`. With ``default=None`` a decision without rewards is kept, without a reward.
     memory
-        Bytes to hold at a time, about.
+        Approximate memory limit of the join in bytes; at least 64 MiB are used.
     folder
-        BatchLocation temporary files go; None = where the system has them. They are removed with the joined log.
+        Where temporary files go; None = the folder of the system. They are removed with the joined log.
 
     Returns
     -------
     Joined
-        ``log`` has the pieces and the order of the decisions, and their first row where an id stands twice; ``report``
-        counts duplicates, orphans, late and other rewards.
+        ``log`` has the parts and the order of the decisions; of decisions with the same id it keeps the first.
+        ``report`` counts duplicates, orphans, late and other rewards.
     """
     rules = RewardRules(default=default, aggregation=aggregation, window=window, late=late)
     check_value("memory", memory, COUNT, "the default is 256 MiB")
@@ -158,7 +133,7 @@ def join_logs(
     _check(left, right, rules)
     kept = Folder(folder)
     try:
-        return _Join(left, right, rules, memory, kept).run()
+        return _join(left, right, rules, memory, kept)
     except BaseException:
         kept.remove()
         raise
@@ -171,7 +146,7 @@ def _check(decisions: Log, rewards: Log, rules: RewardRules) -> None:
         for name in ("decision_id", needed):
             if name not in log.schema.names:
                 rule = f"{what} need a column {name!r}"
-                raise InputError(what, "no such column", rule, f"say which one it is: {renaming('…', name, what)}")
+                raise InputError(what, "no such column", rule, f"name it: {renaming('…', name, what)}")
         kinds.append(log.schema.field("decision_id").type)
     if not kinds[0].equals(kinds[1]):
         got = f"{kinds[0]} in decisions and {kinds[1]} in rewards"
@@ -179,7 +154,7 @@ def _check(decisions: Log, rewards: Log, rules: RewardRules) -> None:
         raise InputError("decision_id", got, rule, f"open both with {declaring('decision_id', 'string')}")
     for name in ("reward", "reward_time"):
         if name in decisions.schema.names:
-            rule = "rewards come from the other table"
+            rule = "rewards are read from the other table"
             raise InputError("decisions", f"a column {name!r}", rule, f"leave it out: {renaming(name, None)}")
     if rules.window is not None and not ("time" in decisions.schema.names and _time_of(rewards)):
         rule = "a window needs the times of decisions and rewards"
@@ -193,189 +168,138 @@ def _time_of(rewards: Log) -> str | None:
     return next((name for name in ("reward_time", "time") if name in rewards.schema.names), None)
 
 
-class _Place(NamedTuple):
-    """Where the outcomes of a part go, and the rows (pieces,) of it at which each piece of the decisions ends."""
-
-    outcomes: NDArray[Any]
-    ends: NDArray[np.int64]
-
-
-def _outcomes(path: str, rows: int) -> NDArray[Any]:
-    """Return a file of outcomes, none of them known yet, as an array that the system keeps on disk."""
-    with open(path, "wb") as sink:
-        sink.truncate(rows * _OUTCOME.itemsize)
-    return np.memmap(path, _OUTCOME, "r+") if rows else np.empty(0, _OUTCOME)
-
-
-class _Join:
-    """One join under way."""
-
-    def __init__(self, decisions: Log, rewards: Log, rules: RewardRules, memory: int, folder: Folder) -> None:
-        self.decisions, self.rewards, self.rules, self.folder = decisions, rewards, rules, folder
-        self.limit = max(memory // _SHARE, _LEAST)
-        guess = (decisions.bytes + rewards.bytes) // self.limit
-        self.count = min(1 << int(guess).bit_length(), _MOST) if guess else 1
-        self.report = Report()
-        self.named = 0
-        self.twice = np.zeros(len(decisions.parts), np.int64)
-        pa = arrow()
-        ids = _wide(decisions.schema.field("decision_id").type)
-        self.left = pa.schema([("id", ids), ("time", pa.int64()), ("at", pa.int64())])
-        self.right = pa.schema([("id", ids), ("time", pa.int64()), ("reward", pa.float64())])
-
-    def run(self) -> Joined:
-        """Put both tables apart, settle part after part, and return the joined log."""
-        with Spill(self.folder.path, "decisions", self.count, self.left) as decided:
-            counts = self._spill_decisions(decided)
-        with Spill(self.folder.path, "rewards", self.count, self.right) as rewarded:
-            self._spill_rewards(rewarded)
-        totals = counts.sum(axis=0)
-        bases = np.concatenate([[0], np.cumsum(totals)])
-        starts = bases[:-1] + np.cumsum(counts, axis=0) - counts
-        path = os.path.join(self.folder.path, "outcomes")
-        outcomes = _outcomes(path, int(bases[-1]))
-        for part in range(self.count):
-            place = _Place(outcomes[bases[part] : bases[part + 1]], np.cumsum(counts[:, part]))
-            self._settle(decided.paths[part], rewarded.paths[part], place, _MOST)
-        return Joined(self._log(path, starts, counts.sum(axis=1) - self.twice), self.report)
-
-    def _spill_decisions(self, spill: Spill) -> NDArray[np.int64]:
-        """Write ids and times of the decisions, and return how many rows of each piece went to each part."""
-        pa = arrow()
-        timed = "time" in self.decisions.schema.names
-        counts = np.zeros((len(self.decisions.parts), self.count), np.int64)
-        seen = np.zeros(self.count, np.int64)
-        for at, piece in enumerate(self.decisions.parts):
-            row = 0
-            for batch in piece.read(["decision_id", "time"] if timed else ["decision_id"]):
-                ids = batch["decision_id"]
-                if ids.null_count:
-                    row += piece.first_row + int(np.argmax(ids.is_null().to_numpy(zero_copy_only=False)))
-                    rule = "every decision has an id"
-                    raise InputError(f"{piece.source}, row {row}", "no decision_id", rule, "fill or drop that row")
-                row += batch.num_rows
-                parts = _parts(ids, self.count)
-                times = _instants(batch["time"] if timed else None, len(ids))
-                places = _places(parts, seen)
-                columns = [ids.cast(_wide(ids.type)), pa.array(times), pa.array(places)]
-                seen += (added := spill.write(pa.RecordBatch.from_arrays(columns, ["id", "time", "at"]), parts))
-                counts[at] += added
-        return counts
-
-    def _spill_rewards(self, spill: Spill) -> None:
-        pa = arrow()
-        timed = _time_of(self.rewards)
-        for batch in self.rewards.batches(["decision_id", "reward", *([timed] if timed else [])]):
-            ids = batch["decision_id"]
-            times = _instants(batch[timed] if timed else None, len(ids))
-            columns = [ids.cast(_wide(ids.type)), pa.array(times), batch["reward"]]
-            spill.write(pa.RecordBatch.from_arrays(columns, ["id", "time", "reward"]), _parts(ids, self.count))
-
-    def _settle(self, decided: str, rewarded: str, place: "_Place", divisor: int, depth: int = 0) -> None:
-        """Settle one part, put apart further while it is too large, and remove its files."""
-        if spilled_bytes(decided) + spilled_bytes(rewarded) <= self.limit or depth == _DEEPEST:
-            self._settle_whole(decided, rewarded, place)
-            return
-        self.named += 1
-        left = self._apart(decided, f"decisions-{self.named}", self.left, divisor)
-        right = self._apart(rewarded, f"rewards-{self.named}", self.right, divisor)
-        for one, other in zip(left, right, strict=True):
-            self._settle(one, other, place, divisor * _FURTHER, depth + 1)
-
-    def _apart(self, path: str, name: str, schema: "pa.Schema", divisor: int) -> list[str]:
-        with Spill(self.folder.path, name, _FURTHER, schema) as spill:
-            for batch in read_spilled(path):
-                spill.write(batch, _parts(batch["id"], _FURTHER, divisor))
-        _remove(path)
-        return spill.paths
-
-    def _settle_whole(self, decided: str, rewarded: str, place: "_Place") -> None:
-        pc = compute()
-        pa = arrow()
-        left = pa.Table.from_batches(list(read_spilled(decided)), self.left)
-        right = pa.Table.from_batches(list(read_spilled(rewarded)), self.right)
-        _remove(decided)
-        _remove(rewarded)
-        if not left.num_rows and not right.num_rows:
-            return
-        coded = left["id"].combine_chunks().dictionary_encode()
-        codes = coded.indices.to_numpy(zero_copy_only=False)
-        _, first = np.unique(codes, return_index=True)
-        found = pc.index_in(right["id"].combine_chunks(), value_set=coded.dictionary, skip_nulls=True)
-        owners = found.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.intp)
-        rewards = right["reward"].to_numpy()
-        times = right["time"].to_numpy()
-        settled = settle(self.rules, left["time"].to_numpy()[first], owners, rewards, times, _Named(right["id"]))
-        rows = left["at"].to_numpy()
-        made = np.empty(len(first), _OUTCOME)
-        made["reward"], made["time"], made["first"] = settled.rewards, settled.times, True
-        place.outcomes[rows[first]] = made
-        again = np.searchsorted(place.ends, np.delete(rows, first), side="right")
-        self.twice += np.bincount(again, minlength=len(self.twice))
-        self.report += settled.report + Report(duplicates=len(again))
-
-    def _log(self, path: str, starts: Codes, rows: NDArray[np.int64]) -> Log:
-        pa = arrow()
-        plan = self.decisions.plan
-        added = {"reward": pa.float64(), "reward_time": pa.timestamp("us", "UTC")}
-        if _time_of(self.rewards) is None:
-            del added["reward_time"]
-        fields = {one.name: one for one in plan.fields}
-        fields |= {name: PlannedColumn(name, name, COLUMNS[name].holds, kind) for name, kind in added.items()}
-        order = [name for name in COLUMNS if name in fields] + [name for name in fields if name not in COLUMNS]
-        joined = ColumnPlan(tuple(fields[name] for name in order), plan.casts, plan.unit)
-        mark = digest(self.rewards.fingerprint(), repr(self.rules))
-        pieces = [
-            JoinedPart(
-                number=base.number,
-                source=base.source,
-                rows=int(rows[at]),
-                bytes=base.bytes,
-                plan=joined,
-                base=base,
-                outcomes=path,
-                starts=starts[at],
-                mark=mark,
-                folder=self.folder,
-            )
-            for at, base in enumerate(self.decisions.parts)
-        ]
-        log = self.decisions
-        return Log(tuple(pieces), joined, log.context, log.format, log.notices + self.rewards.notices)
-
-
-class _Named:
-    """Ids by row for refusals, so that they become Python objects only where one is shown."""
-
-    def __init__(self, ids: "pa.ChunkedArray") -> None:
-        self._ids = ids
-
-    def __getitem__(self, row: int) -> Any:
-        return self._ids[row].as_py()
-
-
-def _wide(kind: "pa.DataType") -> "pa.DataType":
-    """Return the type of ids on disk: texts with room for more than two gigabytes of them."""
+def _join(decisions: Log, rewards: Log, rules: RewardRules, memory: int, folder: Folder) -> Joined:
+    """Write the outcome of every decision to a file, and return the joined log."""
     pa = arrow()
-    return pa.large_string() if pa.types.is_string(kind) else kind
+    ids = decisions.schema.field("decision_id").type
+    schema = pa.schema([("id", ids), ("number", pa.int64()), ("time", pa.int64()), ("reward", pa.float64())])
+    starts = [0]
+    path = os.path.join(folder.path, "outcomes")
+    events = sort_rows(schema, _events(decisions, rewards, starts), "id, number", folder.path, memory)
+    report, outcomes = Report(), np.empty(0, _OUTCOME)
+    for at, table in enumerate(_whole_ids(events)):
+        if at == 0:
+            # Both tables have been read before the first row is there, so that the decisions are counted.
+            outcomes = _create_outcomes(path, starts[-1])
+        report += _settle(rules, table, outcomes)
+    rows = [int(np.count_nonzero(outcomes["first"][start:stop])) for start, stop in pairwise(starts)]
+    return Joined(_joined_log(decisions, rewards, rules, starts, rows, path, folder), report)
 
 
-def _instants(times: "pa.Array | None", length: int) -> Instants:
-    """Return times (n,) as microseconds."""
-    if times is None:
-        return np.full(length, UNKNOWN, np.int64)
-    return times.cast(arrow().int64()).fill_null(UNKNOWN).to_numpy()
+def _events(decisions: Log, rewards: Log, starts: list[int]) -> "Iterator[pa.RecordBatch]":
+    """Yield the decisions, then the rewards, numbered; append to ``starts`` the number of the row after each part."""
+    number = 0
+    for part in decisions.parts:
+        for batch in part.read([name for name in ("decision_id", "time") if name in decisions.schema.names]):
+            ids = batch["decision_id"]
+            if ids.null_count:
+                row = (
+                    part.first_row + number - starts[-1] + int(np.argmax(ids.is_null().to_numpy(zero_copy_only=False)))
+                )
+                rule = "every decision has an id"
+                raise InputError(f"{part.source}, row {row}", "no decision_id", rule, "fill or drop that row")
+            yield _event_batch(batch, number, "time")
+            number += batch.num_rows
+        starts.append(number)
+    time = _time_of(rewards)
+    for batch in rewards.batches(["decision_id", "reward", *([time] if time else [])]):
+        yield _event_batch(batch, number, time)
+        number += batch.num_rows
 
 
-def _places(parts: Codes, seen: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the place (n,) of each row within its part, of which ``seen`` (parts,) rows came before."""
-    order = np.argsort(parts, kind="stable")
-    starts = np.searchsorted(parts[order], np.arange(len(seen)))
-    places = np.empty(len(parts), np.int64)
-    places[order] = np.arange(len(parts)) - starts[parts[order]] + seen[parts[order]]
-    return places
+def _event_batch(batch: "pa.RecordBatch", start: int, time: str | None) -> "pa.RecordBatch":
+    """Return id, number, time in microseconds and reward of each row; a decision has no reward."""
+    pa = arrow()
+    rows, names = batch.num_rows, batch.schema.names
+    unknown = pa.array(np.full(rows, UNKNOWN, np.int64))
+    columns = [
+        batch["decision_id"],
+        pa.array(np.arange(start, start + rows)),
+        batch[time].cast(pa.int64()).fill_null(UNKNOWN) if time in names else unknown,
+        batch["reward"] if "reward" in names else pa.nulls(rows, pa.float64()),
+    ]
+    return pa.record_batch(columns, ["id", "number", "time", "reward"])
 
 
-def _remove(path: str) -> None:
-    with suppress(FileNotFoundError):
-        os.remove(path)
+def _whole_ids(batches: "Iterable[pa.RecordBatch]") -> "Iterator[pa.Table]":
+    """Yield rows that are sorted by id in tables that hold all rows of an id."""
+    pa = arrow()
+    waiting: list[Any] = []
+    for batch in batches:
+        # The next batch may begin with further rows of the last id of this one.
+        edge = int(np.flatnonzero(_first_of_id(batch["id"]))[-1])
+        if edge:
+            yield pa.Table.from_batches([*waiting, batch.slice(0, edge)])
+            waiting = []
+        waiting.append(batch.slice(edge))
+    if waiting:
+        yield pa.Table.from_batches(waiting)
+
+
+def _first_of_id(ids: "pa.Array") -> Mask:
+    """Return whether each of the sorted ids (n,) differs from the one before; a missing id differs from all."""
+    changes = compute().not_equal(ids[1:], ids[:-1]).fill_null(True)
+    return np.concatenate([[True], changes.to_numpy(zero_copy_only=False)])
+
+
+def _settle(rules: RewardRules, table: "pa.Table", outcomes: NDArray[Any]) -> Report:
+    """Write the outcomes of the decisions in a table of rows sorted by id and number, and return what was counted."""
+    ids = table["id"].combine_chunks()
+    numbers, times = table["number"].to_numpy(), table["time"].to_numpy()
+    is_reward = numbers >= len(outcomes)
+    first = _first_of_id(ids)
+    # Decisions sort before rewards: an id has a decision if its first row is one.
+    decides = first & ~is_reward
+    latest = np.maximum.accumulate(np.where(first, np.arange(len(first)), 0))
+    owners = np.where(decides[latest], np.cumsum(decides)[latest] - 1, -1)
+    rewards = table["reward"].to_numpy()[is_reward]
+    named = ids.filter(arrow().array(is_reward))
+    settled = settle(rules, times[decides], owners[is_reward], rewards, times[is_reward], named)
+    made = np.empty(len(settled.rewards), _OUTCOME)
+    made["reward"], made["time"], made["first"] = settled.rewards, settled.times, True
+    outcomes[numbers[decides]] = made
+    return settled.report + Report(duplicates=int(np.count_nonzero(~is_reward & ~first)))
+
+
+def _create_outcomes(path: str, rows: int) -> NDArray[Any]:
+    """Create a file of outcomes, none of which is known yet, and return it as an array on disk."""
+    with open(path, "wb") as sink:
+        # Writing reserves the space: a full disk must be an error here, and not a crash of the array later.
+        for start in range(0, rows, _FILL_ROWS):
+            sink.write(np.zeros(min(rows - start, _FILL_ROWS), _OUTCOME).tobytes())
+    return _open_outcomes(path, "r+")
+
+
+def _open_outcomes(path: str, mode: Any) -> NDArray[Any]:
+    return np.memmap(path, _OUTCOME, mode) if os.path.exists(path) and os.path.getsize(path) else np.empty(0, _OUTCOME)
+
+
+def _joined_log(
+    decisions: Log, rewards: Log, rules: RewardRules, starts: list[int], rows: list[int], path: str, folder: Folder
+) -> Log:
+    """Return the decisions as a log with rewards; ``rows`` are those of each part without duplicates."""
+    pa = arrow()
+    added = {"reward": pa.float64()}
+    if _time_of(rewards) is not None:
+        added["reward_time"] = pa.timestamp("us", "UTC")
+    fields = {one.name: one for one in decisions.plan.fields}
+    fields |= {name: PlannedColumn(name, name, COLUMNS[name].holds, kind) for name, kind in added.items()}
+    order = [name for name in COLUMNS if name in fields] + [name for name in fields if name not in COLUMNS]
+    plan = ColumnPlan(tuple(fields[name] for name in order), decisions.plan.casts, decisions.plan.unit)
+    mark = digest(rewards.fingerprint(), repr(rules))
+    parts = tuple(
+        JoinedPart(
+            number=base.number,
+            source=base.source,
+            rows=rows[at],
+            bytes=base.bytes,
+            plan=plan,
+            base=base,
+            outcomes=path,
+            start=starts[at],
+            mark=mark,
+            folder=folder,
+        )
+        for at, base in enumerate(decisions.parts)
+    )
+    return Log(parts, plan, decisions.context, decisions.format, decisions.notices + rewards.notices)

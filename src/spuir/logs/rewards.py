@@ -1,7 +1,7 @@
-"""From rewards that arrive when they like to one reward for each decision: one piece for episodes and for tables.
+"""From any number of rewards to one reward per decision, for episodes and for tables.
 
-Pure functions on arrays. Rewards name their decision by its position; what has no decision is an orphan, what comes
-after the window is late, and a decision that hears nothing is silent.
+Pure functions on arrays. Rewards name their decision by its position. A reward without a decision is an orphan, one
+after the window is late, and a decision without a reward is silent.
 """
 
 from dataclasses import dataclass, fields
@@ -21,26 +21,27 @@ LATE = ("drop", "accept", "refuse")
 
 @dataclass(frozen=True, kw_only=True)
 class RewardRules:
-    """How the rewards of one decision become one.
+    """How to combine the rewards of one decision.
 
     Parameters
     ----------
     default
-        The reward of a decision that hears nothing; None = its reward is not known.
+        The reward assumed when none arrives; None = the reward stays unknown.
     aggregation
-        What several rewards of one decision give: "earliest" by time (by arrival where times are equal or unknown),
-        "sum", "average", "median", "min" or "max".
+        How to combine several rewards of one decision: "earliest" by time (by arrival where times are equal or
+        unknown), "sum", "average", "median", "min" or "max".
     window
-        How long after its decision a reward is in time: a number of seconds, or a text like "15m", "6h", "1d"; the
-        end belongs to it. None = always.
+        How long after its decision a reward is in time, including the end: a number of seconds, or a text like "15m",
+        "6h", "1d". None = always.
     late
-        What a reward after the window is: "drop" leaves it out, "accept" takes it, "refuse" raises. All are counted.
+        What to do with a reward after the window: "drop" ignores it, "accept" uses it, "refuse" raises. All are
+        counted.
     """
 
-    default: float | None = parameter(0.0, "reward of a decision that hears nothing", optional(NUMBER))
-    aggregation: str = parameter("earliest", "what several rewards of one decision give", one_of(*AGGREGATIONS))
+    default: float | None = parameter(0.0, "reward assumed when none arrives", optional(NUMBER))
+    aggregation: str = parameter("earliest", "how to combine several rewards of one decision", one_of(*AGGREGATIONS))
     window: Any = None
-    late: str = parameter("drop", "what happens to a reward after the window", one_of(*LATE))
+    late: str = parameter("drop", "what to do with a reward after the window", one_of(*LATE))
 
     def __post_init__(self) -> None:
         check(self, "reward rules")
@@ -55,28 +56,28 @@ class RewardRules:
 
 @dataclass(frozen=True)
 class Report:
-    """What was counted when rewards met their decisions.
+    """Counts of decisions and rewards from combining them.
 
     Parameters
     ----------
     decisions
-        Decisions that count, each id once.
+        Decisions, each id once.
     duplicates
-        Decisions whose id had been there before; the first one stays.
+        Decisions with the id of an earlier one; the first one is kept.
     rewards
-        Rewards that came.
+        All rewards.
     repeated
-        Rewards of a decision beyond its first, which were aggregated.
+        Rewards of a decision beyond its first, which were combined.
     orphans
         Rewards without a decision.
     late
         Rewards after the window.
     early
-        Rewards from before their decision, as clocks that differ give; they were used.
+        Rewards dated before their decision, e.g. by clocks that differ; they are used.
     missing
-        Rewards without a value, left out.
+        Rewards without a value, which are ignored.
     silent
-        Decisions that no reward was used for; they have the default, or none.
+        Decisions without any reward in use; they have the default, or none.
     """
 
     decisions: int = 0
@@ -94,7 +95,7 @@ class Report:
         return Report(*(getattr(self, item.name) + getattr(other, item.name) for item in fields(self)))
 
     def __str__(self) -> str:
-        """Say it in a sentence, without what did not happen."""
+        """Return the counts above 0 in a sentence."""
         extras = [
             (self.repeated, "repeated"),
             (self.orphans, "without a decision"),
@@ -102,14 +103,14 @@ class Report:
             (self.early, "before their decision"),
             (self.missing, "without a value"),
         ]
-        told = ", ".join(f"{count:,} {word}" for count, word in extras if count)
-        twice = f" ({self.duplicates:,} duplicates left out)" if self.duplicates else ""
-        rewards = f"{self.rewards:,} rewards" + (f" ({told})" if told else "")
-        return f"{self.decisions:,} decisions{twice}, {rewards}; {self.silent:,} decisions silent."
+        details = ", ".join(f"{count:,} {word}" for count, word in extras if count)
+        duplicates = f" ({self.duplicates:,} duplicates left out)" if self.duplicates else ""
+        rewards = f"{self.rewards:,} rewards" + (f" ({details})" if details else "")
+        return f"{self.decisions:,} decisions{duplicates}, {rewards}; {self.silent:,} decisions silent."
 
 
 class Settled(NamedTuple):
-    """One reward for each decision: rewards (n,), NaN where unknown; when (n,), UNKNOWN where there is none."""
+    """One reward per decision: rewards (n,), NaN where unknown; their times (n,), UNKNOWN where there is none."""
 
     rewards: Floats
     times: Instants
@@ -124,17 +125,17 @@ def settle(
     Parameters
     ----------
     rules
-        Default, aggregation, window and what happens to late rewards.
+        Default, aggregation, window and the rule for late rewards.
     decided
-        (n,) when each decision was taken.
+        (n,) time of each decision.
     owners
         (m,) the position of each reward's decision, −1 for an orphan.
     rewards
         (m,) values, NaN = missing.
     times
-        (m,) when each reward came.
+        (m,) time of each reward.
     ids
-        (m,) ids of the rewards, for refusals.
+        (m,) ids of the rewards for error messages: a list, or an Arrow array.
     """
     n = len(decided)
     check_finite(rewards, ids)
@@ -169,16 +170,16 @@ def settle(
 
 
 def check_finite(rewards: Floats, ids: Any) -> None:
-    """Refuse an infinite reward, and name its decision."""
-    endless = np.isinf(rewards)
-    if endless.any():
-        row = int(np.argmax(endless))
-        got = f"{rewards[row]}{_called(ids, row)}"
+    """Raise if a reward is infinite, and name its decision."""
+    infinite = np.isinf(rewards)
+    if infinite.any():
+        row = int(np.argmax(infinite))
+        got = f"{rewards[row]}{_quoted(ids, row)}"
         raise InputError("rewards", got, "every reward must be finite", "correct or drop it")
 
 
 def _timing(rules: RewardRules, decided: Instants, owners: Codes, times: Instants, ids: Any) -> tuple[Mask, Mask]:
-    """Return which rewards (m,) come after the window, and which before their decision."""
+    """Return masks (m,) of the rewards after the window and of those before their decision."""
     owned = owners >= 0
     taken = np.full(len(owners), UNKNOWN, np.int64)
     taken[owned] = decided[owners[owned]]
@@ -187,23 +188,27 @@ def _timing(rules: RewardRules, decided: Instants, owners: Codes, times: Instant
         row = int(np.argmax(owned & ~timed))
         whose = "its decision" if times[row] != UNKNOWN else "the reward"
         rule = "a window needs the times of decisions and rewards"
-        got = f"no time of {whose}{_called(ids, row)}"
+        got = f"no time of {whose}{_quoted(ids, row)}"
         raise InputError("time", got, rule, "give every row its time, or leave the window out")
     elapsed = np.where(timed, times - taken, 0)
     late = timed & (elapsed > rules.reach) if rules.reach is not None else np.zeros(len(owners), np.bool_)
     if rules.late == "refuse" and late.any():
         row = int(np.argmax(late))
-        got = f"a reward {elapsed[row] / 1e6:g} s after its decision{_called(ids, row)}"
-        raise InputError("reward", got, f"the window is {rules.window!r}", 'drop it, or say late="drop" or "accept"')
+        got = f"a reward {elapsed[row] / 1e6:g} s after its decision{_quoted(ids, row)}"
+        raise InputError("reward", got, f"the window is {rules.window!r}", 'drop it, or pass late="drop" or "accept"')
     return late, timed & (elapsed < 0)
 
 
-def _called(ids: Any, row: int) -> str:
-    return "" if ids is None else f" {ids[row]!r}"
+def _quoted(ids: Any, row: int) -> str:
+    """Return the id of a reward for an error message."""
+    if ids is None:
+        return ""
+    value = ids[row]
+    return f" {value.as_py() if hasattr(value, 'as_py') else value!r}"
 
 
 def _order(aggregation: str, owners: Codes, rewards: Floats, times: Instants) -> NDArray[np.intp]:
-    """Return the rewards (k,) grouped by decision; within one by arrival, by time or by value, as the rule needs."""
+    """Return the rewards (k,) grouped by decision; within one by arrival, time or value."""
     if aggregation == "earliest":
         return np.lexsort((np.where(times == UNKNOWN, np.iinfo(np.int64).max, times), owners))
     return np.lexsort((rewards, owners)) if aggregation == "median" else np.argsort(owners, kind="stable")
@@ -222,5 +227,5 @@ def _aggregate(aggregation: str, rewards: Floats, starts: NDArray[np.intp], coun
 
 
 def _known(aggregation: str, times: Instants, starts: NDArray[np.intp]) -> Instants:
-    """Return when the reward of each group (g,) was known: with the earliest, or with the last that it is made of."""
+    """Return when the reward of each group (g,) was known: the time of the earliest or of the last one used."""
     return times[starts] if aggregation == "earliest" else np.maximum.reduceat(times, starts)

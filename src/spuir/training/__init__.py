@@ -1,4 +1,4 @@
-"""Logs → sums by (episode, action) → a policy: on this machine or on a cluster, in bounded memory."""
+"""From a log of any size to a policy, in bounded memory: scan, collect, fold, on this machine or on a cluster."""
 
 from spuir.training.engines import ENGINES, make_engine
 from spuir.training.pipeline import Training, train

@@ -1,7 +1,7 @@
-"""Shares of episodes → a learnt bandit: shares are added in the order of the parts, episodes learnt in their order."""
+"""Fold: from the shards of all parts to a bandit that has learned the episodes in their order."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import reduce
 from operator import add
@@ -10,20 +10,22 @@ from typing import Any
 import numpy as np
 
 from spuir.bandit import Bandit
-from spuir.training.collect import Harvest, Rows, Share
+from spuir.logs import Cut
+from spuir.training.collect import EpisodeShard, PartShards
 from spuir.training.engines.local import Local
-from spuir.training.scan import Layout
+from spuir.training.scan import LogScan
 
 SHARD_ROWS = 65_536
-"""Rows of a shard where one episode is summed in parallel; fixed, so that sums do not depend on the workers."""
+"""Rows per shard when one episode is summed in parallel; fixed, so that sums do not depend on the workers."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Learnt:
-    """One line of the table that training ends with.
+class EpisodeSummary:
+    """What was learned from one episode.
 
-    ``episode`` its number and ``key`` what cut it; ``rows`` logged, ``silent`` of them without a reward, and the mean
-    of the other rewards; ``code`` the result of the solve (0 fine), ``seconds`` spent on learning it.
+    ``episode`` is its number and ``key`` what cut it; ``rows`` counts its rows, ``silent`` those without a reward, and
+    ``mean_reward`` is the mean of the others; ``code`` is the result of the solve (0 = fine), ``seconds`` the time
+    that learning took.
     """
 
     episode: int
@@ -35,55 +37,72 @@ class Learnt:
     seconds: float
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the line as JSON-ready data."""
+        """Return the summary as JSON-ready data."""
         return asdict(self)
 
 
-class Fold:
-    """Learns episodes in order, each as soon as its last part has come."""
+def fold(
+    bandit: Bandit, parts: Iterable[tuple[int, PartShards]], scan: LogScan, cut: Cut, episodes: range, workers: int
+) -> Iterator[EpisodeSummary]:
+    """Add shards in the order of the parts, and let the bandit learn each episode as soon as its last part is there.
 
-    def __init__(self, bandit: Bandit, layout: Layout, workers: int, done: int) -> None:
-        self.bandit, self.layout, self.next = bandit, layout, done
-        self._open: dict[int, Share] = {}
-        self._shards = Local(workers)
-        self._whole = np.maximum.accumulate(layout.last)
+    Parameters
+    ----------
+    bandit
+        Learns in place.
+    parts
+        The number of each part with its shards, in order.
+    scan, cut
+        Where the episodes lie in the log, and how they were cut.
+    episodes
+        The numbers of the episodes to learn.
+    workers
+        Threads for the sums of one large episode.
+    """
+    complete = np.maximum.accumulate(scan.last)
+    open_shards: dict[int, EpisodeShard] = {}
+    coming = episodes.start
+    for at, part in parts:
+        for number, shard in part.shards.items():
+            open_shards[number] = open_shards.get(number, EpisodeShard()) + shard
+        while coming < episodes.stop and complete[coming] <= at:
+            begin = time.perf_counter()
+            shard = open_shards.pop(coming, EpisodeShard())
+            code = learn_episode(bandit, shard, workers)
+            known = shard.rows - shard.silent
+            yield EpisodeSummary(
+                episode=coming,
+                key=cut.named(scan.keys[coming]),
+                rows=shard.rows,
+                silent=shard.silent,
+                mean_reward=shard.rewards / known if known else None,
+                code=code,
+                seconds=time.perf_counter() - begin,
+            )
+            coming += 1
 
-    def take(self, at: int, harvest: Harvest, stop: int) -> Iterator[Learnt]:
-        """Add what part ``at`` gave, and learn every episode before number ``stop`` that can be learnt now."""
-        for episode, share in harvest.shares.items():
-            self._open[episode] = self._open.get(episode, Share()).plus(share)
-        while self.next < stop and self._whole[self.next] <= at:
-            yield self._learn(self.next, self._open.pop(self.next, Share()))
-            self.next += 1
 
-    def _learn(self, episode: int, share: Share) -> Learnt:
-        begin = time.perf_counter()
-        given, tally = share
-        if isinstance(given, Rows):
-            self._learn_rows(given.joined())
-        elif given is not None:
-            # An episode without a single reward is none: later ones move up.
-            self.bandit.absorb(replace(given, episode=self.bandit.n_episodes_))
-        told = tally.rows - tally.silent
-        return Learnt(
-            episode=episode,
-            key=self.layout.keys[episode],
-            rows=tally.rows,
-            silent=tally.silent,
-            mean_reward=tally.rewards / told if told else None,
-            code=self.bandit.last_info_.code if given is not None and self.bandit.last_info_ else 0,
-            seconds=time.perf_counter() - begin,
-        )
+def learn_episode(bandit: Bandit, shard: EpisodeShard, workers: int) -> int:
+    """Let the bandit learn one episode; return the code of its solve."""
+    if shard.sums is not None:
+        # An episode without any reward is not learned and has no number: later ones move up.
+        bandit.absorb(replace(shard.sums, episode=bandit.n_episodes_))
+    elif shard.kept:
+        _learn_rows(bandit, shard.arguments(), workers)
+    else:
+        return 0
+    return bandit.last_info_.code if bandit.last_info_ else 0
 
-    def _learn_rows(self, given: dict[str, Any]) -> None:
-        """Learn an episode from its rows: in shards side by side where sums add up, else in one go."""
-        bandit, rows = self.bandit, len(given["rewards"])
-        if rows <= SHARD_ROWS or not bandit.n_episodes_ or "additive" not in bandit.policy_.traits:
-            bandit.partial_fit(**given)
-            return
-        cuts = [slice(start, start + SHARD_ROWS) for start in range(0, rows, SHARD_ROWS)]
 
-        def collect(cut: slice) -> Any:
-            return bandit.collect(**{name: column[cut] for name, column in given.items()})
+def _learn_rows(bandit: Bandit, given: dict[str, Any], workers: int) -> None:
+    """Learn an episode from its rows: in parallel shards where sums add up, else in one step."""
+    rows = len(given["rewards"])
+    if rows <= SHARD_ROWS or not bandit.n_episodes_ or "additive" not in bandit.policy_.traits:
+        bandit.partial_fit(**given)
+        return
+    slices = [slice(start, start + SHARD_ROWS) for start in range(0, rows, SHARD_ROWS)]
 
-        bandit.absorb(reduce(add, self._shards.map(collect, cuts)))
+    def collect(rows: slice) -> Any:
+        return bandit.collect(**{name: column[rows] for name, column in given.items()})
+
+    bandit.absorb(reduce(add, Local(workers).map(collect, slices)))

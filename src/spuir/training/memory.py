@@ -1,4 +1,4 @@
-"""How much memory training will take, told before it starts; what is too much is refused with the arithmetic."""
+"""How much memory training needs: forecast before it starts, and refused with the arithmetic if it is too much."""
 
 import os
 from dataclasses import dataclass
@@ -8,49 +8,49 @@ from spuir.policies.base import Policy
 
 FLOAT = 8
 BLOCK_BYTES, BLOCK_ROWS = 32 * 2**20, 65_536
-"""What a worker reads at once: about so many bytes as numbers, and no more than so many rows."""
+"""What a worker reads at once: at most about this many bytes as numbers, and this many rows."""
 COPIES = 4
 """Copies of such a block that exist at once: as read, as numbers, ordered by action, and on their way."""
-SHARE = 0.8
-"""Share of the free memory that training may take unless it is told otherwise."""
+FREE_SHARE = 0.8
+"""Share of the free memory that training may use by default."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Forecast:
-    """What training will need, in bytes, and how that comes about.
+    """The memory that training needs, in bytes.
 
-    ``tables`` of ``table`` bytes hold the model while an episode is learnt; ``open_episodes`` shares of at most
-    ``share`` bytes wait for the rest of their rows; ``sketch`` is for the hashed rows of all actions and of their
-    complements, ``reading`` for the rows under way.
+    ``tables`` of ``table`` bytes hold the model while an episode is learned. ``open_episodes`` shards of at most
+    ``shard`` bytes wait for the rest of their rows. ``sketch`` is for the hashed rows of all actions and of their
+    complements, ``reading`` for the rows that workers read.
     """
 
     actions: int
     width: int
     table: int
     tables: int
-    share: int
+    shard: int
     open_episodes: int
     sketch: int
     reading: int
 
     @property
     def total(self) -> int:
-        """Everything together."""
-        return self.tables * self.table + self.open_episodes * self.share + self.sketch + self.reading
+        """All bytes."""
+        return self.tables * self.table + self.open_episodes * self.shard + self.sketch + self.reading
 
     def __str__(self) -> str:
-        """Tell the sum and its parts."""
+        """Return the sum and its terms."""
         sketch = f"{amount(self.sketch)} for sketches, " if self.sketch else ""
         return (
             f"{amount(self.total)} of memory: {self.tables} tables of {self.actions:,} actions × "
             f"({self.width:,}² + {self.width:,} + 2) numbers = {amount(self.tables * self.table)}, "
-            f"{self.open_episodes} open episodes of up to {amount(self.share)}, {sketch}"
+            f"{self.open_episodes} open episodes of up to {amount(self.shard)}, {sketch}"
             f"{amount(self.reading)} for reading"
         )
 
 
 def amount(size: float) -> str:
-    """Return a number of bytes as people read it."""
+    """Return a number of bytes as text."""
     for unit in ("B", "KiB", "MiB"):
         if size < 1024:
             return f"{size:,.0f} {unit}"
@@ -64,7 +64,7 @@ def row_bytes(width: int) -> int:
 
 
 def block_rows(width: int) -> int:
-    """Return how many rows a worker reads at once."""
+    """Return the number of rows that a worker reads at once."""
     return min(BLOCK_ROWS, max(1, BLOCK_BYTES // row_bytes(width)))
 
 
@@ -73,45 +73,51 @@ def table_bytes(actions: int, width: int) -> int:
     return FLOAT * actions * (width * width + width + 2)
 
 
-def forecast(
-    policy: Policy, actions: int, dim: int, *, keep_rows: int | None, largest: int, window: int, workers: int
-) -> Forecast:
-    """Return what training will need for ``actions`` actions and ``dim`` encoded columns.
+def rows_to_keep(policy: Policy, actions: int, dim: int) -> int | None:
+    """Return the most rows with which an episode takes less memory as rows than as sums; None = no limit."""
+    if "foldable" not in policy.traits:
+        return None
+    return table_bytes(actions, policy.width(dim)) // row_bytes(dim)
+
+
+def forecast(policy: Policy, actions: int, dim: int, *, largest: int, open_episodes: int, workers: int) -> Forecast:
+    """Return the memory that training needs for ``actions`` actions and ``dim`` encoded columns.
 
     Parameters
     ----------
-    keep_rows, largest
-        Episodes of up to ``keep_rows`` rows (None: all) are kept as rows; the largest episode has ``largest``.
-    window, workers
-        The most episodes open at once, and the workers that read.
+    largest
+        Rows of the largest episode.
+    open_episodes, workers
+        The largest number of episodes open at once, and the number of workers.
     """
     width = policy.width(dim)
     table = table_bytes(actions, width)
-    # Observed sums, the factors that acted and those that will act, an episode's own and a copy; with imputation the
-    # imputed sums and the episode's complement too.
+    # Observed sums, the factors that act and those that will act, the sums of an episode and a copy; with imputation
+    # also the imputed sums and the complement of the episode.
     tables = 7 if "imputing" in policy.traits else 5
     rows = row_bytes(dim) * largest
-    share = rows if keep_rows is None or largest <= keep_rows else table
+    keep_rows = rows_to_keep(policy, actions, dim)
+    shard = rows if keep_rows is None or largest <= keep_rows else table
     reading = COPIES * (workers + 1) * block_rows(dim) * row_bytes(dim)
     sketch = 0
     if "sketched" in policy.traits and largest > (size := getattr(policy, "sketch_size", 0)):
         sketch = 3 * FLOAT * actions * size * (width + 1)
     if keep_rows is None:
-        reading += 2 * rows  # the episode joined, and what learning it takes
+        reading += 2 * rows  # the whole episode in one piece, and what learning it takes
     return Forecast(
         actions=actions,
         width=width,
         table=table,
         tables=tables,
-        share=share,
-        open_episodes=window,
+        shard=shard,
+        open_episodes=open_episodes,
         sketch=sketch,
         reading=reading,
     )
 
 
 def free_memory() -> int:
-    """Return the bytes that this machine can still give, as far as it tells."""
+    """Return the free memory of this machine in bytes."""
     try:
         with open("/proc/meminfo", encoding="ascii") as lines:
             fields = dict(line.split(":", 1) for line in lines)
@@ -121,11 +127,11 @@ def free_memory() -> int:
 
 
 def check_fits(needed: Forecast, limit: int | None) -> None:
-    """Refuse what needs more than ``limit`` bytes (None: most of the free memory)."""
-    allowed = int(SHARE * free_memory()) if limit is None else limit
+    """Raise if training needs more than ``limit`` bytes; None = 80 % of the free memory."""
+    allowed = int(FREE_SHARE * free_memory()) if limit is None else limit
     if needed.total > allowed:
         remedy = (
-            "train fewer actions (merge the rare ones), fewer features (hash or leave out columns, or n_features of a "
-            "kernel policy), or raise --memory; a sketch saves time, not this memory"
+            "use fewer actions (merge rare ones) or fewer features (hash or leave out columns, or lower n_features "
+            "of a kernel policy), or raise --memory; a sketch saves time, not this memory"
         )
-        raise ParameterError("training", f"a need of {needed}", f"{amount(allowed)} are allowed", remedy)
+        raise ParameterError("training", f"a need for {needed}", f"{amount(allowed)} are allowed", remedy)

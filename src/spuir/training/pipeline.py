@@ -1,72 +1,71 @@
-"""From a log to a policy: look at the parts, sum them on an engine, fold the episodes in order."""
+"""From a log to a policy: scan the parts, collect their shards on an engine, fold these into a bandit."""
 
-import os
+import json
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from os import PathLike, fspath
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from shutil import rmtree
+from tempfile import mkdtemp
 from typing import Any
 
 from threadpoolctl import threadpool_limits
 
 from spuir import __version__
 from spuir.bandit import Bandit
+from spuir.base.hashing import digest
 from spuir.base.parameters import parameters_of
 from spuir.base.streams import generator
 from spuir.core.ties import TIE
-from spuir.errors import InputError, ParameterError, SpuirError
+from spuir.errors import InputError, SpuirError
 from spuir.logs import Cut, Log, cut_episodes, open_log
 from spuir.logs.columns import declaring
 from spuir.logs.formats import Faults
 from spuir.policies import Policy, as_policy
-from spuir.storage.snapshot import is_snapshot
-from spuir.tables.arrow import arrow, compute
-from spuir.tables.column_encoders import CategoryEncoder as Category
+from spuir.tables.arrow import arrow
+from spuir.tables.column_encoders import CategoryEncoder
 from spuir.tables.encoder import Encoder, check_options
 from spuir.training import memory
-from spuir.training.checkpoint import Progress, fingerprint
-from spuir.training.collect import ROW_COLUMNS, Collect, Portion
+from spuir.training.checkpoint import Checkpoint, check_writable
+from spuir.training.collect import ROW_COLUMNS, Collect, PartShards
 from spuir.training.engines import Engine, make_engine
-from spuir.training.fold import Fold, Learnt
-from spuir.training.group import partition
-from spuir.training.scan import Layout, Watcher, lay_out
+from spuir.training.fold import EpisodeSummary, fold
+from spuir.training.group import group_by_episode
+from spuir.training.scan import LogScan, Watcher, first_episode, scan_log
 
-UNSAVED = "goes on without saving its progress, so that a stop would lose it"
+UNSAVED = "Training continues without checkpoints, so that an interrupt would lose its progress"
 NUMERAL = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*")
-SAVE_SECONDS = 20.0
-FEW = 2
 OPEN_BYTES = 256 * 2**20
-"""Open episodes may take this much before the log is first grouped by episode on disk."""
-LEARNING_ROWS = 100_000
-"""The most rows of the first episode that the encoder is learnt from."""
+"""Memory that open episodes may take before the log is first grouped by episode on disk."""
+ENCODER_ROWS = 100_000
+"""The encoder learns from at most this many rows of the first episode."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Training:
-    """What training gave.
+    """The result of :func:`train`.
 
     Parameters
     ----------
     bandit
         Ready to decide, on raw rows.
     episodes
-        A line for each episode.
+        A summary of each episode.
     notices
-        Sentences about how it was done and what was left out.
+        Sentences about how the training was done and what was left out.
     needed
-        The memory that was foreseen.
+        The memory forecast.
     seconds, resumed
-        Time spent, and how many episodes an earlier run had learnt already.
+        Time spent, and how many episodes come from an earlier run.
     """
 
     bandit: Bandit
-    episodes: tuple[Learnt, ...]
+    episodes: tuple[EpisodeSummary, ...]
     notices: tuple[str, ...]
     needed: memory.Forecast
     seconds: float
@@ -75,7 +74,7 @@ class Training:
     @property
     def rows(self) -> int:
         """Rows of all episodes."""
-        return sum(line.rows for line in self.episodes)
+        return sum(summary.rows for summary in self.episodes)
 
 
 def train(
@@ -105,28 +104,28 @@ def train(
     policy
         An object, or a registered name.
     batch_size, every
-        Episodes of so many rows, or of a duration ("hour", "day", "15m"); a column ``episode`` wins over both.
+        Rows of an episode, or its duration ("hour", "day", "15m"); a column ``episode`` takes precedence over both.
     actions
         The labels in order; None = those in the log, sorted.
     encoder, encoding
         The encoder of the context columns; None learns one on the first episode, with the options in ``encoding``.
     engine, workers
-        Where to work: an engine or the name of one ("local", "dask", "spark"), and with how many workers.
+        Where to work: an engine or the name of one ("local", "dask", "spark"), and the number of workers.
     out
-        Where to save the model. A run that was killed goes on from what it saved beside it.
+        Where to save the model. An interrupted run leaves a checkpoint beside it, from which the next run resumes.
     seed
-        Of the policy's streams.
+        Seed of the policy.
     memory_limit
-        Bytes that may be used; None = most of what is free. More is refused before anything is learnt.
+        Memory limit in bytes; None = 80 % of free memory. A training that needs more is refused before it starts.
     watch, tell
-        Called with (stage, rows done, rows in all), and with each notice as soon as it is known.
+        Called with (stage, rows done, rows in total), and with each notice as soon as it is known.
 
     Notes
     -----
-    Each part of the log (a row group, a file) gives partial sums for the episodes in it; partial sums are
-    added in the order of the parts, so that the result is the same, bit for bit, for any number of workers and
-    whichever of them fail. Policies whose sums depend on the state that acts are learnt in one sequential pass: workers
-    read and encode, this process learns, in parallel shards within an episode where sums add up.
+    Each part of the log (a row group, a file) gives a shard of each episode in it. Shards are added in the order of the
+    parts, so that the result is the same, bit for bit, for any number of workers and whichever of them fail. Policies
+    whose sums depend on the acting state are learned in one sequential pass: workers read and encode, this process
+    learns, in parallel shards within an episode where sums add up.
     """
     begin = time.perf_counter()
     check_options(encoding or {})
@@ -135,64 +134,38 @@ def train(
         raise InputError("log", "no context columns", "a context has at least one", "name them with --context")
     target = None if out is None else Path(fspath(out))
     if target is not None:
-        _check_writable(target)
-    with _at(engine, workers) as place, threadpool_limits(limits=1), TemporaryDirectory(prefix="spuir-") as spare:
+        check_writable(target)
+    with _started(engine, workers) as started, threadpool_limits(limits=1):
         job = Job(
             log=log,
             cut=cut_episodes(log, batch_size=batch_size, every=every),
             policy=as_policy(policy),
-            engine=place,
+            engine=started,
             seed=seed,
-            watch=watch or _silent,
-            tell=tell or _silent,
+            watch=watch or _ignore,
+            tell=tell or _ignore,
         )
-        for sentence in job.opening_notices():
-            job.note(sentence)
-        layout = lay_out(log, job.cut, place, job.watch, labels=actions is None)
-        labels = list(layout.labels if actions is None else actions)
-        floor = job.policy.floor
-        if floor * len(labels) > 1 + TIE:
-            most = int(1 / floor + TIE)
-            job.note(f"with floor={floor} decisions have room for {most} of {len(labels)} actions, and refuse more")
-        encoder = encoder or job.learn_encoder(layout, encoding or {})
-        progress = None if target is None else Progress(target, job.mark(labels, encoder))
-        bandit, learnt = job.take_up(progress, labels)
-        resumed = len(learnt)
-        keep = job.keep_rows(len(labels), encoder.width)
-        job, layout = job.grouped(layout, encoder.width, keep, progress.scratch if progress else Path(spare))
-        needed = memory.forecast(
-            job.policy,
-            len(labels),
-            encoder.width,
-            keep_rows=keep,
-            largest=int(layout.sizes.max()),
-            window=layout.window,
-            workers=place.workers,
-        )
-        memory.check_fits(needed, memory_limit)
-        job.note(f"needs {needed}")
-        saved, told = time.monotonic(), bandit.n_episodes_
-        try:
-            for line in job.fold(bandit, layout, encoder, keep, resumed):
-                learnt.append(replace(line, key=job.cut.named(line.key)))
-                told = bandit.n_episodes_
-                if progress is not None and time.monotonic() - saved > SAVE_SECONDS:
-                    job.save(progress, bandit, learnt)
-                    saved = time.monotonic()
-        except KeyboardInterrupt:
-            # Between two lines the bandit has learnt what the lines tell; within one it may be ahead of them.
-            if progress is not None and learnt and bandit.n_episodes_ == told:
-                job.save(progress, bandit, learnt)
-            raise
-        job.check_learnt(bandit, learnt)
+        job.announce()
+        scan = scan_log(log, job.cut, started, job.watch, actions=actions is None)
+        labels = list(scan.actions if actions is None else actions)
+        job.check_floor(len(labels))
+        encoder = encoder or job.learn_encoder(scan, encoding or {})
+        checkpoint = Checkpoint(target, job.settings(labels, encoder))
+        bandit, episodes = job.resume(checkpoint, labels)
+        resumed = len(episodes)
+        keep_rows = memory.rows_to_keep(job.policy, len(labels), encoder.width)
+        with _scratch(checkpoint.folder) as folder:
+            scan = job.group_scattered(scan, encoder.width, keep_rows, folder)
+            needed = job.check_memory(scan, len(labels), encoder.width, memory_limit)
+            job.learn(bandit, episodes, scan, encoder, keep_rows, checkpoint)
         bandit = bandit.with_encoder(encoder)
-        if target is not None and progress is not None:
+        if target is not None:
             target.parent.mkdir(parents=True, exist_ok=True)
             bandit.save(target)
-            progress.clear()
+            checkpoint.clear()
     return Training(
         bandit=bandit,
-        episodes=tuple(learnt),
+        episodes=tuple(episodes),
         notices=tuple(job.notices),
         needed=needed,
         seconds=time.perf_counter() - begin,
@@ -200,35 +173,35 @@ def train(
     )
 
 
-def _check_writable(out: Path) -> None:
-    """Refuse, before hours of work, a place where no model can be saved."""
-    if not out.name or out.is_dir():
-        raise ParameterError("out", out, "a model is one file", "name a file, such as model.spuir")
-    try:
-        taken = out.exists() and out.stat().st_size and not is_snapshot(out)
-        out.with_name(out.name + ".progress").exists()
-    except (OSError, RuntimeError) as error:
-        raise ParameterError("out", out, f"it cannot be written ({error})", "name another file") from None
-    if taken or (out.exists() and not out.is_file()):
-        raise ParameterError("out", out, "it is there and no saved model", "name another file, or remove that one")
-    folder = next(above for above in out.absolute().parents if above.exists())
-    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
-        rule = "is no folder" if not folder.is_dir() else "cannot be written to"
-        raise ParameterError("out", out, f"{str(folder)!r} {rule}", "save the model elsewhere")
-
-
-def _at(engine: Engine | str, workers: int | None) -> AbstractContextManager[Engine]:
-    """Return an engine by name, ended afterwards, or the caller's own, left as it is."""
+def _started(engine: Engine | str, workers: int | None) -> AbstractContextManager[Engine]:
+    """Return an engine by name, which ends with the block, or the caller's own, which does not."""
     return make_engine(engine, workers=workers) if isinstance(engine, str) else nullcontext(engine)
 
 
-def _silent(*_: object) -> None:
-    """Say nothing."""
+@contextmanager
+def _scratch(folder: Path | None) -> Iterator[Path]:
+    """Yield where rows may be grouped, in ``folder`` or in a temporary one; nothing of it is left behind."""
+    rows = Path(mkdtemp(prefix="spuir-")) if folder is None else folder / "rows"
+    rmtree(rows, ignore_errors=True)  # left by a run that was killed
+    try:
+        yield rows
+    finally:
+        rmtree(rows, ignore_errors=True)
+        if folder is not None:
+            with suppress(OSError):
+                folder.rmdir()  # fails where it holds a checkpoint
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+def _ignore(*_: object) -> None:
+    """Ignore progress or notices."""
+
+
+@dataclass(kw_only=True, eq=False)
 class Job:
-    """What is to be learnt from which log, where; the steps of :func:`train`."""
+    """What to learn from which log, and where; its methods are the steps of :func:`train`.
+
+    ``faults`` are the broken rows by part, so that a part that is read twice counts once; −1 stands for grouping.
+    """
 
     log: Log
     cut: Cut
@@ -239,163 +212,191 @@ class Job:
     tell: Callable[[str], object]
     notices: list[str] = field(default_factory=list[str])
     faults: dict[int, Faults] = field(default_factory=dict[int, Faults])
-    """Rows that were left out, by part, so that a part that is read twice counts once; −1: while grouping."""
+    rows_done: int = 0
 
-    def note(self, sentence: str) -> None:
-        """Keep a notice and tell it."""
+    def add_notice(self, sentence: str) -> None:
+        """Keep a notice and pass it on."""
         self.notices.append(sentence)
         self.tell(sentence)
 
-    def save(self, progress: Progress, bandit: Bandit, learnt: Sequence[Learnt]) -> None:
-        """Save the state; a run for which that fails goes on, and says so the first time."""
-        try:
-            progress.save(bandit, learnt)
-        except (OSError, SpuirError) as error:
-            if not any(sentence.startswith(UNSAVED) for sentence in self.notices):
-                self.note(f"{UNSAVED}: {error}")
-
-    def opening_notices(self) -> list[str]:
-        """Return what the log, its cut and the policy give reason to say."""
-        found = [*self.log.notices]
-        if self.cut.notice:
-            found.append(self.cut.notice)
+    def announce(self) -> None:
+        """Add the notices about the log, its cut and the policy."""
+        for notice in (*self.log.notices, *([self.cut.notice] if self.cut.notice else [])):
+            self.add_notice(notice)
         if "foldable" not in self.policy.traits:
-            how = "in parallel shards" if "additive" in self.policy.traits else "in one go"
-            found.append(
-                f"{self.policy.name} learns from sums that depend on the state which acts: one sequential pass, "
-                f"in which parts are read in parallel and each episode is learnt {how}"
+            how = "in parallel shards" if "additive" in self.policy.traits else "in one step"
+            self.add_notice(
+                f"{self.policy.name} cannot be parallelised across episodes: parts are read in parallel, and each "
+                f"episode is learned {how} after the one before."
             )
-        return found
 
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The columns of the log that are read."""
-        carried = [name for name in ROW_COLUMNS if name in self.log.schema.names]
-        return tuple(dict.fromkeys(["action", "reward", *carried, *self.cut.columns, *self.log.context]))
+    def check_floor(self, actions: int) -> None:
+        """Add a notice if the floor of the policy does not allow so many actions."""
+        floor = self.policy.floor
+        if floor * actions > 1 + TIE:
+            most = int(1 / floor + TIE)
+            self.add_notice(f"With floor={floor}, decisions can have at most {most} eligible actions of {actions}.")
 
-    def mark(self, labels: Sequence[Hashable], encoder: Encoder) -> str:
-        """Return a mark of everything that the model depends on."""
-        policy = {"name": self.policy.name, **parameters_of(self.policy)}
-        return fingerprint(
-            __version__, self.log.fingerprint(), repr(self.cut), policy, list(labels), encoder.to_dict(), self.seed
-        )
-
-    def take_up(self, progress: Progress | None, labels: Sequence[Hashable]) -> tuple[Bandit, list[Learnt]]:
-        """Return the bandit and the table that an earlier run left, else new ones."""
-        try:
-            left = None if progress is None else progress.load()
-            reason = "had other settings or another state of the log"
-        except SpuirError as unreadable:
-            left, reason = None, f"what it saved cannot be read ({unreadable})"
-        if left is not None:
-            self.note(f"goes on after {len(left[1]):,} episodes that an earlier run learnt")
-            return left
-        if progress is not None and progress.begun:
-            self.note(f"begins anew: an earlier run was broken off, but {reason}")
-        return Bandit(self.policy, labels, self.seed), []
-
-    def check_learnt(self, bandit: Bandit, learnt: Sequence[Learnt]) -> None:
-        """Tell of rows without a reward, and refuse a log in which no row has one."""
-        silent = sum(line.silent for line in learnt)
-        if silent:
-            self.note(f"{silent:,} rows without a reward were left out")
-        if not bandit.n_episodes_:
-            rule = "a policy is learnt from rewards"
-            remedy = "join the rewards to the decisions first (--rewards), and let some rows weigh more than 0"
-            raise InputError("log", "no row with a reward and a weight", rule, remedy)
-
-    def keep_rows(self, actions: int, width: int) -> int | None:
-        """Return up to how many rows an episode is smaller as rows than as sums; None where it is kept as rows."""
-        policy = self.policy
-        if "foldable" not in policy.traits:
-            return None
-        return memory.table_bytes(actions, policy.width(width)) // memory.row_bytes(width)
-
-    def learn_encoder(self, layout: Layout, options: Mapping[str, Any]) -> Encoder:
+    def learn_encoder(self, scan: LogScan, options: Mapping[str, Any]) -> Encoder:
         """Learn the encoder on the first rows of the first episode."""
-        pa = arrow()
         batches, rows = list[Any](), 0
-        for batch in self._first_episode(layout):
+        for batch in first_episode(scan, self.cut, self.log.context):
             batches.append(batch)
             rows += batch.num_rows
-            if rows >= LEARNING_ROWS:
+            if rows >= ENCODER_ROWS:
                 break
-        table = pa.Table.from_batches(batches).slice(0, LEARNING_ROWS)
+        table = arrow().Table.from_batches(batches).slice(0, ENCODER_ROWS)
         encoder = Encoder.learn(table.select(list(self.log.context)), **options)
         for part in (part for source in encoder.sources for part in source.parts):
-            if isinstance(part, Category) and part.levels and all(NUMERAL.fullmatch(level) for level in part.levels):
-                self.note(
-                    f"column {part.column!r} is text and taken as categories, though it looks like numbers; "
-                    f"{declaring(part.column, 'float64')} reads it as such, or names the first cell that is none"
+            if (
+                isinstance(part, CategoryEncoder)
+                and part.levels
+                and all(NUMERAL.fullmatch(level) for level in part.levels)
+            ):
+                self.add_notice(
+                    f"Column {part.column!r} is text and becomes categories, but looks like numbers; "
+                    f"{declaring(part.column, 'float64')} reads it as numbers, or names the first cell that is not one."
                 )
         return encoder
 
-    def _first_episode(self, layout: Layout) -> Iterator[Any]:
-        """Yield the rows of the first episode, with their context columns."""
-        pa = arrow()
-        names = tuple(dict.fromkeys([*self.cut.columns, *self.log.context]))
-        for part, start, places in zip(layout.parts, layout.starts, layout.places, strict=True):
-            if layout.keys[0] not in places:
-                continue
-            at = start
-            for batch in part.read(names):
-                keys = self.cut.keys(batch, at)
-                at += batch.num_rows
-                yield batch.filter(compute().equal(keys, pa.scalar(layout.keys[0], keys.type)))
+    def settings(self, labels: Sequence[Hashable], encoder: Encoder) -> str:
+        """Return the digest of everything that the model depends on."""
+        policy = {"name": self.policy.name, **parameters_of(self.policy)}
+        parts = (
+            __version__,
+            self.log.fingerprint(),
+            repr(self.cut),
+            policy,
+            list(labels),
+            encoder.to_dict(),
+            self.seed,
+        )
+        return digest(json.dumps(parts, sort_keys=True, default=repr))
 
-    def grouped(self, layout: Layout, width: int, keep: int | None, folder: Path) -> "tuple[Job, Layout]":
-        """Return job and layout such that few episodes are open at once, if need be of a log grouped on disk."""
-        rows = int(layout.sizes.max())
-        share = memory.row_bytes(width) * (rows if keep is None else min(rows, keep + 1))
-        if layout.window <= FEW or layout.window * share <= OPEN_BYTES:
-            return self, layout
-        self.note(f"up to {layout.window:,} episodes would be open at once: rows are first grouped by episode on disk")
-        faults = self.faults[-1] = Faults()
-        log = partition(self.log, self.cut, layout, self.columns, folder, self.watch, faults)
-        return replace(self, log=log), lay_out(log, self.cut, self.engine, self.watch, labels=False)
+    def resume(self, checkpoint: Checkpoint, labels: Sequence[Hashable]) -> tuple[Bandit, list[EpisodeSummary]]:
+        """Return the bandit and the episodes of an earlier run, else a new bandit."""
+        reason = "it had other settings or another state of the log"
+        try:
+            state = checkpoint.load()
+        except SpuirError as error:
+            state, reason = None, f"its checkpoint cannot be read ({error})"
+        if state is not None:
+            self.add_notice(f"Resuming after {len(state[1]):,} episodes from an earlier run.")
+            return state
+        if checkpoint.exists:
+            self.add_notice(f"Starting from the first episode: an earlier run was interrupted, but {reason}.")
+        return Bandit(self.policy, labels, self.seed), []
 
-    def fold(self, bandit: Bandit, layout: Layout, encoder: Encoder, keep: int | None, done: int) -> Iterator[Learnt]:
-        """Sum the parts on the engine and learn episode after episode from number ``done`` on."""
-        fold, rows = Fold(bandit, layout, self.engine.workers, done), 0
-        for episodes in self._spans(encoder.width, done, len(layout.keys)):
+    def group_scattered(self, scan: LogScan, width: int, keep_rows: int | None, folder: Path) -> LogScan:
+        """Group the log by episode on disk if too many episodes were open at once; return the scan of the result."""
+        largest = int(scan.sizes.max())
+        shard = memory.row_bytes(width) * (largest if keep_rows is None else min(largest, keep_rows + 1))
+        if scan.open_episodes <= 2 or scan.open_episodes * shard <= OPEN_BYTES:
+            return scan
+        self.add_notice(
+            f"Up to {scan.open_episodes:,} episodes would be open at once: grouping rows by episode on disk."
+        )
+        log, self.faults[-1] = group_by_episode(self.log, self.cut, scan, self.columns, folder, self.watch)
+        return scan_log(log, self.cut, self.engine, self.watch, actions=False)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of the log to read."""
+        carried = [name for name in ROW_COLUMNS if name in self.log.schema.names]
+        return tuple(dict.fromkeys(["action", "reward", *carried, *self.cut.columns, *self.log.context]))
+
+    def check_memory(self, scan: LogScan, actions: int, width: int, limit: int | None) -> memory.Forecast:
+        """Return the memory forecast; raise if it is above the limit."""
+        needed = memory.forecast(
+            self.policy,
+            actions,
+            width,
+            largest=int(scan.sizes.max()),
+            open_episodes=scan.open_episodes,
+            workers=self.engine.workers,
+        )
+        memory.check_fits(needed, limit)
+        self.add_notice(f"Training needs {needed}.")
+        return needed
+
+    def learn(
+        self,
+        bandit: Bandit,
+        episodes: list[EpisodeSummary],
+        scan: LogScan,
+        encoder: Encoder,
+        keep_rows: int | None,
+        checkpoint: Checkpoint,
+    ) -> None:
+        """Learn the episodes after those in ``episodes``, and append their summaries; save the state now and then."""
+        learned = bandit.n_episodes_
+        try:
+            for summary in self._collect_and_fold(bandit, scan, encoder, keep_rows, len(episodes)):
+                episodes.append(summary)
+                learned = bandit.n_episodes_
+                if checkpoint.due:
+                    self._save(checkpoint, bandit, episodes)
+        except KeyboardInterrupt:
+            # Between two summaries the bandit has learned what these say; within one it may be ahead of them.
+            if episodes and bandit.n_episodes_ == learned:
+                self._save(checkpoint, bandit, episodes)
+            raise
+        self._report_faults()
+        silent = sum(summary.silent for summary in episodes)
+        if silent:
+            self.add_notice(f"{silent:,} rows without a reward were left out.")
+        if not bandit.n_episodes_:
+            rule = "a policy is learned from rewards"
+            remedy = "join the rewards to the decisions first (--rewards), and give some rows a weight above 0"
+            raise InputError("log", "no row with a reward and a weight", rule, remedy)
+
+    def _collect_and_fold(
+        self, bandit: Bandit, scan: LogScan, encoder: Encoder, keep_rows: int | None, done: int
+    ) -> Iterator[EpisodeSummary]:
+        """Collect the parts on the engine and fold them, from episode number ``done``."""
+        fixed = self.policy.fixed(self.policy.init(1, encoder.width, generator(self.seed, "init")))
+        total = len(scan.keys)
+        # Where the first episode decides the feature map, the others can be collected only after it.
+        spans = [range(done, total)] if done or fixed else [range(1), range(1, total)]
+        for span in spans:
             collect = Collect(
-                # A fresh bandit draws the same feature map from the same seed, and is lighter to send.
-                bandit=Bandit(self.policy, bandit.actions, self.seed) if self._fixed(encoder.width) else copy(bandit),
+                # A new bandit draws the same feature map from the same seed, and is smaller to send.
+                bandit=Bandit(self.policy, bandit.actions, self.seed) if fixed else copy(bandit),
                 encoder=encoder,
                 cut=self.cut,
                 columns=self.columns,
-                keep_rows=keep if episodes.stop > 1 else None,
-                episodes=episodes,
+                keep_rows=keep_rows if span.stop > 1 else None,
+                episodes=span,
             )
-            chosen = [at for at, here in enumerate(layout.places) if any(p.episode in episodes for p in here.values())]
-            portions = (Portion(layout.parts[at], layout.starts[at], layout.places[at]) for at in chosen)
-            for at, harvest in zip(chosen, self.engine.map(collect, portions), strict=True):
-                yield from fold.take(at, harvest, episodes.stop)
-                self.faults[at] = harvest.faults
-                rows += harvest.rows
-                self.watch("learn", rows, layout.rows)
-        self._report(list(self.faults.values()))
+            chosen = [at for at, part in enumerate(scan.parts) if any(e.number in span for e in part.episodes.values())]
+            results = self.engine.map(collect, (scan.parts[at] for at in chosen))
+            parts = self._watched(zip(chosen, results, strict=True), scan.rows)
+            yield from fold(bandit, parts, scan, self.cut, span, self.engine.workers)
 
-    def _fixed(self, width: int) -> bool:
-        """Tell whether the feature map is known before the first episode."""
-        return self.policy.fixed(self.policy.init(1, width, generator(self.seed, "init")))
+    def _watched(self, parts: Iterable[tuple[int, PartShards]], total: int) -> Iterator[tuple[int, PartShards]]:
+        """Yield the parts, and report each when its episodes are learned."""
+        for at, part in parts:
+            yield at, part
+            self.faults[at] = part.faults
+            self.rows_done += part.rows
+            self.watch("learn", self.rows_done, total)
 
-    def _spans(self, width: int, done: int, total: int) -> list[range]:
-        """Return the episodes to sum in one go: all, or the first alone where it fixes the feature map."""
-        if done or self._fixed(width):
-            return [range(done, total)]
-        return [range(1), range(1, total)]
+    def _save(self, checkpoint: Checkpoint, bandit: Bandit, episodes: Sequence[EpisodeSummary]) -> None:
+        """Save the state; if that fails, training continues, with a notice the first time."""
+        try:
+            checkpoint.save(bandit, episodes)
+        except (OSError, SpuirError) as error:
+            if not any(sentence.startswith(UNSAVED) for sentence in self.notices):
+                self.add_notice(f"{UNSAVED}: {error}")
 
-    def _report(self, faults: Sequence[Faults]) -> None:
-        """Tell of rows that the readers left out."""
+    def _report_faults(self) -> None:
+        """Add notices about the rows that the readers left out."""
+        faults = list(self.faults.values())
         broken = sum(one.count for one in faults)
         if broken:
             first = min(next(one.first for one in faults if one.first), key=lambda fault: fault.line)
-            self.note(
-                f"{broken:,} broken rows were left out, the first in {first.path}, line {first.line}: {first.why}"
-            )
-        skipped = Counter[str]()
-        for one in faults:
-            skipped.update(one.skipped)
+            where = f"{first.path}, line {first.line}: {first.why}"
+            self.add_notice(f"{broken:,} broken rows were left out, the first in {where}.")
+        skipped = sum((Counter(one.skipped) for one in faults), Counter[str]())
         for why, count in sorted(skipped.items()):
-            self.note(f"{count:,} rows were left out: {why}")
+            self.add_notice(f"{count:,} rows were left out: {why}.")

@@ -1,4 +1,4 @@
-"""Engines by name: where the parts of a log are worked on. To add one: its file, and one line here."""
+"""Engines by name: where training works on the parts of a log. To add one: its file, and one line here."""
 
 from typing import Any
 
@@ -16,5 +16,5 @@ ENGINES = Registry(
 
 
 def make_engine(name: str, **options: Any) -> Engine:
-    """Return the engine called ``name``; a wrong name is answered with the nearest."""
+    """Return the engine called ``name``; an unknown name raises with the nearest one."""
     return ENGINES.get(name)(**options)

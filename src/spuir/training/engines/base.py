@@ -1,4 +1,4 @@
-"""What training asks of an engine: to apply a function to many items, and to hand the results back in order."""
+"""The protocol of an engine: apply a function to many items, and return the results in order."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -9,15 +9,15 @@ Done = TypeVar("Done")
 
 
 class Engine(Protocol):
-    """A place where work is done; a context manager that ends what it started itself."""
+    """Runs work on items; a context manager that ends what it has started itself."""
 
     name: str
     workers: int
 
     def map(self, work: Callable[[Item], Done], items: Iterable[Item]) -> Iterator[Done]:
-        """Yield ``work(item)`` for every item, in their order, with a bounded number of them under way.
+        """Yield ``work(item)`` for every item, in their order, with a bounded number of items in progress.
 
-        Items and results travel; what a lost worker had not handed back is done again elsewhere.
+        Items and results are pickled where workers are other processes. Work of a lost worker is done again.
         """
         ...
 
@@ -27,19 +27,19 @@ class Engine(Protocol):
 
 
 class Future(Protocol):
-    """A result that is awaited."""
+    """A result that may not be there yet."""
 
     def result(self) -> Any:
-        """Return it, when it is there."""
+        """Wait for the result and return it."""
         ...
 
     def cancel(self) -> Any:
-        """Give up on it."""
+        """Cancel the work."""
         ...
 
 
 def in_order(submit: Callable[[Item], Future], items: Iterable[Item], ahead: int) -> Iterator[Any]:
-    """Yield results in the order of the items, with at most ``ahead`` items handed in and not yet returned."""
+    """Yield results in the order of the items, with at most ``ahead`` items in progress."""
     waiting: deque[Future] = deque()
     try:
         for item in items:

@@ -11,7 +11,7 @@ CONNECT_SECONDS = 20
 
 
 class Dask:
-    """Workers of ``distributed``; what a worker that dies had not handed back, another does again."""
+    """Workers of ``distributed``; another worker repeats the work of one that dies."""
 
     name = "dask"
 
@@ -34,16 +34,16 @@ class Dask:
         try:
             self.client: Any = Client(self.cluster or address, timeout=CONNECT_SECONDS, set_as_default=False)
         except (OSError, ValueError) as failure:
-            rule = f"no scheduler answered ({failure})"
-            raise InputError("address", repr(address), rule, "start one, or leave --address out") from None
+            rule = f"no scheduler answered there ({failure})"
+            raise InputError("address", repr(address), rule, "start a scheduler, or omit --address") from None
 
     @property
     def workers(self) -> int:
-        """How many threads the cluster has now."""
+        """Number of threads of the cluster now."""
         return max(1, sum(self.client.nthreads().values()))
 
     def map(self, work: Callable[[Item], Done], items: Iterable[Item]) -> Iterator[Done]:
-        """Yield the results in order; twice as many items as threads are under way."""
+        """Yield the results in order; twice as many items as threads are in progress."""
         yield from in_order(
             lambda item: self.client.submit(work, item, pure=False, retries=RETRIES), items, 2 * self.workers
         )
@@ -52,7 +52,7 @@ class Dask:
         return self
 
     def __exit__(self, *failure: object) -> None:
-        """Leave a cluster that was there before; end one of our own."""
+        """Disconnect, and end the cluster if this engine started it."""
         self.client.close()
         if self.cluster is not None:
             self.cluster.close()

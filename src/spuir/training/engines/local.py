@@ -1,4 +1,4 @@
-"""Threads of one machine, one a core. Reading and the large products run outside the interpreter's lock."""
+"""Threads of this machine, by default one per core. Reading and large products release the interpreter lock."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -10,17 +10,17 @@ from spuir.training.engines.base import Done, Item, in_order
 
 
 class Local:
-    """Threads of this process; results are handed over, not copied."""
+    """Threads of this process; results are not copied."""
 
     name = "local"
 
     def __init__(self, workers: int | None = None) -> None:
         if workers is not None:
-            check_value("workers", workers, COUNT, "give a whole number of at least 1")
+            check_value("workers", workers, COUNT, "pass an integer of at least 1")
         self.workers = workers or os.cpu_count() or 1
 
     def map(self, work: Callable[[Item], Done], items: Iterable[Item]) -> Iterator[Done]:
-        """Yield the results in order; one item more than threads is under way."""
+        """Yield the results in order; one item more than threads is in progress."""
         with ThreadPoolExecutor(self.workers) as pool:
             yield from in_order(lambda item: pool.submit(work, item), items, self.workers + 1)
 
@@ -28,4 +28,4 @@ class Local:
         return self
 
     def __exit__(self, *failure: object) -> None:
-        """End nothing: threads last as long as a map."""
+        """Do nothing: threads end with each map."""

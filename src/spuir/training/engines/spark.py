@@ -15,15 +15,15 @@ ITEMS_PER_CORE = 2
 
 
 @contextmanager
-def _no_word_of_pandas() -> Iterator[None]:
-    """Keep back what Spark says of the version of pandas, which is not used here."""
+def _without_pandas_warnings() -> Iterator[None]:
+    """Silence warnings of Spark about the version of pandas, which is not used here."""
     with catch_warnings():
         simplefilter("ignore", FutureWarning)
         yield
 
 
 class Spark:
-    """Tasks of ``mapInArrow``; Spark runs the task of a lost executor again elsewhere."""
+    """Tasks of ``mapInArrow``; Spark repeats the task of a lost executor elsewhere."""
 
     name = "spark"
 
@@ -35,7 +35,7 @@ class Spark:
             raise MissingExtraError(
                 "engine spark", "no pyspark", "it is an extra", 'run pip install "spuir[spark]"'
             ) from None
-        # Without this, workers take the first python on the path, which may lack every package.
+        # Without this, workers use the first python on the path, which may lack the packages.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         builder = (
             SparkSession.builder.appName("spuir train")
@@ -48,7 +48,7 @@ class Spark:
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
             builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
         try:
-            with _no_word_of_pandas():
+            with _without_pandas_warnings():
                 self.session = builder.getOrCreate()
         except (PySparkException, RuntimeError, OSError) as failure:
             rule = f"Spark did not start ({str(failure).splitlines()[0]})"
@@ -58,7 +58,7 @@ class Spark:
         self.workers: int = max(1, self.session.sparkContext.defaultParallelism)
 
     def map(self, work: Callable[[Item], Done], items: Iterable[Item]) -> Iterator[Done]:
-        """Yield the results in order, a wave of items after another, each item a partition of its own."""
+        """Yield the results in order, one wave of items after the other; each item is a partition."""
         from pyspark import cloudpickle  # pyright: ignore[reportMissingImports]
 
         def run(batches: Iterable[Any]) -> Iterator[Any]:
@@ -75,7 +75,7 @@ class Spark:
         context = self.session.sparkContext
         while wave := list(islice(remaining, ITEMS_PER_CORE * self.workers)):
             packed = [(number, bytearray(cloudpickle.dumps(item))) for number, item in enumerate(wave)]
-            with _no_word_of_pandas():
+            with _without_pandas_warnings():
                 frame = self.session.createDataFrame(
                     context.parallelize(packed, len(packed)), "number long, item binary"
                 ).mapInArrow(run, "number long, done binary")
