@@ -68,7 +68,7 @@ TUNED = " (tuned)"
 """Ends the label of a policy at its own best setting: the same colour and dashes, a filled marker."""
 
 
-class Run(Protocol):
+class PlottedRun(Protocol):
     """What a figure reads of a run."""
 
     @property
@@ -86,8 +86,8 @@ class Run(Protocol):
 class Curve:
     """One labelled line: mean (n,) over seeds, and its standard error (n,), zero for a single seed.
 
-    ``places`` (n,) are where its values belong on the horizontal axis, episodes 1…n if None; ``style`` is another than
-    the label's own.
+    ``places`` (n,) are the positions of the values on the horizontal axis, episodes 1…n if None. ``style`` replaces the
+    label's own. A ``guide`` is a thin line to compare with, without markers.
     """
 
     label: str
@@ -96,6 +96,7 @@ class Curve:
     seeds: int = 1
     places: Series | None = None
     style: Style | None = None
+    guide: bool = False
 
     @property
     def look(self) -> Style:
@@ -104,7 +105,7 @@ class Curve:
 
     @property
     def x(self) -> Series:
-        """Where its values belong (n,)."""
+        """Positions of the values (n,)."""
         return np.arange(1.0, len(self.mean) + 1) if self.places is None else self.places
 
 
@@ -126,7 +127,7 @@ def style_of(label: str) -> Style:
     return colours[code[0] % len(colours)], dashes[code[1] % len(dashes)]
 
 
-def curves_of(runs: Iterable[Run]) -> list[Curve]:
+def curves_of(runs: Iterable[PlottedRun]) -> list[Curve]:
     """Return a curve of the running average reward for each policy, in the order of first appearance."""
     groups: dict[str, list[Series]] = {}
     for run in runs:
@@ -156,7 +157,7 @@ def curve_of(label: str, values: Series, places: Series | None = None) -> Curve:
     return Curve(label, values.mean(axis=0), spread / np.sqrt(seeds), seeds, places)
 
 
-def average_reward(runs: Sequence[Run], *, zoom: float = 0.05) -> "Figure":
+def average_reward(runs: Sequence[PlottedRun], *, zoom: float = 0.05) -> "Figure":
     """Draw the running average reward over episodes: a line per policy, a band of one standard error over seeds.
 
     Where some policies end more than the share ``zoom`` below the best, a second panel shows the others alone.
@@ -233,8 +234,8 @@ def draw_curves(ax: "Axes", curves: Sequence[Curve], *, settle: float = 0.0, mar
             curve.mean,
             color=colour,
             linestyle=dashes,
-            linewidth=1.1,
-            marker="o" if marked or len(curve.x) == 1 else "",
+            linewidth=0.8 if curve.guide else 1.1,
+            marker="o" if (marked or len(curve.x) == 1) and not curve.guide else "",
             markersize=3,
             markerfacecolor=colour if curve.label.endswith(TUNED) or not marked else "white",
             markeredgewidth=0.9,

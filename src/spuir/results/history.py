@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from spuir.results import figures
+from spuir.base.records import Batch, Floats
 from spuir.environments.base import Environment
 from spuir.errors import MissingExtraError
 from spuir.policies.base import Policy
-from spuir.base.records import Batch, Floats
+from spuir.results import figures
 
 
 def parameters_of(owner: Any) -> dict[str, Any]:

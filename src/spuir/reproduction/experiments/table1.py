@@ -13,10 +13,12 @@ from spuir.core.solving import solve
 from spuir.core.statistics import Statistics
 from spuir.environments import make_environment
 from spuir.policies import make_policy
-from spuir.reproduction.base import Experiment, Findings, Plan, Table, Verdict
-from spuir.reproduction.panels import Cells, Line, Panel, shaded, side_by_side
-from spuir.reproduction.runner import Result, Task
+from spuir.reproduction.base import Experiment, Findings, ReportTable, Scope, Verdict
+from spuir.reproduction.grids import CellGrid
+from spuir.reproduction.plots import Panel, ShadedTable, shaded, side_by_side
+from spuir.reproduction.tasks import Result, Task
 from spuir.reproduction.verdicts import Interval, estimate, judge, power_law, say
+from spuir.results.figures import Curve
 from spuir.sketches import Sketch, make_sketch
 
 Shape = tuple[int, int, int, int]
@@ -48,7 +50,7 @@ STATED: Mapping[str, Mapping[str, int]] = {
 """Exponents of the paper's orders for all actions of an episode: Bd², MBd² and Mcd²."""
 RATE, DISCOUNT, RIDGE = 0.1, 0.9, 1.0
 ROUNDS, MOST_REPEATS = 3, 10
-"""Turns in a repeat, and repeats at most: time is no random world, and varies less."""
+"""Rounds per repeat, and the maximum number of repeats: times vary less than rewards."""
 
 
 class ByAction:
@@ -159,29 +161,31 @@ def parts() -> dict[str, Part]:
     }
 
 
-def grid(plan: Plan, results: Sequence[Result]) -> list[Task]:
-    """Return timed tasks: one for each part and repeat."""
-    del results
+def cells(scope: Scope) -> dict[tuple[int, str], list[Task]]:
+    """Return one timed task for each repeat and part."""
     timed = parts()
-    return [
-        Task(
-            function="spuir.reproduction.experiments.table1:timing",
-            arguments={
-                "part": part,
-                "methods": list(timed[part][0]),
-                "shapes": [list(shape) for shape in timed[part][1]],
-                "decide": part == "paper",
-                "rounds": timed[part][2],
-                "seed": seed,
-            },
-            alone=True,
-        )
-        for seed in plan.seeds[:MOST_REPEATS]
-        for part in plan.axis(tuple(timed), ("B", "M", "paper"))
-    ]
+    return {
+        (seed, part): [
+            Task.of(
+                timing,
+                alone=True,
+                part=part,
+                methods=list(timed[part][0]),
+                shapes=[list(shape) for shape in timed[part][1]],
+                decide=part == "paper",
+                rounds=timed[part][2],
+                seed=seed,
+            )
+        ]
+        for seed in scope.seeds[:MOST_REPEATS]
+        for part in scope.axis(tuple(timed), ("B", "M", "paper"))
+    }
 
 
-class Times:
+grid = CellGrid(cells)
+
+
+class LearningTimes:
     """Seconds by part, shape, method and step, each by seed."""
 
     def __init__(self, results: Sequence[Result]) -> None:
@@ -221,13 +225,12 @@ def times_said(ratio: Interval) -> str:
     return say(Interval(middle, low, high), ".2f")
 
 
-def report(plan: Plan, results: Sequence[Result]) -> Findings:
+def report(scope: Scope, results: Sequence[Result]) -> Findings:
     """Return the exponents beside the paper's, ratios at its shape, and the map of where sketching pays."""
-    del plan
-    times = Times(results)
+    times = LearningTimes(results)
     letters = [letter for letter in AXES if letter in times.parts]
     tables = [
-        Table(
+        ReportTable(
             name="",
             title="Exponents of the learning time of an episode, all actions; in brackets the paper's order",
             rows=[
@@ -235,12 +238,12 @@ def report(plan: Plan, results: Sequence[Result]) -> Findings:
                 for method in METHODS
             ],
         ),
-        Table(name="shape", title="Times as multiples of SBUCB's in the same run", rows=_multiples(times)),
+        ReportTable(name="shape", title="Times as multiples of SBUCB's in the same run", rows=_multiples(times)),
     ]
     figures = {"": side_by_side([_panel(times, letter) for letter in letters if letter in ("B", "M")])}
     if "crossing" in times.parts:
         title = "Exact time over sketched time, c = 4d, M = 5: as the paper counts (by action), and with shared sums"
-        tables.append(Table(name="crossing", title=title, rows=_crossing(times)))
+        tables.append(ReportTable(name="crossing", title=title, rows=_crossing(times)))
         figures["crossing"] = shaded(
             [
                 _cells(times, PUIR_DIRECT, SPUIR_DIRECT, "by action", BATCHES[:-1]),
@@ -255,13 +258,13 @@ def report(plan: Plan, results: Sequence[Result]) -> Findings:
     )
 
 
-def _exponent(times: Times, letter: str, method: str) -> str:
+def _exponent(times: LearningTimes, letter: str, method: str) -> str:
     stated = STATED.get(method, {}).get(letter)
     return say(times.exponent(letter, method), ".2f") + ("" if stated is None else f" ({stated})")
 
 
-def _multiples(times: Times) -> list[dict[str, Any]]:
-    rows = []
+def _multiples(times: LearningTimes) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
     for shape in (PAPER, LEVEL):
         for method in METHODS[1:]:
             row: dict[str, Any] = dict(zip(LETTERS, shape, strict=True)) | {"method": method}
@@ -273,8 +276,8 @@ def _multiples(times: Times) -> list[dict[str, Any]]:
     return rows
 
 
-def _crossing(times: Times) -> list[dict[str, Any]]:
-    rows = []
+def _crossing(times: LearningTimes) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
     for shape in CROSSING:
         row: dict[str, Any] = {"d": shape[1], "B": shape[0], "c": shape[3]}
         slow = shape[0] < BATCHES[-1]
@@ -284,9 +287,9 @@ def _crossing(times: Times) -> list[dict[str, Any]]:
     return rows
 
 
-def _cells(times: Times, exact: str, sketched: str, title: str, batches: Sequence[int]) -> Cells:
+def _cells(times: LearningTimes, exact: str, sketched: str, title: str, batches: Sequence[int]) -> ShadedTable:
     ratios = [times.crossing(shape, exact, sketched).estimate for shape in CROSSING if shape[0] in batches]
-    return Cells(
+    return ShadedTable(
         title=f"exact time / sketched time, {title}",
         xlabel="batch size B",
         ylabel="dimension d (c = 4d)",
@@ -298,12 +301,13 @@ def _cells(times: Times, exact: str, sketched: str, title: str, batches: Sequenc
     )
 
 
-def _panel(times: Times, letter: str) -> Panel:
+def _panel(times: LearningTimes, letter: str) -> Panel:
     base = np.array(list(times.curves(letter, SBUCB).values()))
     lines = []
     for method in METHODS:
         ratios = np.array(list(times.curves(letter, method).values())) / base
-        lines.append(Line(method, AXES[letter], np.median(ratios, axis=0).tolist(), policy=method))
+        where, median = np.array(AXES[letter], dtype=np.float64), np.median(ratios, axis=0)
+        lines.append(Curve(method, median, np.zeros(len(median)), places=where))
     return Panel(
         title="median over the repeats",
         xlabel={"B": "batch size B", "M": "number of actions M"}[letter],
@@ -314,52 +318,56 @@ def _panel(times: Times, letter: str) -> Panel:
     )
 
 
-def _grows_with_actions(times: Times) -> Verdict:
+def _grows_with_actions(times: LearningTimes) -> Verdict:
     direct, ours = times.exponent("M", PUIR_DIRECT, SBUCB), times.exponent("M", PUIR, SBUCB)
     return Verdict(
-        claim="Imputation raises the time of learning by a factor that grows like M, from O(Bd²) to O(MBd²).",
-        outcome=judge(direct, ours, margin=0.5),
-        evidence=f"Exponent in M of PUIR's time over SBUCB's: {say(direct, '.2f')} action by action, as the paper "
+        "imputation-cost-grows",
+        "Imputation raises the time of learning by a factor that grows like M, from O(Bd²) to O(MBd²).",
+        judge(direct, ours, margin=0.5),
+        f"Exponent in M of PUIR's time over SBUCB's: {say(direct, '.2f')} action by action, as the paper "
         f"counts, {say(ours, '.2f')} with complement sums, which give the same numbers. Rule: 95 % t-interval over "
-        "repeats above 0.5, nearer to M than to 1; the second is asked as the rival at its best.",
+        "repeats above 0.5, nearer to M than to 1; the second counts as the rival at its best.",
     )
 
 
-def _sketching_saves(times: Times) -> Verdict:
+def _sketching_saves(times: LearningTimes) -> Verdict:
     direct = times.ratio("paper", PAPER, PUIR_DIRECT, SPUIR_DIRECT)
     ours = times.ratio("paper", PAPER, PUIR, SPUIR)
     return Verdict(
-        claim="Sketching makes learning with imputation faster, from O(MBd²) to O(Mcd²).",
-        outcome=judge(direct, ours),
-        evidence=f"Exact over sketched time at B = {PAPER[0]:,}, d = {PAPER[1]}, M = {PAPER[2]}, c = {PAPER[3]}: "
+        "sketching-saves",
+        "Sketching makes learning with imputation faster, from O(MBd²) to O(Mcd²).",
+        judge(direct, ours),
+        f"Exact over sketched time at B = {PAPER[0]:,}, d = {PAPER[1]}, M = {PAPER[2]}, c = {PAPER[3]}: "
         f"{times_said(direct)} action by action, {times_said(ours)} with shared sums. Rule: 95 % t-intervals over "
         "repeats above 1, also against the exact form at its best.",
     )
 
 
-def _level(times: Times) -> Verdict:
+def _level(times: LearningTimes) -> Verdict:
     direct, ours = (times.ratio("paper", LEVEL, method, SBUCB) for method in (SPUIR_DIRECT, SPUIR))
     return Verdict(
-        claim="With Mc ≈ B, sketched imputation costs about as much as no imputation at all.",
-        outcome=judge((-direct).minus(-float(np.log(2)))),
-        evidence=f"SPUIR over SBUCB at B = {LEVEL[0]:,}, M = {LEVEL[2]}, c = {LEVEL[3]}: {times_said(direct)} action "
+        "sketched-costs-no-more",
+        "With Mc ≈ B, sketched imputation costs about as much as no imputation at all.",
+        judge((-direct).minus(-float(np.log(2)))),
+        f"SPUIR over SBUCB at B = {LEVEL[0]:,}, M = {LEVEL[2]}, c = {LEVEL[3]}: {times_said(direct)} action "
         f"by action, {times_said(ours)} with shared sums. Rule: 95 % t-interval over repeats of the first below 2, "
         "the paper's own measure elsewhere.",
     )
 
 
-def _independent(times: Times) -> Verdict:
+def _independent(times: LearningTimes) -> Verdict:
     direct, exact, ours = (times.exponent("B", method) for method in (SPUIR_DIRECT, PUIR_DIRECT, SPUIR))
     return Verdict(
-        claim="The time of sketched learning is O(cd²) for an action, whatever the batch size (if cd > B).",
-        outcome=judge((-direct).minus(-0.5)),
-        evidence=f"Exponent in B from {AXES['B'][0]:,} to {AXES['B'][-1]:,} at cd = {BASE[1] * BASE[3]:,}: "
+        "sketched-independent-of-batch",
+        "The time of sketched learning is O(cd²) for an action, whatever the batch size (if cd > B).",
+        judge((-direct).minus(-0.5)),
+        f"Exponent in B from {AXES['B'][0]:,} to {AXES['B'][-1]:,} at cd = {BASE[1] * BASE[3]:,}: "
         f"{say(direct, '.2f')} action by action, {say(ours, '.2f')} with shared sums; exact, action by action: "
         f"{say(exact, '.2f')}. Rule: 95 % t-interval over repeats below 0.5. Every row is still hashed, O(Bd).",
     )
 
 
-def _lesson(times: Times) -> str:
+def _lesson(times: LearningTimes) -> str:
     direct, ours = (times.ratio("paper", PAPER, method, SBUCB) for method in (PUIR_DIRECT, PUIR))
     text = (
         f"At the authors' shape imputation action by action takes {np.exp(direct.estimate):.1f} times SBUCB's time; "
@@ -376,7 +384,7 @@ def _lesson(times: Times) -> str:
         f"Counted as the paper does, sketching is faster at {counted} of {len(slow)} shapes; against shared exact "
         f"sums at {len(won)} of {len(CROSSING)}: {where}. It gains most, "
         f"{times_said(times.crossing(best, PUIR, SPUIR))}, at B = {best[0]:,}, d = {best[1]}. Every row has to be "
-        "hashed, whatever c is: sketching can pay only where batches are deep and contexts wide."
+        "hashed, whatever c is: sketching can pay only with large batches and wide contexts."
     )
 
 
