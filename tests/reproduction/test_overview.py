@@ -13,7 +13,7 @@ def section(tables=None, verdicts=(), source="Figure 0"):
     return {"source": source, "tables": made, "verdicts": judged}
 
 
-def compared(outcome, experiment="figure3a", **rewards):
+def compared(outcome, rewards, experiment="figure3a"):
     rows = [{"method": method.replace("_", " ("), "average reward": reward} for method, reward in rewards.items()]
     rows = [row | {"method": row["method"] + (")" if "(" in row["method"] else "")} for row in rows]
     return section({"": rows}, [(f"{experiment}/puir-over-sbucb", outcome)])
@@ -33,11 +33,11 @@ def test_nothing_is_said_without_results():
 
 
 def test_imputation_is_told_at_both_settings():
-    text = said({"figure3a": compared(HOLDS, **REWARDS)}, "What imputation brings")
+    text = said({"figure3a": compared(HOLDS, REWARDS)}, "What imputation brings")
     assert "at the authors' settings: +10.0 % on synthetic data" in text
     assert "Each at its own best setting: +1.82 % on synthetic data" in text
     assert "PUIR is significantly better on 1 of 1 data sets" in text
-    assert said({"figure3a": compared(HOLDS, **REWARDS)}, "When it does not") == ""
+    assert said({"figure3a": compared(HOLDS, REWARDS)}, "When it does not") == ""
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_imputation_is_told_at_both_settings():
     ],
 )
 def test_where_it_does_not_help_is_told_by_the_verdict(outcome, told):
-    sections = {"figure3c": compared(outcome, "figure3c", **REWARDS)}
+    sections = {"figure3c": compared(outcome, REWARDS, "figure3c")}
     text = said(sections, "When it does not")
     assert told in text
     assert bool(text) is bool(told)
@@ -63,12 +63,12 @@ def test_places_come_from_every_comparison_once():
         for place in ("synthetic", "heterogeneous")
         for method, reward in (("sbucb", 0.4), ("puir", 0.5))
     ]
-    text = said({"fairness": section({"": rows}), "figure3a": compared(HOLDS, **REWARDS)}, "What imputation brings")
+    text = said({"fairness": section({"": rows}), "figure3a": compared(HOLDS, REWARDS)}, "What imputation brings")
     assert "+10.0 % on synthetic data and +25.0 % on heterogeneous" in text
 
 
 def test_generated_rows_are_called_so():
-    made = compared(HOLDS, "figure3b", **REWARDS)
+    made = compared(HOLDS, REWARDS, "figure3b")
     made["tables"][0]["title"] = "Average reward (generated rows)"
     assert "on generated Criteo rows" in said({"figure3b": made}, "What imputation brings")
 
@@ -137,7 +137,7 @@ def test_words():
 
 
 def test_a_verdict_that_a_complete_experiment_does_not_have_is_refused():
-    renamed = compared(HOLDS, **REWARDS)
+    renamed = compared(HOLDS, REWARDS)
     renamed["verdicts"][0]["id"] = "figure3a/renamed"
     with pytest.raises(SpuirError, match=r"figure3a/puir-over-sbucb.*use one of figure3a/renamed"):
         overview({"figure3a": renamed})
@@ -145,6 +145,6 @@ def test_a_verdict_that_a_complete_experiment_does_not_have_is_refused():
 
 
 def test_the_words_of_a_claim_do_not_matter():
-    one, other = compared(AUTHORS_ONLY, **REWARDS), compared(AUTHORS_ONLY, **REWARDS)
+    one, other = compared(AUTHORS_ONLY, REWARDS), compared(AUTHORS_ONLY, REWARDS)
     other["verdicts"][0]["claim"] = "Quite different words."
     assert overview({"figure3a": one}) == overview({"figure3a": other}) != []

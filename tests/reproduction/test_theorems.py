@@ -206,7 +206,7 @@ class TestTheorem3:
 
 
 class TestTable1:
-    SHAPE = (60, 4, 3, 8)
+    SHAPE = table1.BatchShape(60, 4, 3, 8)
 
     def test_the_papers_form_learns_the_same_coefficients(self):
         direct = table1.ByAction(3, 4, None)
@@ -221,7 +221,7 @@ class TestTable1:
 
     def test_a_sketch_of_its_own_for_every_action_is_near(self):
         exact, sketched = table1.ByAction(3, 4, None), table1.ByAction(3, 4, make_sketch("sjlt", size=800))
-        batch = table1.draw((2000, 4, 3, 800), 0)
+        batch = table1.draw(table1.BatchShape(2000, 4, 3, 800), 0)
         for one in (exact, sketched):
             one.learn(batch)
             one.learn(batch)

@@ -241,10 +241,10 @@ def describe(tasks: "Sequence[Run]", histories: "Sequence[History]", preset: str
     """Return everything that a reader of the results needs: settings, versions, and the summary of each policy."""
     from spuir.reproduction.manifest import versions
     from spuir.reproduction.runner import summarise
-    from spuir.results.history import parameters_of
+    from spuir.results.history import plain_parameters
 
     first = tasks[0]
-    settings = parameters_of(first.environment)
+    settings = plain_parameters(first.environment)
     settings["seed"] = sorted({task.environment.seed for task in tasks})
     return {
         "environment": {"name": first.environment.name, "parameters": settings},

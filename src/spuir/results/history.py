@@ -1,8 +1,8 @@
-"""What one run leaves behind: a value per episode for everything that is compared."""
+"""The record of one run: one value per episode for everything that is compared."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
 from types import NoneType
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from spuir.base.parameters import parameters_of
 from spuir.base.records import Batch, Floats
 from spuir.environments.base import Environment
 from spuir.errors import MissingExtraError
@@ -18,19 +19,17 @@ from spuir.policies.base import Policy
 from spuir.results import figures
 
 
-def parameters_of(owner: Any) -> dict[str, Any]:
-    """Return the parameters of a policy or an environment as JSON-ready data."""
-    values = {item.name: getattr(owner, item.name) for item in fields(owner) if item.init and item.name != "name"}
-    plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in values.items()}
+def plain_parameters(owner: Any) -> dict[str, Any]:
+    """Return the parameters of a policy or an environment as JSON-ready data; other objects by their ``repr``."""
     return {
         name: value if isinstance(value, (bool, int, float, str, NoneType)) else repr(value)
-        for name, value in plain.items()
+        for name, value in parameters_of(owner).items()
     }
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class History:
-    """The episodes 1…N of one run; episode 0, which acts at random, is learnt from and not counted.
+    """The episodes 1…N of one run; episode 0 acts at random; the policy learns from it, and it is not counted.
 
     Parameters
     ----------
@@ -122,7 +121,7 @@ class History:
         return {name: values for name, values in named.items() if values is not None}
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return one flat record per episode, as a tidy table wants it."""
+        """Return one flat record per episode: a tidy table."""
         head = {"policy": self.policy, "environment": self.environment, "seed": self.seed}
         columns = {name: values.tolist() for name, values in self.columns().items()}
         return [
@@ -166,7 +165,7 @@ class History:
 
 
 class Recorder:
-    """Gathers a run, episode by episode, into a :class:`History`."""
+    """Collects a run, episode by episode, into a :class:`History`."""
 
     def __init__(self, policy: Policy, environment: Environment, batch_size: int, seed: int) -> None:
         self._policy, self._environment, self._batch_size, self._seed = policy, environment, batch_size, seed
@@ -177,13 +176,13 @@ class Recorder:
 
     @contextmanager
     def timed(self, step: str) -> Iterator[None]:
-        """Note the seconds that the body takes as ``{step}_seconds`` of the coming episode."""
+        """Record the seconds of the body as ``{step}_seconds`` of the next episode."""
         start = perf_counter()
         yield
         self._put(f"{step}_seconds", perf_counter() - start)
 
     def add(self, expected: Floats, batch: Batch) -> None:
-        """Note an episode: the expected rewards (B, M) of its contexts, and what was done and earned."""
+        """Record an episode: the expected rewards (B, M) of its contexts, and its actions and rewards."""
         self._put("rewards", batch.rewards.mean())
         self._put("counts", np.bincount(batch.actions, minlength=expected.shape[1]))
         chosen = expected[np.arange(len(batch)), batch.actions]
@@ -194,7 +193,7 @@ class Recorder:
             self._put("conversions", batch.conversion.sum())
 
     def history(self) -> History:
-        """Return the record of the episodes so far."""
+        """Return the history of the episodes so far."""
         columns = {name: np.asarray(values, dtype=np.float64) for name, values in self._columns.items()}
         lost, ahead = columns.pop("lost"), columns.pop("ahead")
         counts = columns.pop("counts").astype(np.int64)
@@ -206,6 +205,6 @@ class Recorder:
             counts=counts,
             regret=np.cumsum(lost),
             fixed_regret=np.cumsum(ahead, axis=0).max(axis=1),
-            parameters=parameters_of(self._policy),
+            parameters=plain_parameters(self._policy),
             **columns,
         )

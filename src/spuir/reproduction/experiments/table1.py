@@ -3,7 +3,7 @@
 import gc
 from collections.abc import Callable, Mapping, Sequence
 from time import process_time
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,12 +21,17 @@ from spuir.reproduction.verdicts import Interval, estimate, judge, power_law, sa
 from spuir.results.figures import Curve
 from spuir.sketches import Sketch, make_sketch
 
-Shape = tuple[int, int, int, int]
-"""B, d, M and c."""
-Part = tuple[Sequence[str], Sequence[Shape], int]
-"""Methods, shapes and rounds that are timed together."""
-LETTERS = "BdMc"
-BASE: Shape = (4000, 40, 10, 400)
+
+class BatchShape(NamedTuple):
+    """The sizes of one episode: rows, columns, actions, and rows of the sketch."""
+
+    B: int
+    d: int
+    M: int
+    c: int
+
+
+BASE = BatchShape(4000, 40, 10, 400)
 AXES: Mapping[str, tuple[int, ...]] = {
     "B": (2000, 4000, 8000, 16000),
     "d": (20, 40, 80, 160),
@@ -34,10 +39,10 @@ AXES: Mapping[str, tuple[int, ...]] = {
     "c": (100, 200, 400, 800),
 }
 BATCHES, DIMS = (1400, 5600, 22400, 89600), (20, 40, 80, 160)
-CROSSING: tuple[Shape, ...] = tuple((rows, dim, 5, 4 * dim) for dim in DIMS for rows in BATCHES)
+CROSSING = tuple(BatchShape(rows, dim, 5, 4 * dim) for dim in DIMS for rows in BATCHES)
 """Where exact and sketched learning are compared; the deepest batches without the slow forms."""
-PAPER: Shape = (1400, 40, 5, 150)
-LEVEL: Shape = (1400, 40, 5, 280)
+PAPER = BatchShape(1400, 40, 5, 150)
+LEVEL = BatchShape(1400, 40, 5, 280)
 """The authors' shape, and one with Mc = B."""
 SBUCB, PUIR, SPUIR = "sbucb", "puir", "spuir"
 PUIR_DIRECT, SPUIR_DIRECT = "puir by action", "spuir by action"
@@ -82,7 +87,7 @@ class ByAction:
         sums.moment[action] += rows.T @ values
 
 
-def draw(shape: Shape, seed: int) -> Batch:
+def draw(shape: BatchShape, seed: int) -> Batch:
     """Return an episode of that shape with uniform actions."""
     rows, dim, actions, _ = shape
     world = make_environment("linear", n_actions=actions, dim=dim, seed=seed)
@@ -91,7 +96,7 @@ def draw(shape: Shape, seed: int) -> Batch:
     return Batch(contexts=rounds.contexts, actions=chosen, rewards=world.feedback(rounds, chosen, rng).rewards)
 
 
-def steps(method: str, shape: Shape, seed: int) -> dict[str, Callable[[], object]]:
+def steps(method: str, shape: BatchShape, seed: int) -> dict[str, Callable[[], object]]:
     """Return what is timed of a method: learning the second episode, and deciding it where the form can."""
     _, dim, actions, size = shape
     batch = draw(shape, seed)
@@ -116,7 +121,7 @@ def timing(
     """Let the methods take turns at every shape; return the median processor seconds of each over the rounds."""
     rows: list[dict[str, Any]] = []
     for sizes in shapes:
-        shape = _shape(sizes)
+        shape = BatchShape(*sizes)
         tasks = {
             (method, what): step
             for method in methods
@@ -131,33 +136,28 @@ def timing(
                 step()
                 taken[name].append(process_time() - begin)
         rows += [
-            {"part": part, "method": method, "what": what, "seconds": float(np.median(times[1:]))}
-            | dict(zip(LETTERS, shape, strict=True))
+            {"part": part, "method": method, "what": what, "seconds": float(np.median(times[1:]))} | shape._asdict()
             for (method, what), times in taken.items()
         ]
     return rows
 
 
-def _shape(sizes: Sequence[int]) -> Shape:
-    rows, dim, actions, size = sizes
-    return rows, dim, actions, size
-
-
-def axis_shapes(letter: str) -> list[Shape]:
+def axis_shapes(letter: str) -> list[BatchShape]:
     """Return the shapes along one axis around the base."""
-    place = LETTERS.index(letter)
-    return [_shape([*BASE[:place], value, *BASE[place + 1 :]]) for value in AXES[letter]]
+    return [BASE._replace(**{letter: value}) for value in AXES[letter]]
 
 
-def parts() -> dict[str, Part]:
-    """Return the parts of the measurement by name."""
-    shallow = [shape for shape in CROSSING if shape[0] < BATCHES[-1]]
-    deep = [shape for shape in CROSSING if shape[0] == BATCHES[-1]]
-    axes: dict[str, Part] = {letter: (METHODS, axis_shapes(letter), ROUNDS) for letter in AXES}
-    return axes | {
-        "crossing": (METHODS[1:], shallow, ROUNDS),
-        "deep": ((PUIR, SPUIR), deep, ROUNDS),
-        "paper": (METHODS, (PAPER, LEVEL), 3 * ROUNDS),
+def parts() -> dict[str, dict[str, Any]]:
+    """Return the parts of the measurement by name: methods, shapes and rounds that are timed together."""
+
+    def part(methods: Sequence[str], shapes: Sequence[BatchShape], rounds: int = ROUNDS) -> dict[str, Any]:
+        return {"methods": list(methods), "shapes": [list(shape) for shape in shapes], "rounds": rounds}
+
+    deep = BATCHES[-1]
+    return {letter: part(METHODS, axis_shapes(letter)) for letter in AXES} | {
+        "crossing": part(METHODS[1:], [shape for shape in CROSSING if shape.B < deep]),
+        "deep": part((PUIR, SPUIR), [shape for shape in CROSSING if shape.B == deep]),
+        "paper": part(METHODS, (PAPER, LEVEL), 3 * ROUNDS),
     }
 
 
@@ -165,20 +165,9 @@ def cells(scope: Scope) -> dict[tuple[int, str], list[Task]]:
     """Return one timed task for each repeat and part."""
     timed = parts()
     return {
-        (seed, part): [
-            Task.of(
-                timing,
-                alone=True,
-                part=part,
-                methods=list(timed[part][0]),
-                shapes=[list(shape) for shape in timed[part][1]],
-                decide=part == "paper",
-                rounds=timed[part][2],
-                seed=seed,
-            )
-        ]
+        (seed, name): [Task.of(timing, alone=True, part=name, decide=name == "paper", seed=seed, **timed[name])]
         for seed in scope.seeds[:MOST_REPEATS]
-        for part in scope.axis(tuple(timed), ("B", "M", "paper"))
+        for name in scope.axis(tuple(timed), ("B", "M", "paper"))
     }
 
 
@@ -189,21 +178,21 @@ class LearningTimes:
     """Seconds by part, shape, method and step, each by seed."""
 
     def __init__(self, results: Sequence[Result]) -> None:
-        self._known: dict[tuple[str, Shape, str, str], dict[int, float]] = {}
+        self._known: dict[tuple[str, BatchShape, str, str], dict[int, float]] = {}
         for result in results:
             for row in result.rows:
-                place = (row["part"], _shape([row[letter] for letter in LETTERS]), row["method"], row["what"])
+                place = (row["part"], BatchShape(row["B"], row["d"], row["M"], row["c"]), row["method"], row["what"])
                 self._known.setdefault(place, {})[result.arguments["seed"]] = row["seconds"]
         self.parts = {part for part, *_ in self._known}
 
-    def ratio(self, part: str, shape: Shape, over: str, under: str, what: str = "learn") -> Interval:
+    def ratio(self, part: str, shape: BatchShape, over: str, under: str, what: str = "learn") -> Interval:
         """Return log(time of ``over`` / time of ``under``) with its interval over the repeats."""
         top, bottom = self._known[part, shape, over, what], self._known[part, shape, under, what]
         return estimate(float(np.log(top[seed] / bottom[seed])) for seed in top)
 
-    def crossing(self, shape: Shape, exact: str, sketched: str) -> Interval:
+    def crossing(self, shape: BatchShape, exact: str, sketched: str) -> Interval:
         """Return log(exact time / sketched time) at a shape of the crossing."""
-        return self.ratio("deep" if shape[0] == BATCHES[-1] else "crossing", shape, exact, sketched)
+        return self.ratio("deep" if shape.B == BATCHES[-1] else "crossing", shape, exact, sketched)
 
     def curves(self, letter: str, method: str) -> dict[int, list[float]]:
         """Return learning times along an axis, by seed."""
@@ -267,7 +256,7 @@ def _multiples(times: LearningTimes) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for shape in (PAPER, LEVEL):
         for method in METHODS[1:]:
-            row: dict[str, Any] = dict(zip(LETTERS, shape, strict=True)) | {"method": method}
+            row: dict[str, Any] = shape._asdict() | {"method": method}
             row["learning"] = times_said(times.ratio("paper", shape, method, SBUCB))
             row["deciding"] = "–"
             if method in (PUIR, SPUIR):
@@ -277,18 +266,20 @@ def _multiples(times: LearningTimes) -> list[dict[str, Any]]:
 
 
 def _crossing(times: LearningTimes) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = []
-    for shape in CROSSING:
-        row: dict[str, Any] = {"d": shape[1], "B": shape[0], "c": shape[3]}
-        slow = shape[0] < BATCHES[-1]
-        row["by action"] = times_said(times.crossing(shape, PUIR_DIRECT, SPUIR_DIRECT)) if slow else "–"
-        row["shared"] = times_said(times.crossing(shape, PUIR, SPUIR))
-        rows.append(row)
-    return rows
+    return [
+        {
+            "d": shape.d,
+            "B": shape.B,
+            "c": shape.c,
+            "by action": times_said(times.crossing(shape, PUIR_DIRECT, SPUIR_DIRECT)) if shape.B < BATCHES[-1] else "–",
+            "shared": times_said(times.crossing(shape, PUIR, SPUIR)),
+        }
+        for shape in CROSSING
+    ]
 
 
 def _cells(times: LearningTimes, exact: str, sketched: str, title: str, batches: Sequence[int]) -> ShadedTable:
-    ratios = [times.crossing(shape, exact, sketched).estimate for shape in CROSSING if shape[0] in batches]
+    ratios = [times.crossing(shape, exact, sketched).estimate for shape in CROSSING if shape.B in batches]
     return ShadedTable(
         title=f"exact time / sketched time, {title}",
         xlabel="batch size B",
@@ -337,7 +328,7 @@ def _sketching_saves(times: LearningTimes) -> Verdict:
         "sketching-saves",
         "Sketching makes learning with imputation faster, from O(MBd²) to O(Mcd²).",
         judge(direct, ours),
-        f"Exact over sketched time at B = {PAPER[0]:,}, d = {PAPER[1]}, M = {PAPER[2]}, c = {PAPER[3]}: "
+        f"Exact over sketched time at B = {PAPER.B:,}, d = {PAPER.d}, M = {PAPER.M}, c = {PAPER.c}: "
         f"{times_said(direct)} action by action, {times_said(ours)} with shared sums. Rule: 95 % t-intervals over "
         "repeats above 1, also against the exact form at its best.",
     )
@@ -349,7 +340,7 @@ def _level(times: LearningTimes) -> Verdict:
         "sketched-costs-no-more",
         "With Mc ≈ B, sketched imputation costs about as much as no imputation at all.",
         judge((-direct).minus(-float(np.log(2)))),
-        f"SPUIR over SBUCB at B = {LEVEL[0]:,}, M = {LEVEL[2]}, c = {LEVEL[3]}: {times_said(direct)} action "
+        f"SPUIR over SBUCB at B = {LEVEL.B:,}, M = {LEVEL.M}, c = {LEVEL.c}: {times_said(direct)} action "
         f"by action, {times_said(ours)} with shared sums. Rule: 95 % t-interval over repeats of the first below 2, "
         "the paper's own measure elsewhere.",
     )
@@ -361,7 +352,7 @@ def _independent(times: LearningTimes) -> Verdict:
         "sketched-independent-of-batch",
         "The time of sketched learning is O(cd²) for an action, whatever the batch size (if cd > B).",
         judge((-direct).minus(-0.5)),
-        f"Exponent in B from {AXES['B'][0]:,} to {AXES['B'][-1]:,} at cd = {BASE[1] * BASE[3]:,}: "
+        f"Exponent in B from {AXES['B'][0]:,} to {AXES['B'][-1]:,} at cd = {BASE.d * BASE.c:,}: "
         f"{say(direct, '.2f')} action by action, {say(ours, '.2f')} with shared sums; exact, action by action: "
         f"{say(exact, '.2f')}. Rule: 95 % t-interval over repeats below 0.5. Every row is still hashed, O(Bd).",
     )
@@ -375,7 +366,7 @@ def _lesson(times: LearningTimes) -> str:
     )
     if "crossing" not in times.parts:
         return text + "Where sketching pays is measured in the full run."
-    slow = [shape for shape in CROSSING if shape[0] < BATCHES[-1]]
+    slow = [shape for shape in CROSSING if shape.B < BATCHES[-1]]
     counted = sum(times.crossing(shape, PUIR_DIRECT, SPUIR_DIRECT).low > 0 for shape in slow)
     won = [shape for shape in CROSSING if times.crossing(shape, PUIR, SPUIR).low > 0]
     best = max(CROSSING, key=lambda shape: times.crossing(shape, PUIR, SPUIR).estimate)
@@ -383,7 +374,7 @@ def _lesson(times: LearningTimes) -> str:
     return text + (
         f"Counted as the paper does, sketching is faster at {counted} of {len(slow)} shapes; against shared exact "
         f"sums at {len(won)} of {len(CROSSING)}: {where}. It gains most, "
-        f"{times_said(times.crossing(best, PUIR, SPUIR))}, at B = {best[0]:,}, d = {best[1]}. Every row has to be "
+        f"{times_said(times.crossing(best, PUIR, SPUIR))}, at B = {best.B:,}, d = {best.d}. Every row has to be "
         "hashed, whatever c is: sketching can pay only with large batches and wide contexts."
     )
 
@@ -396,7 +387,7 @@ EXPERIMENT = Experiment(
     "and cd > B; over all actions O(MBd²) against O(Mcd²), and O(Bd²) without imputation.",
     setting="Learning one more episode, in processor time on one core; methods take turns at every shape, a median "
     f"of {ROUNDS} rounds (9 at the authors' shape) for each of at most {MOST_REPEATS} repeats. Around B = "
-    f"{BASE[0]:,}, d = {BASE[1]}, M = {BASE[2]}, c = {BASE[3]} one size is varied at a time. “By action” is the "
+    f"{BASE.B:,}, d = {BASE.d}, M = {BASE.M}, c = {BASE.c} one size is varied at a time. “By action” is the "
     "paper's own form, with products and sketches of all rows for every action; the others are this library's.",
     grid=grid,
     report=report,

@@ -1,0 +1,1 @@
+"""What a run leaves behind: its history, and figures in one style."""
