@@ -9,7 +9,8 @@ from spuir.base.records import Floats, Mask, Table
 from spuir.core import scoring
 from spuir.policies import POLICIES, make_policy
 from spuir.policies.base import Recipe
-from spuir.policies.ridge import Ridge, RidgeState
+from spuir.policies.learner import RidgeState
+from spuir.policies.ridge import Ridge
 from spuir.testing import check_policy
 
 

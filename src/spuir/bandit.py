@@ -17,7 +17,6 @@ from spuir.base.records import Decision, Floats, Info, Mask, State, Table, as_id
 from spuir.core import scoring
 from spuir.errors import InputError, NotFittedError, ParameterError, ShardError
 from spuir.policies import Policy, as_policy, make_policy
-from spuir.policies.ridge import Ridge
 from spuir.storage import model_file, snapshot
 from spuir.storage.shards import Shard, fingerprint
 from spuir.tables.encoder import Encoder
@@ -98,7 +97,7 @@ class Bandit:
         labels = Labels.parse(self.actions)
         as_policy(self.policy)
         self._seed = streams.as_seed(self.random_state)
-        self._draws = streams.generator(self._seed, "decide")
+        self._rows: dict[int, int] = {}
         if not isinstance(self.encoder, Encoder | None):
             got, rule = type(self.encoder).__name__, "an encoder is learnt from raw rows"
             raise ParameterError("encoder", got, rule, "pass what Encoder.learn returns")
@@ -106,15 +105,18 @@ class Bandit:
         self._checked: Policy | None = None
         self.last_info_: Info | None = None
 
-    def _resume(self, model: Model, draws: Generator | None) -> None:
-        """Take over a saved model and, if given, the position of its stream of draws."""
+    def _resume(self, model: Model, rows: dict[int, int]) -> None:
+        """Take over a model, and how many rows were decided in its episode."""
         self._reset()
         self._current = model
-        self._draws = self._draws if draws is None else draws
+        self._rows = dict(rows)
 
     def _start(self, model: Model, dim: int) -> Any:
-        """Return the model's state, or a fresh one for contexts of ``dim`` columns."""
+        """Return the model's state, or a fresh one for contexts of ``dim`` columns; refuse another number of them."""
         policy = self.policy_
+        if model.state is not None and model.state.dim != dim:
+            rule = f"this bandit knows {model.state.dim}"
+            raise InputError("X", f"{dim} columns", rule, "pass the same columns as before")
         if model.state is None:
             return policy.init(len(model.labels.names), dim, streams.generator(self._seed, "init"))
         if self._checked is not policy:
@@ -161,8 +163,8 @@ class Bandit:
     @property
     def coefficients_(self) -> Floats:
         """Coefficients θ (M, p) of the feature columns, in the order of :attr:`actions_`."""
-        policy, state = self._ridge()
-        return policy.readout(state).solved.theta.copy()
+        policy, state = self._estimating()
+        return policy.coefficients(state).copy()
 
     def _fitted(self) -> Any:
         state = self._model.state
@@ -172,9 +174,10 @@ class Bandit:
             )
         return state
 
-    def _ridge(self) -> tuple[Ridge, Any]:
+    def _estimating(self) -> tuple[Any, Any]:
+        """Return policy and state, if the policy estimates rewards by ridge regression."""
         policy = self.policy_
-        if not isinstance(policy, Ridge):
+        if "ridge" not in policy.traits:
             rule = f"policy {policy.name!r} has no reward model"
             raise ParameterError("coefficients", "no estimates", rule, "use a policy with the trait 'ridge'")
         return policy, self._fitted()
@@ -184,12 +187,12 @@ class Bandit:
 
         Errors come from the observed rows alone: an imputed row repeats an estimate and adds no information.
         """
-        policy, state = self._ridge()
+        policy, state = self._estimating()
         model = self._model
         named = model.names if model.encoder is None else model.encoder.names
         inputs = list(named) if named else [f"x{i}" for i in range(state.dim)]
-        features = policy.feature_map.names(state.features, inputs)
-        theta, errors = policy.readout(state).solved.theta, policy.standard_errors(state)
+        features = policy.feature_names(state, inputs)
+        theta, errors = policy.coefficients(state), policy.standard_errors(state)
         return [
             Coefficient(label, feature, float(theta[code, column]), float(errors[code, column]))
             for code, label in enumerate(model.labels.names)
@@ -209,29 +212,54 @@ class Bandit:
         eligible
             (n, M) or (M,) mask of the actions that may be chosen; None = all active.
         ids
-            Whatever identifies the rows, handed through to the decision.
+            One id per row. The draw of a row is a hash of (seed, episode, id), so that deciding again with the same id
+            repeats the decision. Without ids the row's number within the episode takes their place.
         """
         model = self._model
         contexts, state, mask = self._prepared(model, X, eligible, own=True)
-        if hasattr(ids, "__len__") and len(ids) != len(contexts):
-            raise InputError("ids", f"{len(ids)} of them", f"there are {len(contexts)} rows", "give one id per row")
-        decided = self.policy_.decide(state, contexts, self._draws, mask)
-        if model.state is None and len(contexts):  # after deciding, so that refused contexts settle no columns
+        n = len(contexts)
+        if ids is not None and hasattr(ids, "__len__") and len(ids) != n:
+            raise InputError("ids", f"{len(ids)} of them", f"there are {n} rows", "give one id per row")
+        first = self._number_rows(state.episode, n) if ids is None else None
+        try:
+            decided = self.policy_.decide(state, contexts, self._draws(state.episode, first, n, ids), mask)
+        except BaseException:
+            self._return_rows(state.episode, first, n)
+            raise
+        if model.state is None and n:  # after deciding, so that refused contexts settle no columns
             with self._lock:
                 if self._current is model:  # no other thread has settled them, or added an action
                     self._current = model._replace(state=state, names=model.names_after(X))
-        return decided.relabelled(model.labels.array, ids)
+        return decided.relabelled(model.labels.array, ids, state.episode, first)
+
+    def _draws(self, episode: int, first: int | None, n: int, ids: Any) -> streams.Draws:
+        """Return the draws of n rows, keyed by their ids or by their numbers from ``first`` on."""
+        if first is None:
+            return streams.Draws.identified(self._seed, episode, ids)
+        return streams.Draws.numbered(self._seed, episode, first, n)
+
+    def _number_rows(self, episode: int, n: int) -> int:
+        """Return the number of the first of n rows to decide in an episode; the next call starts behind them."""
+        with self._lock:
+            first = self._rows.get(episode, 0)
+            if first == 0:
+                # A decision that began before the last update may still need the numbers of its episode.
+                self._rows = {number: used for number, used in self._rows.items() if number >= episode - 1}
+            self._rows[episode] = first + n
+        return first
+
+    def _return_rows(self, episode: int, first: int | None, n: int) -> None:
+        """Give back the numbers of rows that were refused, unless later ones are in use."""
+        with self._lock:
+            if first is not None and self._rows.get(episode) == first + n:
+                self._rows[episode] = first
+                self._rows = {number: used for number, used in self._rows.items() if used}
 
     def predict(self, X: Any, eligible: ArrayLike | None = None) -> NDArray[Any]:
         """Return the most probable action of each row, the first of equals; changes nothing."""
         model = self._model
         contexts, state, mask = self._prepared(model, X, eligible, own=False)
-        scoring.check_finite(contexts, contexts)  # in rows of the whole, not of a block
-        allowed = scoring.eligible_mask(mask, len(contexts), state.n_actions)
-        best = np.empty(len(contexts), np.intp)
-        for rows in scoring.row_blocks(len(contexts), state.n_actions):
-            best[rows] = self.policy_.table(state, contexts[rows], allowed[rows]).probabilities.argmax(axis=1)
-        return model.labels.array[best]
+        return model.labels.array[self.policy_.predict(state, contexts, mask)]
 
     def predict_proba(self, X: Any, eligible: ArrayLike | None = None) -> Floats:
         """Return the probabilities (n, M) that :meth:`decide` draws from; changes nothing."""
@@ -300,7 +328,7 @@ class Bandit:
         fresh = Bandit(self.policy, self.actions, self.random_state, self.encoder)
         fresh.partial_fit(X, actions, rewards, *args, **kwargs)
         with self._lock:
-            self._seed, self._draws, self._checked = fresh._seed, fresh._draws, fresh._checked
+            self._seed, self._rows, self._checked = fresh._seed, fresh._rows, fresh._checked
             self._current, self.last_info_ = fresh._model, fresh.last_info_
         return self
 
@@ -354,7 +382,8 @@ class Bandit:
                 got = f"episode {shard.episode}" if shard.episode != state.episode else "another policy or state"
                 rule = f"this bandit awaits episode {state.episode} of its own policy and state"
                 raise ShardError("shard", got, rule, "collect with a copy of this bandit as it is now")
-            state, self.last_info_ = self.policy_.absorb(state, shard.sums)
+            # A copy: absorbing may overwrite the sums, and a shard can be absorbed by several bandits.
+            state, self.last_info_ = self.policy_.absorb(state, deepcopy(shard.sums))
             self._current = model._replace(state=state, names=model.names or shard.names)
         return self
 
@@ -374,8 +403,7 @@ class Bandit:
             rule = f"this bandit has {known}"
             raise ParameterError("encoder", got, rule, "pass the encoder that made the rows")
         made = Bandit(self.policy, self.actions, self.random_state, encoder)
-        # Its own copy of the stream: the two go on apart, from the same place.
-        made._resume(model._replace(names=encoder.columns, encoder=encoder), deepcopy(self._draws))
+        made._resume(model._replace(names=encoder.columns, encoder=encoder), self._rows)
         made._seed = self._seed
         return made
 
@@ -402,7 +430,7 @@ class Bandit:
     def save(self, path: str | PathLike[str]) -> None:
         """Write everything needed to go on, to exactly that path, atomically."""
         with self._lock:
-            header, arrays = model_file.describe(self.policy_, self._model, self._seed, self._draws)
+            header, arrays = model_file.describe(self.policy_, self._model, self._seed, self._rows)
         snapshot.write(path, header, arrays)
 
     # ---- scikit-learn's verbs -------------------------------------------------------------------------------
@@ -475,8 +503,7 @@ def load(path: str | PathLike[str], random_state: streams.Seed = None) -> Bandit
         None resumes the streams where they were; a seed or Generator starts new ones, so that replicas of one
         file explore apart.
     """
-    policy, model, seed, draws = model_file.restore(str(path), *snapshot.read(path))
-    seed = seed if random_state is None else random_state
-    bandit = Bandit(policy, list(model.labels.names), seed, model.encoder)
-    bandit._resume(model, draws if random_state is None else None)
+    policy, model, seed, rows = model_file.restore(str(path), *snapshot.read(path))
+    bandit = Bandit(policy, list(model.labels.names), seed if random_state is None else random_state, model.encoder)
+    bandit._resume(model, rows if random_state is None else {})
     return bandit

@@ -6,10 +6,12 @@ contexts and noise whatever they draw themselves.
 
 from collections.abc import Callable
 from dataclasses import fields, replace
+from typing import Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from spuir.bandit import Bandit
 from spuir.base.parameters import COUNT, SEED, UNIT, check_value
 from spuir.base.records import Batch, Codes, Floats, Rounds
 from spuir.base.streams import generator
@@ -50,8 +52,9 @@ def run(
 
     Notes
     -----
-    Episode 0 acts uniformly at random; then, for n = 1…N, the policy learns from the batch before and decides
-    episode n. BLAS runs on one thread meanwhile, which makes repeated runs equal to the last bit.
+    The cold policy decides episode 0, which makes it uniform; then, for n = 1…N, the policy learns from the batch
+    before and decides episode n. The same loop around a :class:`spuir.Bandit` with ``random_state=seed`` gives the
+    same actions and the same state. BLAS runs on one thread, so that repeated runs are equal to the last bit.
     """
     limits = {
         "episodes": (episodes, COUNT),
@@ -66,27 +69,31 @@ def run(
         rule = "an environment is a registered name or an object made by make_environment"
         raise ParameterError("environment", repr(world), rule, "pass one of these")
     policy = with_horizon(as_policy(policy), episodes, batch_size)
+    bandit = Bandit(policy, world.n_actions, random_state=seed)
     recorder = Recorder(policy, world, batch_size, seed)
 
+    batch: Batch | None = None
     with threadpool_limits(limits=1):
-        state = policy.init(world.n_actions, world.dim, generator(seed, "policy", "init"))
-        rounds = world.draw(batch_size, generator(seed, "environment", "contexts", 0))
-        actions = generator(seed, "policy", "decide", 0).integers(world.n_actions, size=batch_size)
-        batch = observe(
-            world, rounds, actions, np.full(batch_size, 1 / world.n_actions), feedback=feedback, place=(seed, 0)
-        )
-        for n in range(1, episodes + 1):
-            learning, deciding = generator(seed, "policy", "learn", n), generator(seed, "policy", "decide", n)
-            with recorder.timed("learn"):
-                state, _ = policy.learn(state, batch, learning)
+        for n in range(episodes + 1):
+            if batch is not None:
+                with recorder.timed("learn"):
+                    bandit.partial_fit(**columns_of(batch))
             rounds = world.draw(batch_size, generator(seed, "environment", "contexts", n))
             with recorder.timed("decide"):
-                decision = policy.decide(state, rounds.contexts, deciding)
+                decision = bandit.decide(rounds.contexts)
             batch = observe(world, rounds, decision.actions, decision.propensities, feedback=feedback, place=(seed, n))
-            recorder.add(world.expected_rewards(rounds), batch)
-            if progress is not None:
+            if n:  # episode 0, which the cold policy decides uniformly, is learned from and not counted
+                recorder.add(world.expected_rewards(rounds), batch)
+            if n and progress is not None:
                 progress(n)
     return recorder.history()
+
+
+def columns_of(batch: Batch) -> dict[str, Any]:
+    """Return a batch as the arguments of :meth:`spuir.Bandit.partial_fit`."""
+    columns = {item.name: getattr(batch, item.name) for item in fields(batch)}
+    given = {name: column for name, column in columns.items() if column is not None}
+    return {"X": given.pop("contexts"), **given}
 
 
 def with_horizon(policy: Policy, episodes: int, batch_size: int) -> Policy:

@@ -81,7 +81,7 @@ class NaiveRidge:
             return None
         ids = np.arange(len(batch)) if batch.row_ids is None else batch.row_ids
         one = np.zeros(len(chosen), np.intp)
-        return self.policy.row_map.sums(np.eye(len(chosen)), one, 1, ids[chosen], key)[0]
+        return self.policy.learner.summation.sketch.sums(np.eye(len(chosen)), one, 1, ids[chosen], key)[0]
 
     def _observed(self, S, R, w, C, theta) -> tuple[np.ndarray, np.ndarray]:
         """Φ_j and b_j of one episode, or G_j and p_j, by the chosen kind of moments."""

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from spuir.base.streams import generator, get_state
+from spuir.base.streams import generator
 from spuir.environments import ENVIRONMENTS, list_environments, make_environment, parameters_of
 from spuir.errors import InputError, ParameterError, UnknownNameError
 
@@ -26,7 +26,7 @@ def draw(env: Any, n: int = 50) -> Any:
 
 def play(env: Any, rounds: Any, actions: Any) -> Any:
     rng = generator(2, "noise")
-    return env.feedback(rounds, np.asarray(actions), rng), get_state(rng)
+    return env.feedback(rounds, np.asarray(actions), rng), rng.bit_generator.state
 
 
 def test_the_registered_environments_are_these():

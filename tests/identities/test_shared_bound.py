@@ -12,8 +12,8 @@ from spuir.base.streams import generator
 from spuir.core import scoring
 from spuir.core.scoring import Acting, Bound, Winners
 from spuir.core.solving import solve
+from spuir.policies.learner import Readout, RidgeState
 from spuir.policies.optimistic import Optimistic
-from spuir.policies.ridge import Readout, RidgeState
 from tests.core.screening import WAYS, check_winners, force
 from tests.identities.episodes import make_batch
 
@@ -217,7 +217,7 @@ def run(policy: Optimistic, readout: Readout, contexts: np.ndarray, eligible: np
     allowed = None if eligible is None else np.ascontiguousarray(eligible.T)
     rule = Acting(solved=readout.solved, alpha=policy.alpha, bound=bound)
     return scoring.winners(
-        len(contexts), lambda rows: contexts[rows], lambda rows: policy.means(readout, rows), rule, allowed
+        len(contexts), lambda rows: contexts[rows], lambda rows: policy.learner.means(readout, rows), rule, allowed
     )
 
 
@@ -243,7 +243,7 @@ def test_screening_changes_no_winner_and_no_tie(monkeypatch: pytest.MonkeyPatch,
     pairs = spy(monkeypatch)
     for seed, readout in readouts.items():
         policy, _, contexts, eligible = random_case(seed)
-        means = policy.means(readout, contexts)
+        means = policy.learner.means(readout, contexts)
         means = means if eligible is None else np.where(eligible.T, means, -np.inf)
         for bound in {None, bounds[seed]}:
             found = run(policy, readout, contexts, eligible, bound)

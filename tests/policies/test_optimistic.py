@@ -9,8 +9,8 @@ import pytest
 from spuir import make_policy
 from spuir.base.streams import generator
 from spuir.errors import InputError
+from spuir.policies.learner import RidgeState
 from spuir.policies.optimistic import Optimistic
-from spuir.policies.ridge import RidgeState
 from tests.identities.episodes import batch_of, make_batch
 
 M, D, N = 4, 5, 50

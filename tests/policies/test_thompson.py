@@ -13,7 +13,7 @@ from spuir import make_policy
 from spuir.base.records import Batch
 from spuir.base.streams import generator
 from spuir.errors import InputError
-from spuir.policies.ridge import RidgeState
+from spuir.policies.learner import RidgeState
 from spuir.policies.thompson import Thompson
 from tests.identities.episodes import make_batch
 

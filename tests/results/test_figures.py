@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spuir.results import figures
 from spuir.errors import MissingExtraError, ParameterError
 from spuir.policies import list_policies
+from spuir.results import figures
 
 pytest.importorskip("matplotlib")
 

@@ -19,7 +19,7 @@ class TestTables:
     def test_numeric_arrays_are_not_copied(self, dtype: Any, order: Any) -> None:
         X = np.array(ROWS, dtype=dtype, order=order)
         X.flags.writeable = False
-        assert as_table(X, None, 2) is X
+        assert as_table(X, None) is X
 
     @pytest.mark.parametrize(
         "X",
@@ -35,21 +35,21 @@ class TestTables:
         ids=["lists", "tuples", "list of arrays", "frame", "mixed frame", "nullable frame", "objects"],
     )
     def test_other_tables_become_numeric_arrays(self, X: Any) -> None:
-        table = as_table(X, None, None)
+        table = as_table(X, None)
         assert isinstance(table, np.ndarray) and table.dtype.kind in "fi"
         np.testing.assert_array_equal(table, ROWS)
 
     @pytest.mark.parametrize("make", [sparse.csr_array, sparse.csr_matrix, sparse.coo_array, sparse.csc_array])
     def test_sparse_tables_become_csr(self, make: Any) -> None:
-        table = as_table(make(np.array(ROWS)), None, 2)
+        table = as_table(make(np.array(ROWS)), None)
         assert table.format == "csr"
         np.testing.assert_array_equal(table.toarray(), ROWS)
 
     def test_columns_of_a_frame_are_matched_by_name(self) -> None:
         X = pd.DataFrame(ROWS, columns=["b", "a"])
         assert column_names(X) == ["b", "a"]
-        np.testing.assert_array_equal(as_table(X, ["a", "b"], 2), np.array(ROWS)[:, ::-1])
-        np.testing.assert_array_equal(as_table(X, ("b", "a"), 2), ROWS)
+        np.testing.assert_array_equal(as_table(X, ["a", "b"]), np.array(ROWS)[:, ::-1])
+        np.testing.assert_array_equal(as_table(X, ("b", "a")), ROWS)
         assert column_names(np.array(ROWS)) is None
 
     @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ class TestTables:
     )
     def test_other_columns_are_refused(self, X: Any, text: str) -> None:
         with pytest.raises(InputError, match=text):
-            as_table(X, ["a", "b"], 2)
+            as_table(X, ["a", "b"])
 
     @pytest.mark.parametrize(
         ("X", "text"),
@@ -84,11 +84,7 @@ class TestTables:
     )
     def test_what_is_no_table_of_numbers_is_refused(self, X: Any, text: str) -> None:
         with pytest.raises(InputError, match=text):
-            as_table(X, None, None)
-
-    def test_another_number_of_columns_is_refused(self) -> None:
-        with pytest.raises(InputError, match=r"5 columns.*knows 2"):
-            as_table(np.ones((3, 5)), None, 2)
+            as_table(X, None)
 
 
 class TestLabels:

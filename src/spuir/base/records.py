@@ -316,7 +316,8 @@ class Decision:
 
     ``actions`` (n,) and ``propensities`` (n,) are computed at once; ``probabilities``, ``scores``,
     ``means`` and ``widths`` (n, M) on first access. ``exact`` is False where the propensities are
-    Monte-Carlo estimates. ``ids`` are the caller's, if given.
+    Monte-Carlo estimates. ``ids`` are the caller's, if given; ``episode`` is the number of episodes learned before,
+    and ``keys`` (n,) what each draw was keyed by: the ids, or else the rows' numbers within the episode.
     """
 
     def __init__(
@@ -327,9 +328,19 @@ class Decision:
         *,
         exact: bool = True,
         ids: Any = None,
+        episode: int = 0,
+        first: int | None = None,
     ) -> None:
         self.actions, self.propensities, self.exact, self.ids = actions, propensities, exact, ids
+        self.episode, self._first = episode, first
         self._make = table
+
+    @property
+    def keys(self) -> Any:
+        """What the draw of each row was keyed by (n,), within its episode; None for a decision without a bandit."""
+        if self.ids is not None or self._first is None:
+            return self.ids
+        return np.arange(self._first, self._first + len(self))
 
     @cached_property
     def _table(self) -> Table:
@@ -337,12 +348,13 @@ class Decision:
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what is pickled: the tables themselves, as what computes them is a policy with its state."""
-        kept = ("actions", "propensities", "exact", "ids")
+        kept = ("actions", "propensities", "exact", "ids", "episode", "_first")
         return {name: getattr(self, name) for name in kept} | {"_table": self._table}
 
-    def relabelled(self, labels: NDArray[Any], ids: Any) -> "Decision":
-        """Return the same decision with labels (M,) in place of codes, and the caller's ids."""
-        return Decision(labels[self.actions], self.propensities, self._make, exact=self.exact, ids=ids)
+    def relabelled(self, labels: NDArray[Any], ids: Any, episode: int, first: int | None) -> "Decision":
+        """Return the same decision with labels (M,) in place of codes, and what its draws were keyed by."""
+        actions = labels[self.actions]
+        return Decision(actions, self.propensities, self._make, exact=self.exact, ids=ids, episode=episode, first=first)
 
     @property
     def probabilities(self) -> Floats:

@@ -6,15 +6,23 @@ the others.
 """
 
 import secrets
+from collections.abc import Callable, Iterable
+from functools import cached_property, lru_cache
 from hashlib import blake2b
-from typing import Any
 
 import numpy as np
 from numpy.random import Generator
+from numpy.typing import NDArray
+from scipy.special import ndtri
 
-from spuir.errors import ParameterError, SnapshotError
+from spuir.base.hashing import GOLDEN, splitmix64
+from spuir.errors import ParameterError
 
 Seed = int | Generator | None
+Words = NDArray[np.uint64]
+Floats = NDArray[np.float64]
+
+_GOLDEN = np.uint64(GOLDEN)
 
 
 def _is_integer(value: object) -> bool:
@@ -43,29 +51,69 @@ def generator(seed: int, *path: str | int) -> Generator:
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=key)))
 
 
-def get_state(rng: Generator) -> dict[str, Any]:
-    """Return a generator's position as JSON-ready data (its large integers as text)."""
-    state = rng.bit_generator.state
-    return {
-        "kind": state["bit_generator"],
-        "state": str(state["state"]["state"]),
-        "inc": str(state["state"]["inc"]),
-        "has_uint32": int(state["has_uint32"]),
-        "uinteger": int(state["uinteger"]),
-    }
+class Draws:
+    """The random numbers of n decisions: those of a decision depend on its own 64-bit key alone.
+
+    The key is a hash of (seed, episode, id), or of (seed, episode, row number within the episode) where no id is
+    given. A decision can therefore be recomputed from its log, a retry with the same id repeats it, and replicas of
+    one model agree, however the rows are split over calls. Nothing is computed before it is asked for.
+    """
+
+    def __init__(self, size: int, make_keys: Callable[[], Words]) -> None:
+        self.size = size
+        self._make_keys = make_keys
+
+    @classmethod
+    def numbered(cls, seed: int, episode: int, first: int, size: int) -> "Draws":
+        """Return the draws of the rows first, first + 1, … of an episode."""
+
+        def make_keys() -> Words:
+            rows = np.arange(first, first + size, dtype=np.uint64)
+            rows *= _GOLDEN
+            rows += np.uint64(_root(seed, "row", episode))
+            return splitmix64(rows)
+
+        return cls(size, make_keys)
+
+    @classmethod
+    def identified(cls, seed: int, episode: int, ids: Iterable[object]) -> "Draws":
+        """Return the draws of decisions with these ids; an id counts by its text, so that 7 and "7" are the same."""
+        texts = [str(one).encode() for one in ids]
+
+        def make_keys() -> Words:
+            digests = b"".join(blake2b(text, digest_size=8).digest() for text in texts)
+            return splitmix64(np.frombuffer(digests, "<u8") ^ np.uint64(_root(seed, "id", episode)))
+
+        return cls(len(texts), make_keys)
+
+    @classmethod
+    def of(cls, rng: "Generator | Draws", size: int) -> "Draws":
+        """Return draws as they are; a generator gives one key per decision."""
+        if isinstance(rng, Draws):
+            return rng
+        keys = rng.integers(2**64, size=size, dtype=np.uint64)
+        return cls(size, lambda: keys)
+
+    @cached_property
+    def keys(self) -> Words:
+        """The key of each decision (n,)."""
+        return self._make_keys()
+
+    @cached_property
+    def uniforms(self) -> Floats:
+        """One number in [0, 1) for each decision (n,), from which its action is drawn."""
+        return (splitmix64(self.keys) >> np.uint64(11)) * 2.0**-53
+
+    def normals(self, lane: int, columns: int, rows: slice = slice(None)) -> Floats:
+        """Return standard normals (k, columns) for the chosen rows; each ``lane`` ≥ 1 gives independent ones."""
+        starts = splitmix64(self.keys[rows] + np.uint64(lane * GOLDEN % 2**64))
+        steps = np.arange(columns, dtype=np.uint64) * _GOLDEN
+        words = splitmix64(starts[:, None] + steps)
+        uniforms: Floats = ((words >> np.uint64(11)) + 0.5) * 2.0**-53
+        return np.asarray(ndtri(uniforms), dtype=np.float64)
 
 
-def set_state(saved: dict[str, Any]) -> Generator:
-    """Return a generator at the position that :func:`get_state` described."""
-    bits = np.random.PCG64()
-    try:
-        bits.state = {
-            "bit_generator": saved["kind"],
-            "state": {"state": int(saved["state"]), "inc": int(saved["inc"])},
-            "has_uint32": int(saved["has_uint32"]),
-            "uinteger": int(saved["uinteger"]),
-        }
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
-        rule = "a stream is saved as the position of a PCG64 generator"
-        raise SnapshotError("saved stream", repr(saved)[:80], rule, "load with a seed to start afresh") from error
-    return np.random.Generator(bits)
+@lru_cache(maxsize=256)
+def _root(seed: int, kind: str, episode: int) -> int:
+    """Return the 64-bit number that all decisions of an episode share."""
+    return int.from_bytes(blake2b(f"{seed} decide {kind} {episode}".encode(), digest_size=8).digest(), "little")

@@ -124,10 +124,22 @@ class Link:
         return value if cap is None else np.minimum(value, cap)
 
 
+def _linear(z: Floats) -> Floats:
+    return z.copy()
+
+
+def _exponential(z: Floats) -> Floats:
+    return z * np.exp(z)  # ∇exp⟨θ,s⟩ = exp(z)·s, so T = z·eᶻ
+
+
+def _polynomial(z: Floats) -> Floats:
+    return 2.0 * z * z  # ∇⟨θ,s⟩² = 2z·s, so T = 2z²
+
+
 LINKS = {
-    "linear": Link("linear", lambda z: z.copy(), linear=True),
-    "exp": Link("exp", lambda z: z * np.exp(z)),  # ∇exp⟨θ,s⟩ = exp(z)·s, so T = z·eᶻ
-    "poly": Link("poly", lambda z: 2.0 * z * z),  # ∇⟨θ,s⟩² = 2z·s, so T = 2z²
+    "linear": Link("linear", _linear, linear=True),
+    "exp": Link("exp", _exponential),
+    "poly": Link("poly", _polynomial),
 }
 
 PAPER_EPISODES = 90

@@ -12,11 +12,10 @@ therefore resolve sds of any ratio, their number growing with its logarithm: abo
 rounding. An action whose probability is below 1e-18 may be given exactly 0, and then costs nothing.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import cast
 
 import numpy as np
-from numpy.random import Generator
 from scipy.special import erfcx, ndtr
 
 from spuir.base.records import Codes, Floats, Mask
@@ -63,7 +62,7 @@ def win_probabilities(means: Floats, sds: Floats, eligible: Mask) -> Floats:
 
 
 def monte_carlo_probabilities(
-    means: Floats, sds: Floats, eligible: Mask, draws: int, rng: Generator, executed: Codes
+    means: Floats, sds: Floats, eligible: Mask, draws: int, normals: Callable[[slice], Floats], executed: Codes
 ) -> Floats:
     """Estimate the probability of each row's executed action by joint draws, as the authors do.
 
@@ -73,6 +72,8 @@ def monte_carlo_probabilities(
         (n, M), as for :func:`win_probabilities`.
     draws
         Joint draws of all M scores per row; the standard error is at most ½/√draws.
+    normals
+        Gives standard normals (k, M, draws) for a slice of k rows.
     executed
         (n,) codes of the executed actions.
 
@@ -84,7 +85,7 @@ def monte_carlo_probabilities(
     hits = np.zeros(n)
     for rows in blocks(n, 8 * m * draws, SCREEN_BYTES):
         centre, spread = means[rows].T[:, :, None], sds[rows].T[:, :, None]
-        scores = centre + spread * rng.standard_normal((m, rows.stop - rows.start, draws))
+        scores = centre + spread * normals(rows).transpose(1, 0, 2)
         winners = tied_actions(np.where(eligible[rows].T[:, :, None], scores, -np.inf))
         own = winners[executed[rows], np.arange(winners.shape[1])]
         hits[rows] = np.sum(own / winners.sum(axis=0), axis=1)

@@ -197,14 +197,16 @@ class Winners:
         columns = _open(tied)
         return cls(winner=first(tied), columns=columns, tied=tied[:, columns])
 
-    def draw(self, uniforms: Floats, eligible: Mask | None, floor: float) -> tuple[Codes, Floats]:
+    def draw(self, draw_uniforms: Callable[[], Floats], eligible: Mask | None, floor: float) -> tuple[Codes, Floats]:
         """Split ties uniformly and mix in the floor; return actions and exact propensities, each (n,).
 
-        One uniform decides a row: below m·floor it picks an eligible action, above it the rule's.
+        One uniform decides a row: below m·floor it picks an eligible action, above it the rule's. They are drawn only
+        if a row needs one.
         """
         actions, rule = self.winner.copy(), np.ones(len(self.winner))
         if not floor and not len(self.columns):
             return actions, rule
+        uniforms = draw_uniforms()
         m = len(self.tied)
         options = np.full(len(rule), m) if eligible is None else eligible.sum(axis=0)
         lost = floor * options
@@ -243,6 +245,24 @@ class Acting:
     solved: Solved
     alpha: float
     bound: "Bound | None" = None
+
+
+@quietly
+def row_winners(means: Floats, solved: Solved, alpha: float, row: Floats, eligible: Mask | None) -> Winners:
+    """Return the argmax of mean (M,) + α·width for one context (1, p), all widths from one product."""
+    m, scores = len(means), means
+    if alpha:
+        projected = (row @ solved.stacked_roots).reshape(m, -1)
+        scores = means + alpha * np.sqrt(np.vecdot(projected, projected))
+    if not math.isfinite(np.add.reduce(scores)):
+        check_finite(scores, row)
+    if eligible is not None:
+        scores = np.where(eligible[0], scores, -np.inf)
+    best = scores.item(scores.argmax())
+    tied = scores >= best - TIE * abs(best)
+    if np.count_nonzero(tied) > 1:
+        return Winners.of(scores[:, None])
+    return Winners.sure(tied.nonzero()[0], m)
 
 
 def winners(

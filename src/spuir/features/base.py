@@ -62,6 +62,11 @@ class FeatureMap(ABC):
             got, rule = type(state).__name__, f"this feature map keeps a {self.state_type.__name__}"
             raise ParameterError("feature map", got, rule, "call fit to start anew with another map")
 
+    @property
+    def unchanged(self) -> bool:
+        """Whether the columns are the contexts themselves."""
+        return False
+
     def fixed(self, state: Any) -> bool:
         """Tell whether the map is final; if not, the first batch goes to :meth:`fix`."""
         return True

@@ -15,6 +15,11 @@ from spuir.features.base import FeatureMap
 class Identity(FeatureMap):
     """The contexts unchanged; without an intercept the array itself, not a copy."""
 
+    @property
+    def unchanged(self) -> bool:
+        """Whether no constant column is appended."""
+        return not self.intercept
+
     def columns(self, dim: int) -> int:
         """Return ``dim``."""
         return dim

@@ -228,7 +228,7 @@ class Episode:
         actions = found["actions"]
         codes = np.asarray(actions) if bandit is None else Labels.of(bandit.actions_.tolist()).encode(actions)
         return Batch(
-            contexts=as_table(found["X"], None, None),
+            contexts=as_table(found["X"], None),
             actions=codes,
             rewards=found["rewards"],
             propensities=found["propensities"],

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.random import Generator
 
 from spuir.base.parameters import TEXT, UNIT, check, check_fields, check_names, parameter
-from spuir.base.records import Batch, Decision, Floats, Info, Mask, State, Table
+from spuir.base.records import Batch, Codes, Decision, Floats, Info, Mask, State, Table
+from spuir.base.streams import Draws
 from spuir.core import scoring
 from spuir.errors import ParameterError
 
@@ -66,7 +67,7 @@ class Policy(ABC):
 
     @abstractmethod
     def absorb(self, state: Any, sums: Any) -> tuple[State, Info]:
-        """Return the state after an episode with these sums, added over its shards."""
+        """Return the state after an episode with these sums, added over its shards; it may overwrite them."""
 
     @abstractmethod
     def grow(self, state: Any, like: int | None) -> State:
@@ -100,25 +101,37 @@ class Policy(ABC):
         return state
 
     def learn(self, state: Any, batch: Batch, rng: Generator) -> tuple[State, Info]:
-        """Return the state after one episode; an empty batch is not an episode."""
+        """Return the state after one episode: prepare, collect, absorb. An empty batch is not an episode."""
         if not len(batch):
             return state, Info(rows=0, counts=np.zeros(int(state.n_actions)))
         ready = self.prepare(state, batch)
         return self.absorb(ready, self.collect(ready, batch, rng))
 
-    def decide(self, state: Any, contexts: Floats, rng: Generator, eligible: Mask | None = None) -> Decision:
+    def decide(self, state: Any, contexts: Floats, rng: Generator | Draws, eligible: Mask | None = None) -> Decision:
         """Draw one action for each context (n, d); ``eligible`` is (n, M), (M,) or None for all."""
         n = len(contexts)
-        mask = scoring.eligible_mask(eligible, n, state.n_actions)
-        # What can be refused is refused before anything is drawn, so that the stream stays where it was.
-        scoring.check_floor(self.floor, mask[:1] if eligible is None else mask)
-        scoring.check_finite(contexts, contexts)
-        uniforms = rng.random(n)
+        mask = self._allowed(state, contexts, eligible)
+        uniforms = Draws.of(rng, n).uniforms
         actions, propensities = np.empty(n, np.intp), np.empty(n)
         for rows in scoring.row_blocks(n, state.n_actions):
             table = self.table(state, contexts[rows], mask[rows])
             actions[rows], propensities[rows] = scoring.draw(table.probabilities, uniforms[rows])
         return Decision(actions, propensities, lambda: self.table(state, contexts, mask))
+
+    def predict(self, state: Any, contexts: Floats, eligible: Mask | None = None) -> Codes:
+        """Return the most probable action of each context (n,), the lowest code of equals; draws nothing."""
+        mask = self._allowed(state, contexts, eligible)
+        best = np.empty(len(contexts), np.intp)
+        for rows in scoring.row_blocks(len(contexts), state.n_actions):
+            best[rows] = self.table(state, contexts[rows], mask[rows]).probabilities.argmax(axis=1)
+        return best
+
+    def _allowed(self, state: Any, contexts: Floats, eligible: Mask | None) -> Mask:
+        """Return eligibility (n, M), after refusing a floor that is too high and contexts that are not finite."""
+        mask = scoring.eligible_mask(eligible, len(contexts), state.n_actions)
+        scoring.check_floor(self.floor, mask[:1] if eligible is None else mask)
+        scoring.check_finite(contexts, contexts)
+        return mask
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ from spuir.base.parameters import UNIT, parameter
 from spuir.base.records import Floats, Mask, Table
 from spuir.core import scoring
 from spuir.policies.base import Recipe
-from spuir.policies.ridge import Ridge, RidgeState
+from spuir.policies.learner import RidgeState
+from spuir.policies.ridge import Ridge
 
 
 @final
@@ -21,7 +22,7 @@ class Greedy(Ridge):
 
     @property
     def traits(self) -> frozenset[str]:
-        """Return the learning half's capabilities, and sampling where ε > 0."""
+        """Return the learner's traits, and sampling where ε > 0."""
         return super().traits | ({"sampling"} if self.epsilon else frozenset[str]())
 
     def table(self, state: RidgeState, contexts: Floats, eligible: Mask) -> Table:

@@ -10,12 +10,17 @@ import numpy as np
 from numpy.random import Generator
 
 from spuir.base.parameters import FLAG, NON_NEGATIVE, parameter
-from spuir.base.records import Decision, Floats, Mask, Table
+from spuir.base.records import Codes, Decision, Floats, Mask, Table
+from spuir.base.streams import Draws
 from spuir.core import scoring
 from spuir.core.quiet import quietly
 from spuir.errors import InputError
 from spuir.policies.base import Recipe
-from spuir.policies.ridge import Ridge, RidgeState
+from spuir.policies.learner import RidgeState
+from spuir.policies.ridge import Ridge
+
+ONE_ROW = 2**17
+"""Up to so many numbers in all factors, one context is scored densely: screening would cost more than it saves."""
 
 
 @final
@@ -40,32 +45,54 @@ class Optimistic(Ridge):
             probabilities=scoring.with_floor(probabilities, eligible, self.floor),
         )
 
-    def decide(self, state: RidgeState, contexts: Floats, rng: Generator, eligible: Mask | None = None) -> Decision:
+    def decide(
+        self, state: RidgeState, contexts: Floats, rng: Generator | Draws, eligible: Mask | None = None
+    ) -> Decision:
         """Draw actions by ever closer widths; exact ones are computed only where scores are too close for others."""
+        if not self.fixed(state):
+            return super().decide(state, contexts, rng, eligible)
+        mask, winners = self._winners(state, contexts, eligible)
+        allowed = None if mask is None else np.ascontiguousarray(mask.T)
+        actions, propensities = winners.draw(lambda: Draws.of(rng, len(contexts)).uniforms, allowed, self.floor)
+
+        def table() -> Table:
+            return self.table(state, contexts, scoring.eligible_mask(mask, len(contexts), state.n_actions))
+
+        return Decision(actions, propensities, table)
+
+    def predict(self, state: RidgeState, contexts: Floats, eligible: Mask | None = None) -> Codes:
+        """Return the most probable action of each context (n,): the best score, the lowest code of equals."""
+        if not self.fixed(state):
+            return super().predict(state, contexts, eligible)
+        return self._winners(state, contexts, eligible)[1].winner
+
+    def _winners(
+        self, state: RidgeState, contexts: Floats, eligible: Mask | None
+    ) -> tuple[Mask | None, scoring.Winners]:
+        """Return eligibility (n, M), None for all, and who has the largest score."""
         n, m = len(contexts), state.n_actions
         mask = None if eligible is None else scoring.eligible_mask(eligible, n, m)
         if self.floor:
             scoring.check_floor(self.floor, scoring.eligible_mask(None, 1, m) if mask is None else mask)
-        if not self.feature_map.fixed(state.features):
-            return super().decide(state, contexts, rng, eligible)
-        readout = self.readout(state)
-        allowed = None if mask is None else np.ascontiguousarray(mask.T)
+        learner = self.learner
+        readout = learner.readout(state)
+        if n == 1 and readout.solved.upper.size <= ONE_ROW:
+            row = learner.feature_map.apply(state.features, contexts)
+            return mask, scoring.row_winners(learner.means(readout, row)[:, 0], readout.solved, self.alpha, row, mask)
         rule = scoring.Acting(
             solved=readout.solved, alpha=self.alpha, bound=readout.bound if self.alpha and self.screen else None
         )
         try:
-            found = scoring.winners(
+            return mask, scoring.winners(
                 n,
-                lambda rows: self.feature_map.apply(state.features, contexts[rows]),
-                lambda features: self.means(readout, features),
+                lambda rows: learner.feature_map.apply(state.features, contexts[rows]),
+                lambda features: learner.means(readout, features),
                 rule,
-                allowed,
+                None if mask is None else np.ascontiguousarray(mask.T),
             )
         except InputError:
             scoring.check_finite(contexts, contexts)  # in the caller's rows and columns, not in a block's
             raise
-        actions, propensities = found.draw(rng.random(n), allowed, self.floor)
-        return Decision(actions, propensities, lambda: self.table(state, contexts, scoring.eligible_mask(mask, n, m)))
 
 
 def _recipe(summary: str, paper: dict[str, Any], **defaults: Any) -> Recipe:

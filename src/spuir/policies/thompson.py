@@ -13,11 +13,16 @@ from numpy.random import Generator
 
 from spuir.base.parameters import COUNT, NON_NEGATIVE, UNIT, optional, parameter
 from spuir.base.records import Batch, Codes, Decision, Floats, Mask, Table
+from spuir.base.streams import Draws
 from spuir.core import scoring
 from spuir.core.normals import monte_carlo_probabilities, win_probabilities
-from spuir.core.statistics import refuse_non_finite
+from spuir.core.statistics import dense_rows, refuse_non_finite
 from spuir.policies.base import Recipe
-from spuir.policies.ridge import Ridge, RidgeState
+from spuir.policies.learner import RidgeState
+from spuir.policies.ridge import Ridge
+
+SCORES, PROPENSITIES = 1, 2
+"""Lanes of the draws: sampled scores, and the joint draws that estimate propensities."""
 
 
 @final
@@ -36,7 +41,7 @@ class Thompson(Ridge):
 
     @property
     def traits(self) -> frozenset[str]:
-        """Return the learning half's capabilities and sampling; balancing reads the acting state."""
+        """Return the learner's traits and sampling; balancing reads the acting state."""
         return (super().traits | {"sampling"}) - ({"foldable"} if self.propensity_floor else frozenset[str]())
 
     @property
@@ -55,22 +60,28 @@ class Thompson(Ridge):
             probabilities=scoring.with_floor(rule, eligible, self.floor),
         )
 
-    def decide(self, state: RidgeState, contexts: Floats, rng: Generator, eligible: Mask | None = None) -> Decision:
+    def decide(
+        self, state: RidgeState, contexts: Floats, rng: Generator | Draws, eligible: Mask | None = None
+    ) -> Decision:
         """Draw actions from their win probabilities, or by sampled scores with Monte-Carlo propensities."""
         if self.propensity_draws is None:
             return super().decide(state, contexts, rng, eligible)
-        mask = scoring.eligible_mask(eligible, len(contexts), state.n_actions)
-        scoring.check_floor(self.floor, mask)
+        draws = Draws.of(rng, len(contexts))
+        mask = self._allowed(state, contexts, eligible)
         means, widths = self.estimates(state, contexts)
-        scores = means + self.scale * widths * rng.standard_normal(means.shape)
+        scores = means + self.scale * widths * draws.normals(SCORES, state.n_actions)
         sampled = scoring.Winners.of(np.where(mask, scores, -np.inf).T)
-        actions, _ = sampled.draw(rng.random(len(means)), np.ascontiguousarray(mask.T), self.floor)
-        propensities = self._estimated(means, widths, mask, rng, actions)
+        actions, _ = sampled.draw(lambda: draws.uniforms, np.ascontiguousarray(mask.T), self.floor)
+        propensities = self._estimated(means, widths, mask, draws, actions)
         return Decision(actions, propensities, lambda: self.table(state, contexts, mask), exact=False)
 
-    def _estimated(self, means: Floats, widths: Floats, mask: Mask, rng: Generator, executed: Codes) -> Floats:
-        draws = self.propensity_draws or 1
-        rule = monte_carlo_probabilities(means, self.scale * widths, mask, draws, rng, executed)
+    def _estimated(self, means: Floats, widths: Floats, mask: Mask, draws: Draws, executed: Codes) -> Floats:
+        count, m = self.propensity_draws or 1, means.shape[1]
+
+        def normals(rows: slice) -> Floats:
+            return draws.normals(PROPENSITIES, m * count, rows).reshape(-1, m, count)
+
+        rule = monte_carlo_probabilities(means, self.scale * widths, mask, count, normals, executed)
         return self.floor + (1.0 - self.floor * mask.sum(axis=1)) * rule if self.floor else rule
 
     def weighted(self, state: RidgeState, batch: Batch, rng: Generator) -> Batch:
@@ -81,19 +92,21 @@ class Thompson(Ridge):
         if chosen is None:
             chosen = self._own_propensities(state, batch, rng)
         balance = 1.0 / np.maximum(self.propensity_floor, chosen)
-        return replace(batch, weights=balance if batch.weights is None else balance * batch.weights)
+        with np.errstate(over="ignore"):  # an infinite weight is refused where rows are summed
+            return replace(batch, weights=balance if batch.weights is None else balance * batch.weights)
 
     def _own_propensities(self, state: RidgeState, batch: Batch, rng: Generator) -> Floats:
         mask = scoring.eligible_mask(batch.eligible, len(batch), state.n_actions)
         refuse_non_finite(batch.contexts)
         out = np.empty(len(batch))
-        for rows, contexts in self.context_blocks(state, batch):
+        for rows in scoring.row_blocks(len(batch), state.dim + state.n_actions):
+            contexts, executed = dense_rows(batch.contexts, rows), batch.actions[rows]
             if self.propensity_draws is None:
                 table = self.table(state, contexts, mask[rows])
-                out[rows] = table.probabilities[np.arange(len(contexts)), batch.actions[rows]]
+                out[rows] = table.probabilities[np.arange(len(contexts)), executed]
             else:
                 means, widths = self.estimates(state, contexts)
-                out[rows] = self._estimated(means, widths, mask[rows], rng, batch.actions[rows])
+                out[rows] = self._estimated(means, widths, mask[rows], Draws.of(rng, len(contexts)), executed)
         return out
 
 

@@ -11,7 +11,6 @@ from spuir.core import scoring
 from spuir.core.statistics import count_codes, grow, refuse_non_finite
 from spuir.errors import ParameterError
 from spuir.policies.base import Policy, Recipe
-from spuir.policies.ridge import wrong_width
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -35,8 +34,6 @@ class UniformSums:
 
 def executed_weight(state: State, batch: Batch) -> Floats:
     """Return the weight of the rows on which each action was executed (M,), after refusing unusable rows."""
-    if batch.contexts.shape[1] != state.dim:
-        raise wrong_width(batch.contexts.shape[1], state.dim)
     counts = count_codes(batch.actions, state.n_actions)
     refuse_non_finite(batch.contexts)
     if batch.weights is not None:

@@ -170,19 +170,22 @@ class Recorder:
     def __init__(self, policy: Policy, environment: Environment, batch_size: int, seed: int) -> None:
         self._policy, self._environment, self._batch_size, self._seed = policy, environment, batch_size, seed
         self._columns: dict[str, list[Any]] = {}
+        self._seconds: dict[str, float] = {}
 
     def _put(self, name: str, value: Any) -> None:
         self._columns.setdefault(name, []).append(value)
 
     @contextmanager
     def timed(self, step: str) -> Iterator[None]:
-        """Record the seconds of the body as ``{step}_seconds`` of the next episode."""
+        """Record the seconds that the body takes as ``{step}_seconds`` of the next episode that is added."""
         start = perf_counter()
         yield
-        self._put(f"{step}_seconds", perf_counter() - start)
+        self._seconds[step] = perf_counter() - start
 
     def add(self, expected: Floats, batch: Batch) -> None:
-        """Record an episode: the expected rewards (B, M) of its contexts, and its actions and rewards."""
+        """Record an episode: the expected rewards (B, M) of its contexts, and what was done and earned."""
+        for step, seconds in self._seconds.items():
+            self._put(f"{step}_seconds", seconds)
         self._put("rewards", batch.rewards.mean())
         self._put("counts", np.bincount(batch.actions, minlength=expected.shape[1]))
         chosen = expected[np.arange(len(batch)), batch.actions]

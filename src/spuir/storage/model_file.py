@@ -4,11 +4,9 @@ import math
 from collections.abc import Hashable, Mapping
 from typing import Any
 
-from numpy.random import Generator
 from numpy.typing import NDArray
 
 from spuir import __version__
-from spuir.base import streams
 from spuir.base.parameters import parameters_of
 from spuir.errors import SnapshotError, SpuirError, UnknownNameError
 from spuir.policies import POLICIES, Policy, make_policy
@@ -22,9 +20,12 @@ KIND, ENCODING_KIND = "spuir bandit", "spuir bandit with an encoder"
 
 
 def describe(
-    policy: Policy, model: Model, seed: int, draws: Generator
+    policy: Policy, model: Model, seed: int, rows: Mapping[int, int]
 ) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """Return everything that a bandit needs to go on, as JSON data and arrays."""
+    """Return everything that a bandit needs to continue, as JSON data and arrays.
+
+    ``rows`` says how many rows were decided in an episode.
+    """
     if policy.name not in POLICIES:
         raise SnapshotError("policy", repr(policy.name), "a saved policy is registered", "register it under its name")
     header: dict[str, Any] = {
@@ -35,7 +36,7 @@ def describe(
         "active": list(model.labels.active),
         "columns": None if model.names is None else list(model.names),
         "seed": str(seed),
-        "stream": streams.get_state(draws),
+        "rows": [[episode, used] for episode, used in sorted(rows.items())],
     }
     if model.encoder is not None:
         header["encoder"] = model.encoder.to_dict()
@@ -52,8 +53,8 @@ def _json_label(label: Hashable) -> Any:
 
 def restore(
     source: str, header: dict[str, Any], arrays: Mapping[str, NDArray[Any]]
-) -> tuple[Policy, Model, int, Generator]:
-    """Return policy, model, seed and stream from what :func:`describe` made; anything else is refused."""
+) -> tuple[Policy, Model, int, dict[int, int]]:
+    """Return policy, model, seed and rows decided from what :func:`describe` made; anything else is refused."""
     try:
         if header.get("kind") not in (KIND, ENCODING_KIND):
             raise SnapshotError(source, f"kind {header.get('kind')!r}", "a saved bandit is needed", "pass its path")
@@ -80,7 +81,8 @@ def restore(
             rule = "a saved bandit has one name for each context column"
             raise SnapshotError(source, f"columns {columns!r}", rule, "save it again")
         model = Model(labels=labels, names=names, state=state, encoder=encoder)
-        return policy, model, int(header["seed"]), streams.set_state(header["stream"])
+        # Version 0.1 saved the position of a generator instead: its decisions cannot be repeated.
+        return policy, model, int(header["seed"]), _rows(source, header.get("rows", []))
     except (SnapshotError, UnknownNameError):
         raise
     except SpuirError as wrong:
@@ -89,6 +91,14 @@ def restore(
     except (KeyError, TypeError, ValueError, AttributeError) as broken:
         rule = "the header of a saved bandit is complete"
         raise SnapshotError(source, repr(broken), rule, "save it again") from broken
+
+
+def _rows(source: str, saved: Any) -> dict[int, int]:
+    """Return how many rows were decided, by episode."""
+    rows = {episode: used for episode, used in saved}
+    if any(type(number) is not int or number < 0 for pair in rows.items() for number in pair):
+        raise SnapshotError(source, f"rows {saved!r}", "episodes and rows count from 0", "save it again")
+    return rows
 
 
 def _state(source: str, policy: Policy, tree: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:

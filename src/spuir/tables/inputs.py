@@ -30,11 +30,10 @@ def _is_arrow(X: Any) -> bool:
     return type(X).__module__.startswith("pyarrow") and hasattr(X, "schema")
 
 
-def as_table(X: Any, names: Sequence[str] | None, dim: int | None) -> Any:
+def as_table(X: Any, names: Sequence[str] | None) -> Any:
     """Return contexts as a two-dimensional numeric array or a CSR matrix, without copying where possible.
 
-    DataFrame columns are matched by name with ``names`` where these are known; ``dim`` is the number of
-    columns seen before.
+    DataFrame columns are matched by name with ``names`` where these are known.
     """
     if isinstance(X, np.ndarray):
         table = as_array("X", X)
@@ -52,10 +51,6 @@ def as_table(X: Any, names: Sequence[str] | None, dim: int | None) -> Any:
         raise InputError("X", f"shape {table.shape}", "contexts are a table (rows, columns)", remedy)
     if table.dtype.kind not in "fiub":
         table = _numeric(table)
-    if dim is not None and table.shape[1] != dim:
-        raise InputError(
-            "X", f"{table.shape[1]} columns", f"this bandit knows {dim}", "pass the same columns as before"
-        )
     if table.shape[1] == 0:
         raise InputError("X", "no columns", "a context has at least one column", "add a constant column")
     return table

@@ -34,7 +34,7 @@ class Model(NamedTuple):
     def _table(self, X: Any) -> Any:
         """Return contexts as a numeric table (n, d) or a CSR matrix, encoded where there is an encoder."""
         given = X if self.encoder is None else self.encoder.encode(X)
-        return as_table(given, self.names, None if self.state is None else self.state.dim)
+        return as_table(given, self.names)
 
     def contexts(self, X: Any, own: bool) -> Floats:
         """Return contexts as float64 (n, d), in memory of their own if ``own``."""

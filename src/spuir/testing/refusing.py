@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from spuir.bandit import Bandit
-from spuir.base import streams
 from spuir.base.parameters import Rule, parameters_of
 from spuir.errors import ParameterError, SpuirError
 from spuir.policies import Policy
@@ -125,9 +124,9 @@ def wrong_values_are_refused_and_change_nothing(policy: Policy) -> None:
         before = frozen(bandit)
         for group in (_wrong_decisions, _wrong_batches, _wrong_actions):
             for wrong in group(bandit):
-                model, place = bandit._model, streams.get_state(bandit._draws)
+                model, rows = bandit._model, dict(bandit._rows)
                 _require_refused(wrong)
-                kept = bandit._model is model and streams.get_state(bandit._draws) == place
+                kept = bandit._model is model and bandit._rows == rows
                 require(kept and bandit.policy is policy, f"{wrong.what}: the refused call changed something")
             require(frozen(bandit) == before, f"{group.__name__}: a refused call changed the state's own arrays")
 

@@ -133,8 +133,8 @@ def learnt(policy: Policy, sizes: Iterable[int] = SIZES, seed: int = 7) -> Bandi
 
 
 def frozen(bandit: Bandit) -> tuple[str, dict[str, bytes]]:
-    """Return everything that a snapshot would hold, byte for byte: the state, the labels, the streams."""
-    header, arrays = model_file.describe(bandit.policy_, bandit._model, bandit._seed, bandit._draws)
+    """Return everything that a snapshot would hold, byte for byte: the state, the labels, the rows decided."""
+    header, arrays = model_file.describe(bandit.policy_, bandit._model, bandit._seed, bandit._rows)
     return json.dumps(header, sort_keys=True), {name: array.tobytes() for name, array in arrays.items()}
 
 

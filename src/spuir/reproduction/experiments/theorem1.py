@@ -13,8 +13,8 @@ from spuir.environments import make_environment
 from spuir.environments.base import Environment
 from spuir.loop import observe
 from spuir.policies import make_policy
+from spuir.policies.learner import RidgeState
 from spuir.policies.optimistic import Optimistic
-from spuir.policies.ridge import RidgeState
 from spuir.reproduction.base import FAILS, Experiment, Findings, ReportTable, Scope, Verdict
 from spuir.reproduction.grids import CellGrid
 from spuir.reproduction.plots import Panel, line, side_by_side

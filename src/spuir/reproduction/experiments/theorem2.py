@@ -11,8 +11,8 @@ from spuir.base.streams import generator
 from spuir.environments import make_environment
 from spuir.environments.base import GaussianEnvironment
 from spuir.policies import make_policy
+from spuir.policies.learner import RidgeState
 from spuir.policies.optimistic import Optimistic
-from spuir.policies.ridge import RidgeState
 from spuir.reproduction.base import FAILS, Experiment, Findings, ReportTable, Scope, Verdict
 from spuir.reproduction.grids import CellGrid
 from spuir.reproduction.plots import Panel, guide, line, side_by_side

@@ -1,11 +1,13 @@
-"""What one shard of an episode contributes to a ridge policy that keeps no sketch: sums that add up."""
+"""Exact sums: what the rows of a shard add up to, and the statistics of an episode made of them, (3) and (4)."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
+from numpy.random import Generator
 
 from spuir.base.records import Batch, Codes, Floats, Mask
-from spuir.core.imputing import LINKS, complement, gaps
+from spuir.core.imputing import Link, complement, gaps, linear_moments
 from spuir.core.statistics import Statistics, summarise
 
 
@@ -59,18 +61,68 @@ class ExactSums:
         return ExactSums(self.rows + other.rows, self.observed + other.observed, hidden, gap)
 
 
-def exact_sums(batch: Batch, theta: Floats, link: str, cap: float | None, imputing: bool) -> ExactSums:
+class EpisodeStatistics(NamedTuple):
+    """What an episode adds: ``seen`` to the observed and ``hidden`` to the imputed sums, ``total`` (p, p) to T.
+
+    The last two are None where nothing is imputed.
+    """
+
+    seen: Statistics
+    hidden: Statistics | None = None
+    total: Floats | None = None
+
+
+class ImputedRewards(NamedTuple):
+    """What is imputed for the actions not executed: T(θ_j,s), at most ``cap``; ``on`` is False where nothing is."""
+
+    link: Link
+    cap: float | None
+    on: bool
+
+
+def exact_sums(batch: Batch, theta: Floats, imputed: ImputedRewards) -> ExactSums:
     """Return the sums of a batch whose contexts are already feature rows."""
     m = len(theta)
     rows, codes, rewards, weights = observed_entries(batch)
     observed = summarise(batch.contexts, codes, rewards, weights, m, rows)
-    if not imputing:
+    if not imputed.on:
         return ExactSums(len(batch), observed)
     hidden, gap, mask = None, None, hidden_mask(batch)
     if mask.ndim == 2:
         at, action = np.nonzero(mask)
         weights = None if batch.weights is None else batch.weights[at]
         hidden = summarise(batch.contexts, action, np.zeros(len(at)), weights, m, at)
-    if not LINKS[link].linear:
-        gap = gaps(batch.contexts, mask, theta, LINKS[link], cap, batch.weights)
+    if not imputed.link.linear:
+        gap = gaps(batch.contexts, mask, theta, imputed.link, imputed.cap, batch.weights)
     return ExactSums(len(batch), observed, hidden, gap)
+
+
+def exact_episode(sums: ExactSums, theta: Floats, imputing: bool) -> EpisodeStatistics:
+    """Return the statistics of an episode, in the arrays of ``sums``; ``theta`` (M, p) acted in it."""
+    if not imputing:
+        return EpisodeStatistics(sums.observed)
+    hidden = sums.imputed()
+    gram, moment = hidden.gram, hidden.moment
+    linear_moments(gram, theta, out=moment)  # Ŝ_jᵀR̂_j of (4), identity 2
+    hidden.energy.fill(0.0)  # imputed rewards have no energy
+    if sums.gap is not None:
+        moment += sums.gap
+    p = hidden.width
+    total = (sums.observed.table[0, : p * p] + hidden.table[0, : p * p]).reshape(p, p)
+    return EpisodeStatistics(sums.observed, hidden, total)
+
+
+@dataclass(frozen=True)
+class ExactSummation:
+    """Rows become exact sums: SBUCB and PUIR."""
+
+    additive = foldable = True
+    sketched = False
+
+    def collect(self, rows: Batch, theta: Floats, imputed: ImputedRewards, rng: Generator) -> ExactSums:
+        """Return the sums of feature rows; ``theta`` (M, p) acts in this episode."""
+        return exact_sums(rows, theta, imputed)
+
+    def episode(self, sums: ExactSums, theta: Floats, imputing: bool) -> EpisodeStatistics:
+        """Return the statistics of an episode, in the arrays of its sums."""
+        return exact_episode(sums, theta, imputing)

@@ -9,10 +9,11 @@ import pytest
 from spuir.base.records import Batch
 from spuir.base.streams import generator
 from spuir.core import statistics
+from spuir.core.imputing import LINKS
 from spuir.errors import ShardError
 from spuir.policies import sketched
-from spuir.policies.sketched import Hashing, SketchedSums, hash_rows, residual_moments, row_ids, sketched_sums
-from spuir.policies.sums import ExactSums, exact_sums, hidden_mask, observed_entries
+from spuir.policies.exact import ExactSums, ImputedRewards, exact_sums, hidden_mask, observed_entries
+from spuir.policies.sketched import MOMENTS, Hashing, SketchedSums, hash_rows, residual_moments, row_ids, sketched_sums
 from spuir.sketches import make_sketch
 from tests.identities.episodes import batch_of, make_batch
 
@@ -71,7 +72,7 @@ class TestEntries:
     @pytest.mark.parametrize("feedback", [{}, {"revealed": 0.5}, {"weights": True, "revealed": 0.5}], ids=str)
     def test_observed_and_hidden_rows_of_an_action_are_all_rows(self, feedback: dict[str, Any]) -> None:
         batch = make_batch(generator(1, "rows"), B, D, M, **feedback)
-        sums = exact_sums(batch, THETA, "linear", None, True)
+        sums = exact_sums(batch, THETA, ImputedRewards(LINKS["linear"], None, True))
         imputed = sums.imputed()
         heavy = np.ones(B) if batch.weights is None else batch.weights
         total = batch.contexts.T @ (heavy[:, None] * batch.contexts)
@@ -99,8 +100,8 @@ FEEDBACK: list[dict[str, Any]] = [{}, {"weights": True}, {"revealed": 0.4}, {"we
 def test_exact_shards_add_up(feedback: dict[str, Any], link: str) -> None:
     batch = make_batch(generator(2, "rows"), B, D, M, **feedback)
     cuts = [part(batch, slice(0, 1)), part(batch, slice(1, 17)), part(batch, slice(17, B))]
-    shards = [exact_sums(cut, THETA, link, 0.5, True) for cut in cuts]
-    whole = exact_sums(batch, THETA, link, 0.5, True)
+    shards = [exact_sums(cut, THETA, ImputedRewards(LINKS[link], 0.5, True)) for cut in cuts]
+    whole = exact_sums(batch, THETA, ImputedRewards(LINKS[link], 0.5, True))
     same_exact(shards[0] + shards[1] + shards[2], whole)
     same_exact(shards[2] + (shards[0] + shards[1]), whole)
 
@@ -116,9 +117,9 @@ def mixed() -> tuple[Batch, Batch, Batch]:
 
 def test_a_shard_without_revealed_rewards_adds_to_one_with_them() -> None:
     whole, first, second = mixed()
-    shards = [exact_sums(cut, THETA, "exp", 1.0, True) for cut in (first, second)]
-    same_exact(shards[0] + shards[1], exact_sums(whole, THETA, "exp", 1.0, True))
-    same_exact(shards[1] + shards[0], exact_sums(whole, THETA, "exp", 1.0, True))
+    shards = [exact_sums(cut, THETA, ImputedRewards(LINKS["exp"], 1.0, True)) for cut in (first, second)]
+    same_exact(shards[0] + shards[1], exact_sums(whole, THETA, ImputedRewards(LINKS["exp"], 1.0, True)))
+    same_exact(shards[1] + shards[0], exact_sums(whole, THETA, ImputedRewards(LINKS["exp"], 1.0, True)))
 
 
 # ---- sketched -------------------------------------------------------------------------------------------------
@@ -128,11 +129,10 @@ def hashing(size: int = 10, link: str = "linear", sketched_moments: bool = False
     return Hashing(
         sketch=make_sketch("sjlt", size=size),
         key=key,
-        link=link,
-        cap=0.5,
+        imputed=ImputedRewards(LINKS[link], 0.5, True),
         theta=THETA,
         reference=THETA,
-        sketched_moments=sketched_moments,
+        moments=MOMENTS["sketched" if sketched_moments else "exact"],
     )
 
 
@@ -168,7 +168,7 @@ def test_rows_are_held_while_they_fit_the_sketch(feedback: dict[str, Any]) -> No
     assert whole.held is not None and whole.rows == B
     exact = whole.exact(True)
     assert exact is not None
-    same_exact(exact, exact_sums(batch, THETA, "linear", 0.5, True))
+    same_exact(exact, exact_sums(batch, THETA, ImputedRewards(LINKS["linear"], 0.5, True)))
     one_more = batch_of(contexts=np.ones((1, D)), actions=[0], rewards=[1.0], row_ids=[B])
     beyond = whole + sketched_sums(one_more, how)
     assert beyond.held is None and beyond.parts is not None and beyond.exact(True) is None
