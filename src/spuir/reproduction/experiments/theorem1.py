@@ -3,15 +3,17 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any, cast
 
 import numpy as np
 
+from spuir.bandit import Bandit
 from spuir.base.records import Codes, Floats, Rounds
 from spuir.base.streams import generator
 from spuir.environments import make_environment
 from spuir.environments.base import Environment
-from spuir.loop import observe
+from spuir.loop import columns_of, observe
 from spuir.policies import make_policy
 from spuir.policies.learner import RidgeState
 from spuir.policies.optimistic import Optimistic
@@ -52,18 +54,15 @@ def moments(
     policy: Optimistic, world: Environment, *, batch_size: int, seed: int, feedback: float
 ) -> Iterator[ActingEpisode]:
     """Yield the episodes 1, 2, … of the same run as :func:`spuir.run`, with the states that act in them."""
-    state = policy.init(world.n_actions, world.dim, generator(seed, "policy", "init"))
-    rounds = world.draw(batch_size, generator(seed, "environment", "contexts", 0))
-    actions = generator(seed, "policy", "decide", 0).integers(world.n_actions, size=batch_size)
-    episode = 0
-    while True:
-        # Ridge policies do not read propensities: ones stand in for those of the decisions.
-        batch = observe(world, rounds, actions, np.ones(batch_size), feedback=feedback, place=(seed, episode))
-        episode += 1
-        state, _ = policy.learn(state, batch, generator(seed, "policy", "learn", episode))
+    bandit = Bandit(policy, world.n_actions, random_state=seed)
+    for episode in count():
         rounds = world.draw(batch_size, generator(seed, "environment", "contexts", episode))
-        actions = policy.decide(state, rounds.contexts, generator(seed, "policy", "decide", episode)).actions
-        yield ActingEpisode(state=state, rounds=rounds, actions=actions)
+        decision = bandit.decide(rounds.contexts)
+        if episode:
+            yield ActingEpisode(state=cast(RidgeState, bandit.state_), rounds=rounds, actions=decision.actions)
+        given = {"feedback": feedback, "place": (seed, episode)}
+        batch = observe(world, rounds, decision.actions, decision.propensities, **given)
+        bandit.partial_fit(**columns_of(batch))
 
 
 def compare(*, environment: str, alpha: float, episodes: int, batch_size: int, seed: int) -> list[dict[str, Any]]:
