@@ -14,6 +14,7 @@ from spuir.environments import make_environment
 from spuir.environments.heterogeneous import Heterogeneous
 from spuir.environments.linear import Linear
 from spuir.policies import make_policy
+from spuir.policies.learner import RidgeState
 from spuir.policies.optimistic import Optimistic
 from spuir.reproduction import get_experiment
 from spuir.reproduction.base import AUTHORS_ONLY, FAILS, HOLDS, OPEN, Scope
@@ -108,7 +109,7 @@ class TestTheorem2:
         policy = cast(Optimistic, make_policy("puir", imputation_rate=0.3, discount=0.5))
 
         def theta(rewards):
-            return [policy.readout(state).solved.theta for state in theorem2.learnt(policy, episodes, rewards)]
+            return [policy.readout(state).solved.theta for state in theorem2.learned_states(policy, episodes, rewards)]
 
         both = theta([a + b for a, b in zip(one, two, strict=True)])
         for whole, first, second in zip(both, theta(one), theta(two), strict=True):
@@ -217,7 +218,7 @@ class TestTable1:
             batch = table1.draw(self.SHAPE, seed)
             direct.learn(batch)
             state, _ = policy.learn(state, batch, rng)
-        np.testing.assert_allclose(direct.theta, policy.readout(state).solved.theta, rtol=1e-10)
+        np.testing.assert_allclose(direct.theta, policy.readout(cast(RidgeState, state)).solved.theta, rtol=1e-10)
 
     def test_a_sketch_of_its_own_for_every_action_is_near(self):
         exact, sketched = table1.ByAction(3, 4, None), table1.ByAction(3, 4, make_sketch("sjlt", size=800))

@@ -169,56 +169,60 @@ class MethodComparison:
 
     def report(self, scope: Scope, results: Sequence[Result]) -> Findings:
         """Return curves, ranking, table and verdicts."""
-        found = self.compared(scope, results)
-        title = self.heading + (" (generated rows)" if found.generated else "")
+        compared = self.compared(scope, results)
+        title = self.heading + (" (generated rows)" if compared.generated else "")
         return Findings(
-            tables=[comparison_table(found, title)],
-            verdicts=verdicts(found),
-            figures=comparison_figures(found),
-            lesson=lesson(found),
+            tables=[comparison_table(compared, title)],
+            verdicts=verdicts(compared),
+            figures=comparison_figures(compared),
+            lesson=lesson(compared),
         )
 
 
-def comparison_table(found: Compared, title: str) -> ReportTable:
+def comparison_table(compared: Compared, title: str) -> ReportTable:
     """Return reward, regret and the differences to SBUCB of every label, best first, then the reference levels."""
-    settings = {tuned(method): setting for method, setting in found.chosen.items()}
-    settings |= dict.fromkeys(found.extra, "accumulate = steps")
+    settings = {tuned(method): setting for method, setting in compared.chosen.items()}
+    settings |= dict.fromkeys(compared.extra, "accumulate = steps")
     rows: list[dict[str, Any]] = []
-    for label, results in {**found.groups, **found.extra}.items():
-        differences = {f"minus {rival}": say(found.difference(label, rival)) for rival in ("sbucb", tuned("sbucb"))}
+    for label, results in {**compared.groups, **compared.extra}.items():
+        differences = {f"minus {rival}": say(compared.difference(label, rival)) for rival in ("sbucb", tuned("sbucb"))}
         setting = {"setting": settings.get(label, "the authors'")}
         rows.append({"method": label} | setting | measured(results, SHOWN) | differences)
     rows.sort(key=lambda row: -row["average reward"])
-    rows += level_rows(found.levels, "method", "average reward")
+    rows += level_rows(compared.levels, "method", "average reward")
     return ReportTable(name="", title=title, rows=rows, formats=SHOWN_FORMATS)
 
 
-def verdicts(found: Compared) -> list[Verdict]:
+def verdicts(compared: Compared) -> list[Verdict]:
     """Judge the paper's claims about average reward."""
     higher = [
-        found.over_best_baseline(
+        compared.over_best_baseline(
             method,
             f"{method}-over-baselines",
             f"{method.upper()} earns a higher average reward than every baseline.",
-            f"at the authors' settings it is ahead of {_left_behind(found, method)}",
+            f"at the authors' settings it is ahead of {_left_behind(compared, method)}",
         )
         for method in PROPOSED
-        if found.values(method)
+        if compared.values(method)
     ]
     claim = "Imputed rewards help: PUIR earns more than SBUCB, the same policy without them."
-    imputation = ahead(found, "puir", "sbucb", "puir-over-sbucb", claim)
-    return [*higher, imputation, *(_similar(found, method) for method in ("spuir", "spuir-rs") if found.values(method))]
+    imputation = ahead(compared, "puir", "sbucb", "puir-over-sbucb", claim)
+    return [
+        *higher,
+        imputation,
+        *(_similar(compared, method) for method in ("spuir", "spuir-rs") if compared.values(method)),
+    ]
 
 
-def _left_behind(found: Compared, method: str) -> str:
+def _left_behind(compared: Compared, method: str) -> str:
     """Return the baselines that a method beats at the authors' settings."""
-    return ", ".join(rival for rival in BASELINES if found.difference(method, rival).low > 0) or "none"
+    return ", ".join(rival for rival in BASELINES if compared.difference(method, rival).low > 0) or "none"
 
 
-def _similar(found: Compared, method: str) -> Verdict:
+def _similar(compared: Compared, method: str) -> Verdict:
     """Judge whether a sketched form earns about as much as the exact one."""
-    plain, fair = found.difference(method, "puir"), found.difference(tuned(method), tuned("puir"))
-    margin = -SIMILAR * found.mean("puir")
+    plain, fair = compared.difference(method, "puir"), compared.difference(tuned(method), tuned("puir"))
+    margin = -SIMILAR * compared.mean("puir")
     return Verdict(
         f"{method}-like-puir",
         f"{method.upper()} performs like PUIR.",
@@ -228,34 +232,36 @@ def _similar(found: Compared, method: str) -> Verdict:
     )
 
 
-def comparison_figures(found: Compared) -> "dict[str, Figure]":
+def comparison_figures(compared: Compared) -> "dict[str, Figure]":
     """Return the paper's panel at the authors' settings, the same at the best ones, and both ranked by regret."""
-    levels = mean_levels(found.levels)
-    best_ones = {tuned(method): found.groups.get(tuned(method)) or found.groups.get(method, ()) for method in METHODS}
-    regrets = {label: estimate(last(results, REGRET).values()) for label, results in found.groups.items()}
+    levels = mean_levels(compared.levels)
+    best_ones = {
+        tuned(method): compared.groups.get(tuned(method)) or compared.groups.get(method, ()) for method in METHODS
+    }
+    regrets = {label: estimate(last(results, REGRET).values()) for label, results in compared.groups.items()}
     return {
-        "": plots.over_episodes({method: found.groups.get(method, ()) for method in METHODS}, levels),
-        "tuned": plots.over_episodes({**best_ones, **found.extra}, levels),
+        "": plots.over_episodes({method: compared.groups.get(method, ()) for method in METHODS}, levels),
+        "tuned": plots.over_episodes({**best_ones, **compared.extra}, levels),
         "ranking": plots.dots(regrets, xlabel="regret per context", log_x=True, smaller_is_better=True),
     }
 
 
-def lesson(found: Compared) -> str:
+def lesson(compared: Compared) -> str:
     """Return what a reader learns, in numbers."""
-    gap, fair = found.difference("puir", "sbucb"), found.difference(tuned("puir"), tuned("sbucb"))
-    first, levels = found.leader(METHODS), mean_levels(found.levels)
+    gap, fair = compared.difference("puir", "sbucb"), compared.difference(tuned("puir"), tuned("sbucb"))
+    first, levels = compared.leader(METHODS), mean_levels(compared.levels)
+    gained = compared.mean(tuned("sbucb")) - compared.mean("sbucb")
     # Several methods lead together where they chose the same actions.
-    top = found.mean(found.leader([tuned(method) for method in METHODS]))
-    leaders = [method for method in METHODS if abs(found.mean(tuned(method)) - top) < 1e-9] or list(METHODS[:1])
+    top = compared.mean(compared.leader([tuned(method) for method in METHODS]))
+    leaders = [method for method in METHODS if abs(compared.mean(tuned(method)) - top) < 1e-9] or list(METHODS[:1])
     return (
-        f"At the authors' settings {first} is first with {found.mean(first):.4f}; each at its own best setting, "
-        f"{', '.join(leaders)} with {found.mean(tuned(leaders[0])):.4f}. "
+        f"At the authors' settings {first} is first with {compared.mean(first):.4f}; each at its own best setting, "
+        f"{', '.join(leaders)} with {compared.mean(tuned(leaders[0])):.4f}. "
         f"PUIR's lead over SBUCB is {say(gap)} at the authors' settings, where SBUCB explores with α = 1 and PUIR with "
-        f"0.1, and {say(fair)} when both are tuned: SBUCB gains {found.mean(tuned('sbucb')) - found.mean('sbucb'):.4f} "
-        "by its setting alone. "
-        f"BEXP3 with the authors' sum over episodes earns {found.mean('bexp3'):.4f}, uniform choice "
+        f"0.1, and {say(fair)} when both are tuned: SBUCB gains {gained:.4f} by its setting alone. "
+        f"BEXP3 with the authors' sum over episodes earns {compared.mean('bexp3'):.4f}, uniform choice "
         f"{levels.get('uniform', float('nan')):.4f}; summed over steps, as in its paper, it earns "
-        f"{found.mean(OVER_STEPS.format('bexp3')):.4f}. "
+        f"{compared.mean(OVER_STEPS.format('bexp3')):.4f}. "
         f"The best fixed action earns {levels.get('best fixed', float('nan')):.4f} in expectation, the best for each "
         f"context {levels.get('oracle', float('nan')):.4f}: contexts cannot bring more than this difference."
     )

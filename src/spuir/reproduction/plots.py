@@ -97,7 +97,7 @@ def side_by_side(panels: Sequence[Panel]) -> "Figure":
         ax.set_yscale("log" if panel.log_y else "linear")
         banded = any(np.nan_to_num(one.error).any() for one in drawn[ax])
         title = f"{panel.title} (± standard error)" if panel.title and banded else panel.title
-        title = title or figures.seeds_said([one for one in drawn[ax] if not one.guide])
+        title = title or figures.seeds_note([one for one in drawn[ax] if not one.guide])
         ax.set_title(title, fontsize=figures.TEXT_POINTS, color=figures.INK, loc="left")
         figures.draw_curves(ax, drawn[ax], marked=True)
         if panel.log_y:

@@ -1,7 +1,7 @@
 """The tasks that most experiments share: run one policy in one environment, or measure what needs no learning.
 
 What needs no learning are three reference levels: the uniform policy, the best fixed action, and the best action for
-each context. Reports show them beside every comparison, because on some data the best fixed action earns almost all
+each context. Reports show them with every comparison, because on some data the best fixed action earns almost all
 there is to earn.
 """
 

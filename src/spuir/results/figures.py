@@ -187,13 +187,13 @@ def running(
         draw_curves(ax, some, settle=0.0 if ax is panels[0] else 0.5)
         ax.set(xlabel="episode", xlim=(1, max(span[1], 2)))
     panels[0].set_ylabel(ylabel)
-    for ax, title in zip(panels, (seeds_said(curves), f"those within {zoom:.0%} of the best"), strict=False):
+    for ax, title in zip(panels, (seeds_note(curves), f"those within {zoom:.0%} of the best"), strict=False):
         ax.set_title(title, fontsize=TEXT_POINTS, color=INK, loc="left")
     label_ends(figure, shown)
     return figure
 
 
-def seeds_said(curves: Sequence[Curve]) -> str:
+def seeds_note(curves: Sequence[Curve]) -> str:
     """Return what a figure's title says of its seeds; nothing where there is one, or curves differ."""
     seeds = {curve.seeds for curve in curves}
     return f"mean of {max(seeds)} seeds ± standard error" if len(seeds) == 1 and max(seeds) > 1 else ""

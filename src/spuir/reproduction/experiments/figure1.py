@@ -41,8 +41,8 @@ grid = CellGrid(cells)
 
 def report(scope: Scope, results: Sequence[Result]) -> Findings:
     """Return reward and regret against the share of feedback."""
-    found = grid.fill(scope, results)
-    rewards = {cell: last(group, REWARD) for cell, group in found.items()}
+    groups = grid.fill(scope, results)
+    rewards = {cell: last(group, REWARD) for cell, group in groups.items()}
     table = ReportTable(
         name="",
         title="Reward and regret by share of feedback",
@@ -50,12 +50,12 @@ def report(scope: Scope, results: Sequence[Result]) -> Findings:
             {"policy": label, "feedback %": round(100 * share)}
             | measured(group, SHOWN)
             | {"minus no feedback": say(paired(rewards[label, share], rewards[label, 0.0]))}
-            for (label, share), group in found.items()
+            for (label, share), group in groups.items()
         ],
         formats=SHOWN_FORMATS | {"feedback %": "d"},
     )
     return Findings(
-        tables=[table], verdicts=verdicts(rewards), figures=figures(scope, found), lesson=lesson(found, rewards)
+        tables=[table], verdicts=verdicts(rewards), figures=figures(scope, groups), lesson=lesson(groups, rewards)
     )
 
 
@@ -94,10 +94,10 @@ def verdicts(rewards: Mapping[Name, Mapping[int, float]]) -> list[Verdict]:
     ]
 
 
-def figures(scope: Scope, found: Mapping[Name, Sequence[Result]]) -> "dict[str, Figure]":
+def figures(scope: Scope, groups: Mapping[Name, Sequence[Result]]) -> "dict[str, Figure]":
     """Return the paper's curves over episodes, and the final regret over the share of feedback."""
     names = {(PLAIN, share): f"sbucb ({100 * share:.0f} %)" for share in SHARES} | {(IMPUTED, 0.0): IMPUTED}
-    running = {names[cell]: group for cell, group in found.items() if cell in names}
+    running = {names[cell]: group for cell, group in groups.items() if cell in names}
     styles = dict(zip(names.values(), ramp(len(SHARES)), strict=False)) | {IMPUTED: style_of("puir")}
     shares = scope.axis(SHARES, (0.0, 0.8, 1.0))
     panel = plots.Panel(
@@ -107,7 +107,7 @@ def figures(scope: Scope, found: Mapping[Name, Sequence[Result]]) -> "dict[str, 
             plots.line(
                 label,
                 [100 * share for share in shares],
-                [last(found.get((label, share), ()), REGRET).values() for share in shares],
+                [last(groups.get((label, share), ()), REGRET).values() for share in shares],
             )
             for label in (PLAIN, CALM, IMPUTED)
         ],
@@ -116,10 +116,10 @@ def figures(scope: Scope, found: Mapping[Name, Sequence[Result]]) -> "dict[str, 
     return {"": plots.over_episodes(running, styles=styles), "regret": plots.side_by_side([panel])}
 
 
-def lesson(found: Mapping[Name, Sequence[Result]], rewards: Mapping[Name, Mapping[int, float]]) -> str:
+def lesson(groups: Mapping[Name, Sequence[Result]], rewards: Mapping[Name, Mapping[int, float]]) -> str:
     """Return what a reader learns, in numbers."""
     mean = {cell: mean_of(values) for cell, values in rewards.items()}
-    regret = {cell: mean_of(last(group, REGRET)) for cell, group in found.items()}
+    regret = {cell: mean_of(last(group, REGRET)) for cell, group in groups.items()}
     gap = mean[PLAIN, 1.0] - mean[PLAIN, 0.0]
     closed = (mean[IMPUTED, 0.0] - mean[PLAIN, 0.0]) / gap
     calm = (mean[CALM, 0.0] - mean[PLAIN, 0.0]) / gap

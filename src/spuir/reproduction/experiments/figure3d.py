@@ -41,7 +41,7 @@ WORLDS: Mapping[str, NonlinearWorld] = {
 
 Name = tuple[str, str]
 """World and label."""
-Found = Mapping[Name, Sequence[Result]]
+Groups = Mapping[Name, Sequence[Result]]
 
 
 def cells(scope: Scope) -> dict[Name, list[Task]]:
@@ -62,62 +62,62 @@ grid = CellGrid(cells)
 
 def report(scope: Scope, results: Sequence[Result]) -> Findings:
     """Return the paper's panel, a ranking for each other world, and one table for each."""
-    found = grid.fill(scope, results)
-    names = list(dict.fromkeys(name for name, _ in found))
-    labels = list(dict.fromkeys(label for _, label in found if label != LEVELS))
-    levels = {"oracle": mean_levels(found[MAIN, LEVELS])["oracle"]} if found[MAIN, LEVELS] else {}
+    groups = grid.fill(scope, results)
+    names = list(dict.fromkeys(name for name, _ in groups))
+    labels = list(dict.fromkeys(label for _, label in groups if label != LEVELS))
+    levels = {"oracle": mean_levels(groups[MAIN, LEVELS])["oracle"]} if groups[MAIN, LEVELS] else {}
     both = {"": (*SKETCHED, INTERCEPT.format("puir")), "exact": EXACT}
     drawn = {
-        figure: plots.over_episodes({label: found[MAIN, label] for label in some if label in labels}, levels)
+        figure: plots.over_episodes({label: groups[MAIN, label] for label in some if label in labels}, levels)
         for figure, some in both.items()
         if set(some) & set(labels)
     }
     for name in names:
         if name != MAIN:
-            regrets = {label: estimate(last(found[name, label], REGRET).values()) for label in labels}
+            regrets = {label: estimate(last(groups[name, label], REGRET).values()) for label in labels}
             xlabel = f"regret per context, {name} truth"
             drawn[name] = plots.dots(regrets, xlabel, log_x=True, smaller_is_better=True, key=False)
     return Findings(
-        tables=[table(found, name, labels) for name in names],
-        verdicts=[highest(found, labels), *(suitable(found, name) for name in names if WORLDS[name].right)],
+        tables=[table(groups, name, labels) for name in names],
+        verdicts=[highest(groups, labels), *(suitable(groups, name) for name in names if WORLDS[name].right)],
         figures=drawn,
-        lesson=lesson(found, names, labels),
+        lesson=lesson(groups, names, labels),
     )
 
 
-def table(found: Found, name: str, labels: Sequence[str]) -> ReportTable:
+def table(groups: Groups, name: str, labels: Sequence[str]) -> ReportTable:
     """Return reward and regret of every form in one world, best first."""
     setup = WORLDS[name].setup
-    rows: list[dict[str, Any]] = [{"policy": label} | measured(found[name, label], SHOWN) for label in labels]
+    rows: list[dict[str, Any]] = [{"policy": label} | measured(groups[name, label], SHOWN) for label in labels]
     rows.sort(key=lambda row: -row["average reward"])
     kind = f", {setup.world['truth']} truth" if setup.world else ""
     return ReportTable(
         name="" if name == MAIN else name,
         title=f"{setup.environment}{kind}: {setup.episodes} episodes of {setup.batch_size:,} decisions",
-        rows=[*rows, *level_rows(found[name, LEVELS], "policy", "average reward")],
+        rows=[*rows, *level_rows(groups[name, LEVELS], "policy", "average reward")],
         formats=SHOWN_FORMATS,
     )
 
 
-def _rewards(found: Found, name: str, label: str) -> dict[int, float]:
-    return last(found.get((name, label), ()), REWARD)
+def _rewards(groups: Groups, name: str, label: str) -> dict[int, float]:
+    return last(groups.get((name, label), ()), REWARD)
 
 
-def _mean(found: Found, name: str, label: str) -> float:
-    return mean_of(_rewards(found, name, label))
+def _mean(groups: Groups, name: str, label: str) -> float:
+    return mean_of(_rewards(groups, name, label))
 
 
-def _gap(found: Found, name: str, ours: str, theirs: str) -> Interval:
-    return paired(_rewards(found, name, ours), _rewards(found, name, theirs))
+def _gap(groups: Groups, name: str, ours: str, theirs: str) -> Interval:
+    return paired(_rewards(groups, name, ours), _rewards(groups, name, theirs))
 
 
-def highest(found: Found, labels: Sequence[str]) -> Verdict:
+def highest(groups: Groups, labels: Sequence[str]) -> Verdict:
     """Judge whether the kernel form is first among the sketched ones, also if the linear one has an intercept."""
     kernel, linear = "spuir-kernel", INTERCEPT.format("spuir")
     others = [label for label in labels if label in SKETCHED and label not in (kernel, linear)]
-    rival = max(others, key=lambda label: _mean(found, MAIN, label))
-    plain, fair = _gap(found, MAIN, kernel, rival), _gap(found, MAIN, kernel, linear)
-    exact = _gap(found, MAIN, "puir-kernel", INTERCEPT.format("puir"))
+    rival = max(others, key=lambda label: _mean(groups, MAIN, label))
+    plain, fair = _gap(groups, MAIN, kernel, rival), _gap(groups, MAIN, kernel, linear)
+    exact = _gap(groups, MAIN, "puir-kernel", INTERCEPT.format("puir"))
     return Verdict(
         "kernel-is-best",
         "SPUIR-Kernel earns the highest reward of SPUIR and its nonlinear forms on synthetic data.",
@@ -128,10 +128,10 @@ def highest(found: Found, labels: Sequence[str]) -> Verdict:
     )
 
 
-def suitable(found: Found, name: str) -> Verdict:
+def suitable(groups: Groups, name: str) -> Verdict:
     """Judge whether the form of the truth does better than a linear one with an intercept."""
     form = WORLDS[name].right
-    sketched, exact = (_gap(found, name, base + form, INTERCEPT.format(base)) for base in ("spuir", "puir"))
+    sketched, exact = (_gap(groups, name, base + form, INTERCEPT.format(base)) for base in ("spuir", "puir"))
     return Verdict(
         f"{name}-form-fits",
         f"Where the truth is of the {name} kind, the form made for it, SPUIR{form.title()}, does better than a "
@@ -142,16 +142,16 @@ def suitable(found: Found, name: str) -> Verdict:
     )
 
 
-def lesson(found: Found, names: Sequence[str], labels: Sequence[str]) -> str:
+def lesson(groups: Groups, names: Sequence[str], labels: Sequence[str]) -> str:
     """Return what a reader learns, in numbers."""
-    firsts = {name: max(labels, key=lambda label, name=name: _mean(found, name, label)) for name in names}
-    winners = "; ".join(f"{name}, {label} with {_mean(found, name, label):.4f}" for name, label in firsts.items())
+    firsts = {name: max(labels, key=lambda label, name=name: _mean(groups, name, label)) for name in names}
+    winners = "; ".join(f"{name}, {label} with {_mean(groups, name, label):.4f}" for name, label in firsts.items())
     gains = "; ".join(
-        f"{name}, {say(_gap(found, name, 'puir-kernel', INTERCEPT.format('puir')))}"
+        f"{name}, {say(_gap(groups, name, 'puir-kernel', INTERCEPT.format('puir')))}"
         for name in names
-        if (name, "puir-kernel") in found
+        if (name, "puir-kernel") in groups
     )
-    levels = mean_levels(found[MAIN, LEVELS])
+    levels = mean_levels(groups[MAIN, LEVELS])
     gap = levels.get("oracle", float("nan")) - levels.get("best fixed", float("nan"))
     kernel = f" PUIR-Kernel minus PUIR with an intercept, both without a sketch: {gains}." if gains else ""
     return (

@@ -53,14 +53,14 @@ grid = CellGrid(cells)
 
 def report(scope: Scope, results: Sequence[Result]) -> Findings:
     """Return reward against batch size, as the paper counts it and with the first, random episode counted."""
-    found = grid.fill(scope, results)
-    chance = {size: last(group, "uniform") for (label, size), group in found.items() if label == LEVELS}
-    plain = {cell: last(group, REWARD) for cell, group in found.items() if cell[0] != LEVELS}
+    groups = grid.fill(scope, results)
+    chance = {size: last(group, "uniform") for (label, size), group in groups.items() if label == LEVELS}
+    plain = {cell: last(group, REWARD) for cell, group in groups.items() if cell[0] != LEVELS}
     whole = {cell: with_first(cell[1], values, chance[cell[1]]) for cell, values in plain.items()}
     sizes = scope.axis(SIZES, QUICK_SIZES)
-    generated = any(row["generated"] for size in sizes for result in found[LEVELS, size] for row in result.rows)
+    generated = any(row["generated"] for size in sizes for result in groups[LEVELS, size] for row in result.rows)
     return Findings(
-        tables=[table(found, whole, generated)],
+        tables=[table(groups, whole, generated)],
         verdicts=[verdict(plain, sizes), middle_verdict(whole, sizes)],
         figures={
             "": plots.side_by_side([_panel(plain, sizes, "average reward")]),
@@ -78,11 +78,11 @@ def with_first(size: int, values: Mapping[int, float], chance: Mapping[int, floa
     }
 
 
-def table(found: Mapping[Name, Sequence[Result]], whole: Values, generated: bool) -> ReportTable:
+def table(groups: Mapping[Name, Sequence[Result]], whole: Values, generated: bool) -> ReportTable:
     """Return every cell."""
     rows: list[dict[str, Any]] = [
         {"policy": label, "B": size, "N": STEPS // size, "C_B": size / sqrt(STEPS / COLUMNS)}
-        | measured(found[label, size], {"average reward": REWARD})
+        | measured(groups[label, size], {"average reward": REWARD})
         | with_error("with the first episode", values.values())
         for (label, size), values in whole.items()
     ]

@@ -51,8 +51,8 @@ grid = CellGrid(cells)
 
 def report(scope: Scope, results: Sequence[Result]) -> Findings:
     """Return reward and regret against the sketch size."""
-    found = grid.fill(scope, results)
-    rewards = {cell: last(group, REWARD) for cell, group in found.items()}
+    groups = grid.fill(scope, results)
+    rewards = {cell: last(group, REWARD) for cell, group in groups.items()}
     sizes, methods = scope.axis(SIZES, QUICK_SIZES), _methods(scope)
     table = ReportTable(
         name="",
@@ -61,7 +61,7 @@ def report(scope: Scope, results: Sequence[Result]) -> Findings:
             {"policy": label, "c": size, "share of B": size / BATCH}
             | measured(group, SHOWN)
             | {"minus no sketch": say(paired(rewards[label, size], rewards[label, BATCH]))}
-            for (label, size), group in found.items()
+            for (label, size), group in groups.items()
         ],
         formats=SHOWN_FORMATS | {"share of B": ".1%"},
     )
@@ -72,7 +72,7 @@ def report(scope: Scope, results: Sequence[Result]) -> Findings:
             plots.line(
                 label,
                 sizes,
-                [last(found.get((label, size), found[label, BATCH]), column).values() for size in sizes],
+                [last(groups.get((label, size), groups[label, BATCH]), column).values() for size in sizes],
             )
             for label in labels
         ]
@@ -85,7 +85,7 @@ def report(scope: Scope, results: Sequence[Result]) -> Findings:
             "": plots.side_by_side([panel(REWARD, "average reward", False)]),
             "regret": plots.side_by_side([panel(REGRET, "regret per context", True)]),
         },
-        lesson=lesson(found, sizes),
+        lesson=lesson(groups, sizes),
     )
 
 
@@ -117,11 +117,11 @@ def verdicts(rewards: Mapping[Name, Mapping[int, float]], method: str, sizes: Se
     ]
 
 
-def lesson(found: Mapping[Name, Sequence[Result]], sizes: Sequence[int]) -> str:
+def lesson(groups: Mapping[Name, Sequence[Result]], sizes: Sequence[int]) -> str:
     """Return what a reader learns, in numbers."""
 
     def regret(label: str, size: int) -> float:
-        return mean_of(last(found[label, size], REGRET))
+        return mean_of(last(groups[label, size], REGRET))
 
     exact, paper, ours = regret("spuir", BATCH), regret("spuir", CLAIMED), regret("spuir (ours)", CLAIMED)
     enough = [size for size in sizes if regret("spuir (ours)", size) <= paper]

@@ -33,7 +33,7 @@ Setting = tuple[float | str, float]
 """γ, or the name of a rule that sets it, and η."""
 NONE: Setting = (0.0, 0.0)
 Settings = Mapping[Setting, Sequence[Result]]
-Found = dict[tuple[str, str], dict[Setting, list[Result]]]
+Groups = dict[tuple[str, str], dict[Setting, list[Result]]]
 """Policy and environment → setting → results."""
 Choice = Callable[[str, Settings], Setting]
 """Policy, and the results of its settings in one environment → one of them."""
@@ -63,12 +63,12 @@ def cells(scope: Scope) -> dict[tuple[str, str, Setting], list[Task]]:
 grid = CellGrid(cells)
 
 
-def collected(scope: Scope, results: Sequence[Result]) -> Found:
+def collected(scope: Scope, results: Sequence[Result]) -> Groups:
     """Return the results by policy, environment and setting."""
-    found: Found = {}
+    groups: Groups = {}
     for (policy, environment, setting), runs in grid.fill(scope, results).items():
-        found.setdefault((policy, environment), {})[setting] = runs
-    return found
+        groups.setdefault((policy, environment), {})[setting] = runs
+    return groups
 
 
 def reward(results: Sequence[Result], odd: bool | None = None) -> dict[int, float]:
@@ -85,22 +85,22 @@ def is_fixed(setting: Setting) -> bool:
     return not isinstance(setting[0], str) and setting != NONE
 
 
-def best_fixed(found: Settings) -> Setting:
+def best_fixed(groups: Settings) -> Setting:
     """Return the fixed γ and η with the highest mean reward on even seeds; the odd seeds judge it."""
-    return max(filter(is_fixed, found), key=lambda setting: mean_of(reward(found[setting], odd=False)))
+    return max(filter(is_fixed, groups), key=lambda setting: mean_of(reward(groups[setting], odd=False)))
 
 
 def report(scope: Scope, results: Sequence[Result]) -> Findings:
     """Return the maps of regret over γ and η, and the verdicts about the rate."""
-    found = collected(scope, results)
+    groups = collected(scope, results)
     return Findings(
         tables=[
-            ReportTable(name="", title="Regret per step × 1,000, the rules beside fixed rates", rows=_summary(found)),
-            ReportTable(name="cells", title="Every setting", rows=_cells_rows(found)),
+            ReportTable(name="", title="Regret per step × 1,000, the rules and fixed rates", rows=_summary(groups)),
+            ReportTable(name="cells", title="Every setting", rows=_cells_rows(groups)),
         ],
-        verdicts=[_interior(found), _schedule(found), _imputation(found), _forgetting(found)],
-        figures={"": _map(scope, found, "puir"), "spuir": _map(scope, found, "spuir")},
-        lesson=_lesson(found),
+        verdicts=[_interior(groups), _schedule(groups), _imputation(groups), _forgetting(groups)],
+        figures={"": _map(scope, groups, "puir"), "spuir": _map(scope, groups, "spuir")},
+        lesson=_lesson(groups),
     )
 
 
@@ -123,9 +123,9 @@ def _regret_columns(title: str, results: Sequence[Result]) -> dict[str, float]:
     return with_error(title, (1000 * value for value in last(results, REGRET).values()))
 
 
-def _summary(found: Found) -> list[dict[str, Any]]:
+def _summary(groups: Groups) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
-    for (policy, environment), some in found.items():
+    for (policy, environment), some in groups.items():
         shown = {
             "no imputation": NONE,
             "authors": (AUTHORS_RATE, POLICIES[policy]),
@@ -141,21 +141,21 @@ def _summary(found: Found) -> list[dict[str, Any]]:
     return rows
 
 
-def _cells_rows(found: Found) -> list[dict[str, Any]]:
+def _cells_rows(groups: Groups) -> list[dict[str, Any]]:
     return [
         {"policy": policy, "environment": environment, "γ": rate, "η": discount}
         | with_error("average reward", reward(results).values())
         | _regret_columns("regret × 1,000", results)
-        for (policy, environment), some in found.items()
+        for (policy, environment), some in groups.items()
         for (rate, discount), results in some.items()
     ]
 
 
-def _map(scope: Scope, found: Found, policy: str) -> "Figure":
+def _map(scope: Scope, groups: Groups, policy: str) -> "Figure":
     rates, discounts = axes(scope)
     tables = []
     for environment in ENVIRONMENTS:
-        some = found[policy, environment]
+        some = groups[policy, environment]
         values = np.array([[_regret(some[rate, discount]) for rate in rates] for discount in discounts])
         tables.append(
             ShadedTable(
@@ -171,13 +171,13 @@ def _map(scope: Scope, found: Found, policy: str) -> "Figure":
     return shaded(tables)
 
 
-def _gaps(found: Found, ours: Choice, theirs: Choice, odd: bool | None = None) -> dict[str, Interval]:
+def _gaps(groups: Groups, ours: Choice, theirs: Choice, odd: bool | None = None) -> dict[str, Interval]:
     """Return the difference in expected reward of two settings, chosen for each policy and environment."""
     return {
         f"{policy}, {environment}": paired(
             reward(some[ours(policy, some)], odd=odd), reward(some[theirs(policy, some)], odd=odd)
         )
-        for (policy, environment), some in found.items()
+        for (policy, environment), some in groups.items()
     }
 
 
@@ -191,11 +191,11 @@ def _authors(policy: str, some: Settings) -> Setting:
     return AUTHORS_RATE, POLICIES[policy]
 
 
-def _interior(found: Found) -> Verdict:
+def _interior(groups: Groups) -> Verdict:
     gaps = {
         f"{name}, γ = {rate:g}": gap
         for rate in (RATES[0], RATES[-1])
-        for name, gap in _gaps(found, _authors, lambda policy, _, rate=rate: (rate, POLICIES[policy])).items()
+        for name, gap in _gaps(groups, _authors, lambda policy, _, rate=rate: (rate, POLICIES[policy])).items()
     }
     return all_above(
         "authors-rate-is-best",
@@ -205,10 +205,10 @@ def _interior(found: Found) -> Verdict:
     )
 
 
-def _schedule(found: Found) -> Verdict:
-    gaps = _gaps(found, lambda *_: (RULES[0], RULE_DISCOUNTS[0]), _best, odd=True)
-    scales = [mean_of(last(some[best_fixed(some)], REWARD)) for some in found.values()]
-    chosen = ", ".join(f"({_named(best_fixed(some))})" for some in found.values())
+def _schedule(groups: Groups) -> Verdict:
+    gaps = _gaps(groups, lambda *_: (RULES[0], RULE_DISCOUNTS[0]), _best, odd=True)
+    scales = [mean_of(last(some[best_fixed(some)], REWARD)) for some in groups.values()]
+    chosen = ", ".join(f"({_named(best_fixed(some))})" for some in groups.values())
     return all_above(
         "schedule-needs-no-tuning",
         "The scheduled rate needs no tuning: it earns about as much as the best fixed γ and η.",
@@ -220,28 +220,28 @@ def _schedule(found: Found) -> Verdict:
     )
 
 
-def _imputation(found: Found) -> Verdict:
+def _imputation(groups: Groups) -> Verdict:
     return all_above(
         "imputation-at-equal-alpha",
         "At equal α, imputation at its best fixed γ and η earns more than none.",
         "Expected reward, best fixed setting (chosen on even seeds) − no imputation, on odd seeds",
-        _gaps(found, _best, lambda *_: NONE, odd=True),
+        _gaps(groups, _best, lambda *_: NONE, odd=True),
     )
 
 
-def _forgetting(found: Found) -> Verdict:
-    tried = sorted(discount for rate, discount in next(iter(found.values())) if rate == AUTHORS_RATE and discount > 0)
+def _forgetting(groups: Groups) -> Verdict:
+    tried = sorted(discount for rate, discount in next(iter(groups.values())) if rate == AUTHORS_RATE and discount > 0)
     return all_above(
         "forgetting-pays",
         "Old imputed rewards are better forgotten: a small η earns more than an η near 1 (ours).",
         f"Expected reward at η = {tried[0]:g} less that at η = {tried[-1]:g}, γ = {AUTHORS_RATE:g}",
-        _gaps(found, lambda *_: (AUTHORS_RATE, tried[0]), lambda *_: (AUTHORS_RATE, tried[-1])),
+        _gaps(groups, lambda *_: (AUTHORS_RATE, tried[0]), lambda *_: (AUTHORS_RATE, tried[-1])),
     )
 
 
-def _lesson(found: Found) -> str:
+def _lesson(groups: Groups) -> str:
     parts = ["Regret per step × 1,000."]
-    for (policy, environment), some in found.items():
+    for (policy, environment), some in groups.items():
         best, worst = best_fixed(some), _worst(some)
         rules = ", ".join(
             f"{_regret(some[rule, RULE_DISCOUNTS[0]]):.2f} {name}"

@@ -66,12 +66,12 @@ Fitted = Mapping[tuple[str, str], Interval]
 
 def curves(scope: Scope, results: Sequence[Result], column: str) -> Curves:
     """Return a cumulative column at the end of each horizon."""
-    found: Curves = {}
+    values_by_seed: Curves = {}
     for (environment, label, steps), runs in grid.fill(scope, results).items():
-        by_seed = found.setdefault((environment, label), {})
+        by_seed = values_by_seed.setdefault((environment, label), {})
         for seed, value in last(runs, column).items():
             by_seed.setdefault(seed, []).append(value * steps)
-    return found
+    return values_by_seed
 
 
 def bound_exponent(steps: Sequence[int]) -> float:
@@ -140,7 +140,7 @@ def _panel(steps: Sequence[int], regret: Curves, environment: str) -> Panel:
     return Panel(title=environment, xlabel="steps T", ylabel="cumulative regret", lines=lines, log_x=True, log_y=True)
 
 
-def _said(fitted: Fitted, label: str) -> str:
+def _exponents_of(fitted: Fitted, label: str) -> str:
     return "; ".join(f"{environment}: {say(fitted[environment, label], '.2f')}" for environment in ENVIRONMENTS)
 
 
@@ -163,7 +163,7 @@ def _sublinear(fitted: Fitted) -> Verdict:
         "The regret is sublinear in T.",
         judge((-worst).minus(-1.0)),
         f"Largest fitted exponent of a learning policy ({label}, {environment}): {say(worst, '.2f')}; "
-        f"uniform, as a check: {_said(fitted, CHECK)}. Rule: every 95 % t-interval over seeds below 1.",
+        f"uniform, as a check: {_exponents_of(fitted, CHECK)}. Rule: every 95 % t-interval over seeds below 1.",
     )
 
 

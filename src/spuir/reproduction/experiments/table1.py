@@ -208,14 +208,14 @@ class LearningTimes:
         return power_law(AXES[letter], curves)
 
 
-def times_said(ratio: Interval) -> str:
+def ratio_text(ratio: Interval) -> str:
     """Return a ratio of times, given by its logarithm, as "1.9 [1.8, 2.0]"."""
     middle, low, high = (float(np.exp(value)) for value in (ratio.estimate, ratio.low, ratio.high))
     return say(Interval(middle, low, high), ".2f")
 
 
 def report(scope: Scope, results: Sequence[Result]) -> Findings:
-    """Return the exponents beside the paper's, ratios at its shape, and the map of where sketching pays."""
+    """Return our exponents and the paper's, ratios at its shape, and the map of where sketching pays."""
     times = LearningTimes(results)
     letters = [letter for letter in AXES if letter in times.parts]
     tables = [
@@ -257,10 +257,10 @@ def _multiples(times: LearningTimes) -> list[dict[str, Any]]:
     for shape in (PAPER, LEVEL):
         for method in METHODS[1:]:
             row: dict[str, Any] = shape._asdict() | {"method": method}
-            row["learning"] = times_said(times.ratio("paper", shape, method, SBUCB))
+            row["learning"] = ratio_text(times.ratio("paper", shape, method, SBUCB))
             row["deciding"] = "–"
             if method in (PUIR, SPUIR):
-                row["deciding"] = times_said(times.ratio("paper", shape, method, SBUCB, "decide"))
+                row["deciding"] = ratio_text(times.ratio("paper", shape, method, SBUCB, "decide"))
             rows.append(row)
     return rows
 
@@ -271,8 +271,8 @@ def _crossing(times: LearningTimes) -> list[dict[str, Any]]:
             "d": shape.d,
             "B": shape.B,
             "c": shape.c,
-            "by action": times_said(times.crossing(shape, PUIR_DIRECT, SPUIR_DIRECT)) if shape.B < BATCHES[-1] else "–",
-            "shared": times_said(times.crossing(shape, PUIR, SPUIR)),
+            "by action": ratio_text(times.crossing(shape, PUIR_DIRECT, SPUIR_DIRECT)) if shape.B < BATCHES[-1] else "–",
+            "shared": ratio_text(times.crossing(shape, PUIR, SPUIR)),
         }
         for shape in CROSSING
     ]
@@ -329,7 +329,7 @@ def _sketching_saves(times: LearningTimes) -> Verdict:
         "Sketching makes learning with imputation faster, from O(MBd²) to O(Mcd²).",
         judge(direct, ours),
         f"Exact over sketched time at B = {PAPER.B:,}, d = {PAPER.d}, M = {PAPER.M}, c = {PAPER.c}: "
-        f"{times_said(direct)} action by action, {times_said(ours)} with shared sums. Rule: 95 % t-intervals over "
+        f"{ratio_text(direct)} action by action, {ratio_text(ours)} with shared sums. Rule: 95 % t-intervals over "
         "repeats above 1, also against the exact form at its best.",
     )
 
@@ -340,8 +340,8 @@ def _level(times: LearningTimes) -> Verdict:
         "sketched-costs-no-more",
         "With Mc ≈ B, sketched imputation costs about as much as no imputation at all.",
         judge((-direct).minus(-float(np.log(2)))),
-        f"SPUIR over SBUCB at B = {LEVEL.B:,}, M = {LEVEL.M}, c = {LEVEL.c}: {times_said(direct)} action "
-        f"by action, {times_said(ours)} with shared sums. Rule: 95 % t-interval over repeats of the first below 2, "
+        f"SPUIR over SBUCB at B = {LEVEL.B:,}, M = {LEVEL.M}, c = {LEVEL.c}: {ratio_text(direct)} action "
+        f"by action, {ratio_text(ours)} with shared sums. Rule: 95 % t-interval over repeats of the first below 2, "
         "the paper's own measure elsewhere.",
     )
 
@@ -374,7 +374,7 @@ def _lesson(times: LearningTimes) -> str:
     return text + (
         f"Counted as the paper does, sketching is faster at {counted} of {len(slow)} shapes; against shared exact "
         f"sums at {len(won)} of {len(CROSSING)}: {where}. It gains most, "
-        f"{times_said(times.crossing(best, PUIR, SPUIR))}, at B = {best.B:,}, d = {best.d}. Every row has to be "
+        f"{ratio_text(times.crossing(best, PUIR, SPUIR))}, at B = {best.B:,}, d = {best.d}. Every row has to be "
         "hashed, whatever c is: sketching can pay only with large batches and wide contexts."
     )
 

@@ -63,20 +63,20 @@ def grid(scope: Scope, results: Sequence[Result]) -> list[Task]:
 
 
 def report(scope: Scope, results: Sequence[Result]) -> Findings:
-    """Return the paper's table with ours beside it."""
-    found = COMPARISON.compared(scope, results)
+    """Return the paper's table next to ours."""
+    compared = COMPARISON.compared(scope, results)
     seconds = {method: last(group, "seconds") for method, group in fill(timing(scope), results).items()}
     uniform = fill({"": chance(scope)}, results)[""]
-    rates = {label: estimate(found.values(label, "cvr").values()) for label in found.groups}
+    rates = {label: estimate(compared.values(label, "cvr").values()) for label in compared.groups}
     ratios = time_ratios(seconds)
     return Findings(
-        tables=[rate_table(found, uniform), time_table(seconds, ratios)],
-        verdicts=[*rate_verdicts(found), *time_verdicts(seconds)],
+        tables=[rate_table(compared, uniform), time_table(seconds, ratios)],
+        verdicts=[*rate_verdicts(compared), *time_verdicts(seconds)],
         figures={
             "": dots(rates, xlabel="conversions per click (CVR)", zoom=0.1),
             "time": dots(ratios, xlabel="time relative to SBUCB", log_x=True, smaller_is_better=True, key=False),
         },
-        lesson=lesson(found, ratios),
+        lesson=lesson(compared, ratios),
     )
 
 
@@ -86,10 +86,10 @@ def _spread(values: Mapping[int, float], title: str) -> dict[str, float]:
     return {title: mean, f"{title} ±": error * math.sqrt(len(values))}
 
 
-def rate_table(found: Compared, uniform: Sequence[Result]) -> ReportTable:
+def rate_table(compared: Compared, uniform: Sequence[Result]) -> ReportTable:
     """Return CVR and CTCVR of every label, with what the paper prints for the authors' settings."""
     rows: list[dict[str, Any]] = []
-    for label, group in {**found.groups, **found.extra, "uniform": uniform}.items():
+    for label, group in {**compared.groups, **compared.extra, "uniform": uniform}.items():
         row: dict[str, Any] = {"method": label}
         for at, (title, column) in enumerate(RATES.items()):
             row |= _spread(last(group, column), title)
@@ -132,14 +132,14 @@ def time_table(seconds: Mapping[str, Mapping[int, float]], ratios: Mapping[str, 
     )
 
 
-def rate_verdicts(found: Compared) -> list[Verdict]:
+def rate_verdicts(compared: Compared) -> list[Verdict]:
     """Judge SPUIR's lead in CVR and CTCVR over the best baseline."""
     given: list[Verdict] = []
     for at, (title, column) in enumerate(RATES.items()):
         printed = PRINTED["spuir"][2 * at] - max(PRINTED[method][2 * at] for method in BASELINES)
         claim = f"SPUIR's {title} is above that of the best baseline, by {printed:.4f} in the paper."
-        more = f"to SBUCB at the authors' settings it is {say(found.difference('spuir', 'sbucb', column))}"
-        given.append(found.over_best_baseline("spuir", f"spuir-{column}", claim, more, column))
+        more = f"to SBUCB at the authors' settings it is {say(compared.difference('spuir', 'sbucb', column))}"
+        given.append(compared.over_best_baseline("spuir", f"spuir-{column}", claim, more, column))
     return given
 
 
@@ -186,11 +186,11 @@ def time_verdicts(seconds: Mapping[str, Mapping[int, float]]) -> list[Verdict]:
     return given
 
 
-def lesson(found: Compared, ratios: Mapping[str, Interval]) -> str:
+def lesson(compared: Compared, ratios: Mapping[str, Interval]) -> str:
     """Return what a reader learns, in numbers."""
     printed = {method: PRINTED[method][SECONDS] / PRINTED["sbucb"][SECONDS] for method in METHODS}
-    gap = found.difference("puir", "sbucb", "cvr")
-    fair = found.difference(tuned("puir"), tuned("sbucb"), "cvr")
+    gap = compared.difference("puir", "sbucb", "cvr")
+    fair = compared.difference(tuned("puir"), tuned("sbucb"), "cvr")
     times = ", ".join(f"{method} {ratios[method].estimate:.1f} ({printed[method]:.1f})" for method in METHODS)
     return (
         "The simulator was chosen so that conversion rates come near the paper's, so it is no evidence that they do; "

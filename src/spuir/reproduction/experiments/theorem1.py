@@ -145,11 +145,11 @@ grid = CellGrid(cells)
 
 Rows = dict[int, list[Mapping[str, Any]]]
 """Seed → rows of one setting along the checkpoints."""
-Found = dict[tuple[str, float, str], Rows]
+ByCell = dict[tuple[str, float, str], Rows]
 """Environment, α and setting → rows."""
 
 
-def by_setting(scope: Scope, results: Sequence[Result]) -> Found:
+def by_setting(scope: Scope, results: Sequence[Result]) -> ByCell:
     """Return the rows of every environment, α and setting, by seed."""
     return {
         (*cell, name): {
@@ -167,23 +167,23 @@ def final(rows: Rows, column: str) -> dict[int, float]:
 
 def report(scope: Scope, results: Sequence[Result]) -> Findings:
     """Return errors, widths and bounds side by side, and the verdicts on the theorem and on its reading."""
-    found = by_setting(scope, results)
+    by_cell = by_setting(scope, results)
     title = f"After episode {EPISODES}; covered: error within the bound; no wider, closer: than with bandit feedback"
     return Findings(
-        tables=[ReportTable(name="", title=title, rows=_rows(found), formats=dict.fromkeys(SHARES, ".1%"))],
-        verdicts=[_tighter(found), _smaller(found), _between(found), _damage(found)],
+        tables=[ReportTable(name="", title=title, rows=_rows(by_cell), formats=dict.fromkeys(SHARES, ".1%"))],
+        verdicts=[_tighter(by_cell), _smaller(by_cell), _between(by_cell), _damage(by_cell)],
         figures={
-            name: side_by_side([_panel(found, environment, column, label) for environment in ENVIRONMENTS])
+            name: side_by_side([_panel(by_cell, environment, column, label) for environment in ENVIRONMENTS])
             for name, column, label in (("", "error", "mean |⟨θ,s⟩ − ⟨θ*,s⟩|"), ("bound", "bound", "mean bound"))
         },
-        lesson=_lesson(found),
+        lesson=_lesson(by_cell),
     )
 
 
-def _panel(found: Found, environment: str, column: str, label: str) -> Panel:
+def _panel(by_cell: ByCell, environment: str, column: str, label: str) -> Panel:
     lines = []
     for name in SETTINGS:
-        rows = found[environment, ALPHAS[0], name].values()
+        rows = by_cell[environment, ALPHAS[0], name].values()
         samples = [[row[column] for row in at] for at in zip(*rows, strict=True)]
         policy = {BANDIT: "sbucb", IMPUTED: "puir"}.get(name)
         lines.append(line(name, CHECKPOINTS, samples, rank=None if policy else 2, policy=policy))
@@ -191,9 +191,9 @@ def _panel(found: Found, environment: str, column: str, label: str) -> Panel:
     return Panel(title=title, xlabel="episode", ylabel=label, lines=lines, log_x=True, log_y=True)
 
 
-def _rows(found: Found) -> list[dict[str, Any]]:
+def _rows(by_cell: ByCell) -> list[dict[str, Any]]:
     table: list[dict[str, Any]] = []
-    for (environment, alpha, name), rows in found.items():
+    for (environment, alpha, name), rows in by_cell.items():
         row: dict[str, Any] = {"environment": environment, "α": alpha, "rewards": name}
         for column in ("error", "executed error", "bound", "regret per step"):
             row |= with_error(column, final(rows, column).values())
@@ -201,30 +201,34 @@ def _rows(found: Found) -> list[dict[str, Any]]:
     return table
 
 
-def _gaps(found: Found, column: str, other: str = FULL, alphas: Sequence[float] = ALPHAS) -> dict[str, Interval]:
+def _gaps(by_cell: ByCell, column: str, other: str = FULL, alphas: Sequence[float] = ALPHAS) -> dict[str, Interval]:
     """Return bandit feedback − another setting at the last checkpoint, for each environment and α."""
     return {
         f"{environment}, α = {alpha:g}": paired(
-            final(found[environment, alpha, BANDIT], column), final(found[environment, alpha, other], column)
+            final(by_cell[environment, alpha, BANDIT], column), final(by_cell[environment, alpha, other], column)
         )
         for environment in ENVIRONMENTS
         for alpha in alphas
     }
 
 
-def _mean(found: Found, environment: str, name: str, column: str, alpha: float = ALPHAS[0]) -> float:
-    return mean_of(final(found[environment, alpha, name], column))
+def _mean(by_cell: ByCell, environment: str, name: str, column: str, alpha: float = ALPHAS[0]) -> float:
+    return mean_of(final(by_cell[environment, alpha, name], column))
 
 
-def _tighter(found: Found) -> Verdict:
+def _tighter(by_cell: ByCell) -> Verdict:
     share = min(
-        row["no wider"] for (*_, name), rows in found.items() if name == FULL for some in rows.values() for row in some
+        row["no wider"]
+        for (*_, name), rows in by_cell.items()
+        if name == FULL
+        for some in rows.values()
+        for row in some
     )
     verdict = all_above(
         "bound-is-tighter",
         "The bound on the estimation error is tighter with full information, for every action and context.",
         f"Mean bound, bandit − full, after episode {EPISODES}",
-        _gaps(found, "bound"),
+        _gaps(by_cell, "bound"),
         spec=".3f",
         also="Besides, the share of (context, action) cells whose bound is no larger must be 100 % at every "
         f"checkpoint and seed; the least is {share:.1%}. On equal contexts it is an identity: the full Gram matrix is "
@@ -233,47 +237,47 @@ def _tighter(found: Found) -> Verdict:
     return verdict if share == 1 else replace(verdict, outcome=FAILS)
 
 
-def _smaller(found: Found) -> Verdict:
-    closer = " and ".join(f"{_mean(found, name, FULL, 'closer'):.0%} ({name})" for name in ENVIRONMENTS)
+def _smaller(by_cell: ByCell) -> Verdict:
+    closer = " and ".join(f"{_mean(by_cell, name, FULL, 'closer'):.0%} ({name})" for name in ENVIRONMENTS)
     return all_above(
         "error-is-smaller",
         "The estimation error itself, averaged over contexts and all actions, is smaller with full information.",
         f"Mean error, bandit − full, after episode {EPISODES}",
-        _gaps(found, "error"),
+        _gaps(by_cell, "error"),
         also=f"Cell by cell (α = {ALPHAS[0]:g}) it is smaller in {closer} of the cells.",
     )
 
 
-def _between(found: Found) -> Verdict:
+def _between(by_cell: ByCell) -> Verdict:
     return all_above(
         "imputation-approximates",
         "Imputed rewards approximate full information: the estimation error lies below that of bandit feedback (how "
         "the paper motivates them).",
         f"Mean error, bandit − imputed, at equal α, after episode {EPISODES}",
-        _gaps(found, "error", IMPUTED),
+        _gaps(by_cell, "error", IMPUTED),
     )
 
 
-def _damage(found: Found) -> Verdict:
-    authors, other = (weakest(_gaps(found, "regret per step", alphas=[alpha]).values()) for alpha in ALPHAS)
+def _damage(by_cell: ByCell) -> Verdict:
+    authors, other = (weakest(_gaps(by_cell, "regret per step", alphas=[alpha]).values()) for alpha in ALPHAS)
     return Verdict(
         "bandit-feedback-costs-regret",
         "Bandit feedback damages the regret of batched UCB (what the paper infers from the theorem).",
         judge(authors, other),
         f"Regret per step against the best action for each context, bandit − full, N = {EPISODES}: "
-        f"{say_all(_gaps(found, 'regret per step'), '.5f')}. Rule: 95 % t-intervals over seeds above 0 in both "
+        f"{say_all(_gaps(by_cell, 'regret per step'), '.5f')}. Rule: 95 % t-intervals over seeds above 0 in both "
         f"environments, at the authors' α = {ALPHAS[0]:g} and at α = {ALPHAS[1]:g}.",
     )
 
 
-def _lesson(found: Found) -> str:
+def _lesson(by_cell: ByCell) -> str:
     parts = []
     for environment in ENVIRONMENTS:
         bound, error, executed, imputed = (
-            _mean(found, environment, BANDIT, column) / _mean(found, environment, name, column)
+            _mean(by_cell, environment, BANDIT, column) / _mean(by_cell, environment, name, column)
             for name, column in ((FULL, "bound"), (FULL, "error"), (FULL, "executed error"), (IMPUTED, "error"))
         )
-        slack = _mean(found, environment, FULL, "bound") / _mean(found, environment, FULL, "error")
+        slack = _mean(by_cell, environment, FULL, "bound") / _mean(by_cell, environment, FULL, "error")
         parts.append(
             f"On {environment} full information makes the bound {bound:.1f} times tighter and the error {error:.1f} "
             f"times smaller, but only {executed:.1f} times for the action that is executed; imputation at the same α "
@@ -281,8 +285,9 @@ def _lesson(found: Found) -> str:
         )
     first, column = ENVIRONMENTS[0], "regret per step"
     costs = " and ".join(
-        f"{_mean(found, first, BANDIT, column, alpha) - _mean(found, first, FULL, column, alpha):.4f} at α = {alpha:g}"
+        f"{gap:.4f} at α = {alpha:g}"
         for alpha in ALPHAS
+        for gap in [_mean(by_cell, first, BANDIT, column, alpha) - _mean(by_cell, first, FULL, column, alpha)]
     )
     parts.append(
         "Full information mostly adds knowledge about actions that are seldom executed. Its value depends on how much "

@@ -45,10 +45,11 @@ def spread(*, environment: str, rate: float, discount: float, seed: int) -> list
     expected = [world.expected_rewards(rounds) for rounds, _ in episodes]
     policy = cast(Optimistic, make_policy("puir", imputation_rate=rate, discount=discount))
     plain = cast(Optimistic, make_policy("sbucb"))
-    mean = learnt(policy, episodes, expected)
-    base = learnt(plain, episodes, expected)
+    mean = learned_states(policy, episodes, expected)
+    base = learned_states(plain, episodes, expected)
     noise = [
-        learnt(policy, episodes, _noise(world, generator(seed, "theorem2", "noise", draw))) for draw in range(DRAWS)
+        learned_states(policy, episodes, _noise(world, generator(seed, "theorem2", "noise", draw)))
+        for draw in range(DRAWS)
     ]
     rows: list[dict[str, Any]] = []
     for place, episode in enumerate(CHECKPOINTS):
@@ -73,7 +74,9 @@ def _noise(world: GaussianEnvironment, rng: np.random.Generator) -> list[Floats]
     return [world.noise * world.signal * rng.standard_normal((BATCH_SIZE, world.n_actions)) for _ in range(EPISODES)]
 
 
-def learnt(policy: Optimistic, episodes: Sequence[tuple[Rounds, Codes]], rewards: Sequence[Floats]) -> list[RidgeState]:
+def learned_states(
+    policy: Optimistic, episodes: Sequence[tuple[Rounds, Codes]], rewards: Sequence[Floats]
+) -> list[RidgeState]:
     """Return the states at the checkpoints of a policy that learns from fixed actions and rewards (B, M)."""
     rounds, _ = episodes[0]
     rng = generator(0, "theorem2", "learn")  # an exact policy draws nothing
@@ -276,7 +279,7 @@ def _bias(cells: BiasAndVariance) -> Verdict:
     steps = cells.steps("added")
     place, worst = min(steps.items(), key=lambda item: item[1].low)
     low, high = next(rate for rate in cells.rates if rate), cells.rates[-1]
-    said = "; ".join(
+    sizes = "; ".join(
         f"{environment}: {_top(cells, environment, low):.2g} at γ = {low:g}, "
         f"{_top(cells, environment, high):.2g} at γ = {high:g}"
         for environment in ENVIRONMENTS
@@ -285,7 +288,7 @@ def _bias(cells: BiasAndVariance) -> Verdict:
         "bias-follows-rate",
         "Imputation adds a bias that γ controls: it grows with γ and vanishes with it.",
         judge(worst),
-        f"Added bias², largest over η: {said}. Weakest growth of its logarithm ({_named(place)}): "
+        f"Added bias², largest over η: {sizes}. Weakest growth of its logarithm ({_named(place)}): "
         f"{say(worst, '.2f')}. Rule: every 95 % t-interval over seeds of a step of γ above 0.",
     )
 
@@ -334,7 +337,7 @@ def gain(cells: BiasAndVariance, environment: str) -> tuple[float, float, Interv
 
 def _worth(cells: BiasAndVariance) -> Verdict:
     gains = {environment: gain(cells, environment) for environment in ENVIRONMENTS}
-    said = "; ".join(
+    shares = "; ".join(
         f"{environment}: γ = {rate:g}, η = {discount:g}: {say(share, '.4f')}"
         for environment, (rate, discount, share) in gains.items()
     )
@@ -343,7 +346,7 @@ def _worth(cells: BiasAndVariance) -> Verdict:
         "The trade pays: some γ > 0 has a smaller squared error (bias² + variance) than no imputation.",
         judge(weakest(share for _, _, share in gains.values())),
         "Share of the squared error that the best setting saves, chosen on even seeds and measured on odd "
-        f"ones: {said}. Rule: 95 % t-intervals above 0 in both environments.",
+        f"ones: {shares}. Rule: 95 % t-intervals above 0 in both environments.",
     )
 
 

@@ -10,6 +10,7 @@ from spuir.base.streams import generator
 from spuir.environments import make_environment
 from spuir.environments.linear import Linear
 from spuir.policies import make_policy
+from spuir.policies.learner import RidgeState
 from spuir.policies.optimistic import Optimistic
 from spuir.reproduction.base import Experiment, Findings, ReportTable, Scope, Verdict
 from spuir.reproduction.grids import CellGrid
@@ -66,7 +67,7 @@ def sketching(*, sketch: str, blocks: int, moments: str, noise: float, seed: int
         acting = [policy.readout(state).solved.theta]
         for episode, batch in enumerate(batches):
             state, _ = policy.learn(state, batch, generator(seed, "theorem3", "sketch", size, episode))
-            acting.append(policy.readout(state).solved.theta)
+            acting.append(policy.readout(cast(RidgeState, state)).solved.theta)
         each = [distances(*problem(batches, acting, j), acting[-1][j], world.coefficients[j]) for j in range(ACTIONS)]
         rows.append({"size": size} | {name: float(np.mean([one[name] for one in each])) for name in each[0]})
     return rows
@@ -118,77 +119,77 @@ def cells(scope: Scope) -> dict[tuple[str, float], list[Task]]:
 grid = CellGrid(cells)
 
 Curves = dict[int, list[float]]
-Found = dict[tuple[str, float], dict[int, Sequence[Mapping[str, Any]]]]
+ByCell = dict[tuple[str, float], dict[int, Sequence[Mapping[str, Any]]]]
 """Map and noise → seed → rows over the sizes."""
 
 
-def curves(found: Found, label: str, noise: float, column: str, sizes: Sequence[int] = SIZES) -> Curves:
+def curves(by_cell: ByCell, label: str, noise: float, column: str, sizes: Sequence[int] = SIZES) -> Curves:
     """Return a column over the sizes, by seed."""
-    return {seed: [row[column] for row in rows if row["size"] in sizes] for seed, rows in found[label, noise].items()}
+    return {seed: [row[column] for row in rows if row["size"] in sizes] for seed, rows in by_cell[label, noise].items()}
 
 
 def report(scope: Scope, results: Sequence[Result]) -> Findings:
     """Return the errors over c with their exponents, measured and stated by the theorem."""
     groups = grid.fill(scope, results)
-    found: Found = {cell: {r.arguments["seed"]: r.rows for r in group} for cell, group in groups.items() if group}
-    noises = [noise for noise in (MIDDLE, NOISES[-1]) if (ONE, noise) in found]
+    by_cell: ByCell = {cell: {r.arguments["seed"]: r.rows for r in group} for cell, group in groups.items() if group}
+    noises = [noise for noise in (MIDDLE, NOISES[-1]) if (ONE, noise) in by_cell]
     return Findings(
         tables=[
-            ReportTable(name="", title=f"Exponents in c, fitted on c ≥ {FITTED[0]}", rows=_slopes(found)),
+            ReportTable(name="", title=f"Exponents in c, fitted on c ≥ {FITTED[0]}", rows=_slopes(by_cell)),
             ReportTable(
-                name="sizes", title="Errors over c, as the paper keeps moments and as we do", rows=_errors(found)
+                name="sizes", title="Errors over c, as the paper keeps moments and as we do", rows=_errors(by_cell)
             ),
         ],
         verdicts=[
             _exponent(
-                found,
+                by_cell,
                 OBJECTIVE,
                 "objective-rate",
                 "The objective at the sketched solution exceeds its minimum by a factor 1 + ε with c ∝ 1/ε²",
             ),
             _exponent(
-                found, SOLUTION, "solution-rate", "The sketched solution is at a distance O(√ε) from the exact one"
+                by_cell, SOLUTION, "solution-rate", "The sketched solution is at a distance O(√ε) from the exact one"
             ),
-            _blocks(found),
-            _anchored(found),
+            _blocks(by_cell),
+            _anchored(by_cell),
         ],
         figures={
-            "": side_by_side([_panel(found, MIDDLE, column) for column in (OBJECTIVE, SOLUTION)]),
-            "statistical": side_by_side([_panel(found, noise, STATISTICAL) for noise in noises]),
+            "": side_by_side([_panel(by_cell, MIDDLE, column) for column in (OBJECTIVE, SOLUTION)]),
+            "statistical": side_by_side([_panel(by_cell, noise, STATISTICAL) for noise in noises]),
         },
-        lesson=_lesson(found, MIDDLE),
+        lesson=_lesson(by_cell, MIDDLE),
     )
 
 
-def _slopes(found: Found) -> list[dict[str, Any]]:
+def _slopes(by_cell: ByCell) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
-    for label, noise in found:
+    for label, noise in by_cell:
         row: dict[str, Any] = {"map": label, "noise": noise}
         for column in (OBJECTIVE, SOLUTION):
-            fitted = power_law(FITTED, curves(found, label, noise, column, FITTED))
+            fitted = power_law(FITTED, curves(by_cell, label, noise, column, FITTED))
             row |= {column: say(fitted, ".2f"), f"{column}, stated": STATED[column]}
         rows.append(row)
     return rows
 
 
-def _errors(found: Found) -> list[dict[str, Any]]:
+def _errors(by_cell: ByCell) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
-    for label, noise in found:
+    for label, noise in by_cell:
         for place, size in enumerate(SIZES if label in (ONE, ANCHORED) else ()):
             row: dict[str, Any] = {"map": label, "noise": noise, "c": size}
             for column in (OBJECTIVE, SOLUTION, STATISTICAL):
-                by_seed = curves(found, label, noise, column).values()
+                by_seed = curves(by_cell, label, noise, column).values()
                 row |= with_error(column, (values[place] for values in by_seed))
             rows.append(row)
     return rows
 
 
-def _panel(found: Found, noise: float, column: str) -> Panel:
+def _panel(by_cell: ByCell, noise: float, column: str) -> Panel:
     lines = []
     for rank, label in enumerate(MAPS):
-        if (label, noise) not in found:
+        if (label, noise) not in by_cell:
             continue
-        by_seed = curves(found, label, noise, column).values()
+        by_seed = curves(by_cell, label, noise, column).values()
         lines.append(line(label, SIZES, zip(*by_seed, strict=True), rank=rank))
     if column in STATED:
         start = lines[0].mean[SIZES.index(FITTED[0])]
@@ -201,10 +202,10 @@ def _panel(found: Found, noise: float, column: str) -> Panel:
     )
 
 
-def _exponent(found: Found, column: str, id: str, claim: str) -> Verdict:
+def _exponent(by_cell: ByCell, column: str, id: str, claim: str) -> Verdict:
     fitted = {
-        (label, noise): power_law(FITTED, curves(found, label, noise, column, FITTED))
-        for label, noise in found
+        (label, noise): power_law(FITTED, curves(by_cell, label, noise, column, FITTED))
+        for label, noise in by_cell
         if label in PAPER
     }
     stated = STATED[column]
@@ -220,47 +221,47 @@ def _exponent(found: Found, column: str, id: str, claim: str) -> Verdict:
     )
 
 
-def _ratios(found: Found, ours: str, theirs: str, column: str) -> dict[str, Interval]:
+def _ratios(by_cell: ByCell, ours: str, theirs: str, column: str) -> dict[str, Interval]:
     """Return the mean over the fitted sizes of log(theirs/ours), for each noise level."""
 
     def logs(label: str, noise: float) -> dict[int, float]:
-        by_seed = curves(found, label, noise, column, FITTED)
+        by_seed = curves(by_cell, label, noise, column, FITTED)
         return {seed: float(np.mean(np.log(values))) for seed, values in by_seed.items()}
 
     return {
-        f"noise {noise:g}": paired(logs(theirs, noise), logs(ours, noise)) for label, noise in found if label == ours
+        f"noise {noise:g}": paired(logs(theirs, noise), logs(ours, noise)) for label, noise in by_cell if label == ours
     }
 
 
-def _blocks(found: Found) -> Verdict:
+def _blocks(by_cell: ByCell) -> Verdict:
     return all_above(
         "more-blocks-help",
         "More blocks lower the error; the theorem asks for D of order ε⁻¹·log³(d/δ).",
         f"Logarithm of the objective's excess with D = 1 over that with D = 4, mean over c ≥ {FITTED[0]}",
-        _ratios(found, FOUR, ONE, OBJECTIVE),
+        _ratios(by_cell, FOUR, ONE, OBJECTIVE),
         spec=".3f",
         also=f"That order exceeds {np.log(DIM / 0.1) ** 3:.0f} here (δ = 0.1), more than d; the authors' D is 1.",
     )
 
 
-def _anchored(found: Found) -> Verdict:
+def _anchored(by_cell: ByCell) -> Verdict:
     return all_above(
         "anchored-is-nearer",
         "Anchored moments bring the sketched solution nearer to the exact one than sketched moments do (ours).",
         f"Logarithm of the squared distance with sketched over that with anchored moments, mean over c ≥ {FITTED[0]}",
-        _ratios(found, ANCHORED, ONE, STATISTICAL),
+        _ratios(by_cell, ANCHORED, ONE, STATISTICAL),
         spec=".2f",
     )
 
 
-def _lesson(found: Found, noise: float) -> str:
+def _lesson(by_cell: ByCell, noise: float) -> str:
     size = SIZES[3]
     place = SIZES.index(size)
 
     def at(label: str, column: str) -> float:
-        return mean_of({seed: values[place] for seed, values in curves(found, label, noise, column).items()})
+        return mean_of({seed: values[place] for seed, values in curves(by_cell, label, noise, column).items()})
 
-    fitted = {column: power_law(FITTED, curves(found, ONE, noise, column, FITTED)).estimate for column in STATED}
+    fitted = {column: power_law(FITTED, curves(by_cell, ONE, noise, column, FITTED)).estimate for column in STATED}
     return (
         f"The theorem's rates are met easily: the excess falls like c^{fitted[OBJECTIVE]:.2f} and the distance "
         f"like c^{fitted[SOLUTION]:.2f} (D = 1, noise {noise:g}). But a small relative error of the objective is not "
