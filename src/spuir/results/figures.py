@@ -266,6 +266,8 @@ def label_ends(figure: "Figure", panels: Mapping["Axes", Sequence[Curve]]) -> No
         last = [np.flatnonzero(np.isfinite(curve.mean))[-1] for curve in curves]
         seen = [(curve.x[i], curve.mean[i]) for curve, i in zip(curves, last, strict=True)]
         ends = ax.transAxes.inverted().transform(ax.transData.transform(seen))
+        # A value that a logarithmic axis cannot hold, such as a regret of 0, would stretch the figure.
+        ends[:, 1] = np.clip(ends[:, 1], 0.0, 1.0)
         places = keep_apart(ends[:, 1] * points, LABEL_PITCH, points) / points
         for curve, (across, up), place in zip(curves, ends, places, strict=True):
             colour, dashes = curve.look
