@@ -3,18 +3,19 @@
 import pytest
 
 from spuir.reproduction import get_experiment
-from spuir.reproduction.base import AUTHORS_ONLY, FAILS, HOLDS, OPEN, Plan
+from spuir.reproduction.base import AUTHORS_ONLY, FAILS, HOLDS, OPEN, Scope
 from spuir.reproduction.experiments import fairness, many_actions, real, sketches
-from spuir.reproduction.runner import Result
+from spuir.reproduction.method_comparison import Compared
+from spuir.reproduction.tasks import Result
 from spuir.reproduction.tuning import TUNING_SEEDS
 from spuir.reproduction.verdicts import estimate
 from tests.environments.files import write_survey
-from tests.reproduction.test_figures_of_the_paper import in_small, keys, settled
+from tests.reproduction.test_figures_of_the_paper import in_small, keys, result, settled
 
 pytest.importorskip("matplotlib")
 
 NAMES = ("fairness", "sketches", "many-actions", "real")
-FULL, QUICK = Plan(repeats=4), Plan(repeats=4, quick=True)
+FULL, QUICK = Scope(repeats=4), Scope(repeats=4, quick=True)
 
 
 def wobble(seed):
@@ -88,10 +89,10 @@ def test_a_constant_rate_is_judged_where_it_does_best_and_a_balanced_one_where_i
 def test_with_fifty_actions_a_constant_rate_loses_and_a_balanced_one_hardly_does():
     # Linear, α = 1. Over 20 seeds the gains are −9.6 % and −1.0 %, with deviations of 0.8 % and 0.4 % for one seed:
     # the limits are more than five of them away.
-    cells = many_actions.cells(Plan(repeats=2))
+    cells = many_actions.cells(Scope(repeats=2))
     for seed in (0, 1):
         none, constant, balanced = (
-            cells[many_actions.Cell("linear", 50, 1.0, rate)][seed].run()[-1]["average_reward"]
+            cells[many_actions.RateCell("linear", 50, 1.0, rate)][seed].run()[-1]["average_reward"]
             for rate in (many_actions.NONE, many_actions.CONSTANT, many_actions.BALANCED)
         )
         assert constant / none - 1 < -0.05
@@ -109,7 +110,7 @@ def test_forms_of_moments_are_judged_at_every_noise_and_size():
     assert outcomes(judged(lambda cell: good[cell.moments])) == [HOLDS] * 4
 
     def behind_once(cell):
-        return 5.5 if cell == sketches.Cell("linear", 3.0, 400, "anchored") else good[cell.moments]
+        return 5.5 if cell == sketches.MomentsCell("linear", 3.0, 400, "anchored") else good[cell.moments]
 
     assert outcomes(judged(behind_once)) == [FAILS, HOLDS, HOLDS, HOLDS]
     assert "linear, noise 3, c = 400" in judged(behind_once)[0].evidence
@@ -120,10 +121,10 @@ def test_forms_of_moments_are_judged_at_every_noise_and_size():
 def test_a_sketched_moment_errs_with_the_noise_and_an_exact_one_with_the_signal():
     # Linear, c = 150, seed 0. Over four seeds the regrets in units of exact sums are 4.0 ± 0.4 and 31.6 ± 2.1 at noise
     # 0.01, and 1.60 ± 0.08 and 1.03 ± 0.02 at noise 10.
-    cells = sketches.cells(Plan(repeats=1))
+    cells = sketches.cells(Scope(repeats=1))
 
     def regret(noise, moments):
-        return cells[sketches.Cell("linear", noise, 150, moments)][0].run()[-1][sketches.REGRET]
+        return cells[sketches.MomentsCell("linear", noise, 150, moments)][0].run()[-1][sketches.REGRET]
 
     assert regret(0.01, "exact") > 3 * regret(0.01, "sketched")
     assert regret(10.0, "sketched") > 1.2 * regret(10.0, "exact")
@@ -162,11 +163,15 @@ def test_a_lead_that_tuning_closes_holds_only_against_the_authors_settings():
 
 
 def test_a_lead_that_stands_after_tuning_holds():
-    rewards = {label: by_seed(0.5) for label in ("sbucb", "sbucb (tuned)", "spuir", "spuir (tuned)")}
-    rewards |= {label: by_seed(0.6) for label in ("puir", "puir (tuned)")}
+    rewards = dict.fromkeys(("sbucb", "sbucb (tuned)", "spuir", "spuir (tuned)"), 0.5)
+    rewards |= dict.fromkeys(("puir", "puir (tuned)"), 0.6)
+    groups = {
+        label: [result(label, seed, average_reward=value) for seed, value in by_seed(mean).items()]
+        for label, mean in rewards.items()
+    }
     chosen: dict[str, str] = dict.fromkeys(("sbucb", "puir", "spuir"), "the authors'")
-    place = fairness.Found(name="somewhere", rewards=rewards, regrets={}, chosen=chosen)
-    assert outcomes(fairness.verdicts(place)) == [HOLDS, FAILS]
+    place = Compared(name="somewhere", groups=groups, chosen=chosen)
+    assert outcomes(fairness.verdicts(place, fairness.Flatness("somewhere", {}))) == [HOLDS, FAILS]
     assert place.ranked(place.methods()) == ["puir", "sbucb", "spuir"]
 
 
@@ -176,7 +181,7 @@ def test_sets_without_a_file_are_skipped_with_the_reason(tmp_path, monkeypatch):
 
     assert status(QUICK) == {"digits": "played"}
     assert status(FULL) == {"digits": "played"} | dict.fromkeys(("covertype", "uci-coupon"), "skipped: no --data")
-    empty = status(Plan(data=tmp_path))
+    empty = status(Scope(data=tmp_path))
     assert "no covertype*.csv*" in empty["covertype"]
     assert "no in-vehicle-coupon-recommendation.csv*" in empty["uci-coupon"]
     monkeypatch.setattr(real, "find_spec", lambda name: None)
@@ -188,10 +193,10 @@ def test_sets_without_a_file_are_skipped_with_the_reason(tmp_path, monkeypatch):
 def test_files_are_found_in_the_folder_or_one_below_and_played(tmp_path):
     (tmp_path / "coupons").mkdir()
     path = write_survey(tmp_path / "coupons" / "in-vehicle-coupon-recommendation.csv")
-    plan = Plan(repeats=1, data=tmp_path)
+    plan = Scope(repeats=1, data=tmp_path)
     setup = real.played(plan)["uci-coupon"]
     assert setup.world == {"path": str(path)}
-    tasks = [*(cell[0] for cell in real.beside(plan, setup).values()), *fairness.level_tasks(plan, setup)]
+    tasks = [*(cell[0] for cell in real.beside(plan, setup).values()), *setup.levels(plan.seeds)]
     assert keys(tasks) <= keys(real.grid(plan, []))
     rows = [in_small(task).rows[-1] for task in tasks]
     assert (rows[-1]["actions"], rows[-1]["columns"]) == (5, 35)

@@ -7,21 +7,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from spuir.reproduction import drawing, get_experiment, levels
-from spuir.reproduction.base import AUTHORS_ONLY, FAILS, HOLDS, OPEN, Plan
-from spuir.reproduction.cells import measured
-from spuir.reproduction.comparison import BASELINES, PROPOSED, Compared, comparison_table, tuned, verdicts
+from spuir.reproduction import get_experiment, plots
+from spuir.reproduction.base import AUTHORS_ONLY, FAILS, HOLDS, OPEN, Scope
 from spuir.reproduction.experiments import figure1, figure3b, figure3e, table2
-from spuir.reproduction.runner import Result, Task
-from spuir.reproduction.trials import playing
-from spuir.reproduction.tuning import METHODS
+from spuir.reproduction.grids import measured
+from spuir.reproduction.method_comparison import BASELINES, PROPOSED, Compared, comparison_table, verdicts
+from spuir.reproduction.policy_runs import Setup
+from spuir.reproduction.tasks import Result, Task
+from spuir.reproduction.tuning import METHODS, tuned
 from spuir.reproduction.verdicts import Interval
 from spuir.results import figures
 
 pytest.importorskip("matplotlib")
 
 NAMES = ("figure1", "table2", "figure3a", "figure3b", "figure3c", "figure3d", "figure3e", "figure3f")
-FULL, QUICK, TINY = Plan(repeats=4), Plan(repeats=4, quick=True), Plan(repeats=1, quick=True)
+FULL, QUICK, TINY = Scope(repeats=4), Scope(repeats=4, quick=True), Scope(repeats=1, quick=True)
 
 
 def keys(tasks):
@@ -103,7 +103,7 @@ def test_verdicts_on_feedback_follow_the_numbers():
 def test_full_feedback_and_imputation_beat_bandit_feedback():
     # One seed of the real cells. Over seeds both differences are 0.007 with a deviation of 0.0003: half of it is more
     # than ten deviations away.
-    cells = figure1.cells(Plan(repeats=1))
+    cells = figure1.cells(Scope(repeats=1))
     wanted = [cells[cell] for cell in [("sbucb", 0.0), ("sbucb", 1.0), (figure1.IMPUTED, 0.0)]]
     bandit, full, imputed = (task.run()[-1]["average_reward"] for (task,) in wanted)
     assert full - bandit > 0.0037
@@ -112,26 +112,20 @@ def test_full_feedback_and_imputation_beat_bandit_feedback():
 
 def test_our_moments_need_a_smaller_sketch():
     # c = 50 on the synthetic setting: 0.2505 with a standard error of 0.0005 for one seed, against 0.2325 and 0.0035.
+    synthetic = Setup(environment="synthetic", episodes=90, batch_size=1400)
     ours, paper = (
-        playing(
-            "spuir",
-            "synthetic",
-            episodes=90,
-            batch_size=1400,
-            seed=0,
-            preset="paper",
-            parameters={"moments": moments, "sketch_size": 50},
-        ).run()[-1]
+        synthetic.runs([0], "spuir", preset="paper", parameters={"moments": moments, "sketch_size": 50})[0].run()[-1]
         for moments in ("anchored", "sketched")
     )
     assert ours["regret_per_step"] < 0.5 * paper["regret_per_step"]
 
 
 def test_levels_are_those_of_the_very_contexts_of_a_run():
-    (row,) = levels.levelling("heterogeneous", episodes=4, batch_size=50, seed=3).run()
+    setup = Setup(environment="heterogeneous", episodes=4, batch_size=50)
+    (row,) = setup.levels([3])[0].run()
     assert row["uniform"] < row["best fixed"] < row["oracle"]
     assert (row["actions"], row["columns"], row["generated"]) == (5, 40, False)
-    end = playing("sbucb", "heterogeneous", episodes=4, batch_size=50, seed=3).run()[-1]
+    end = setup.runs([3], "sbucb")[0].run()[-1]
     # Both regrets are of the same actions, so that they differ by what the two levels differ.
     assert end["regret_per_step"] - end["fixed_regret_per_step"] == pytest.approx(row["oracle"] - row["best fixed"])
 
@@ -145,7 +139,7 @@ def compared(rewards):
         groups[label] = [
             result(label, seed, average_reward=mean + wobble[seed], regret_per_step=0.1) for seed in range(4)
         ]
-    return Compared(groups=groups, extra={}, levels=[])
+    return Compared(groups=groups, chosen=dict.fromkeys(METHODS, "α = 0"))
 
 
 def test_a_claim_holds_only_if_it_stands_against_the_best_setting_too():
@@ -171,15 +165,14 @@ def test_evidence_names_the_rival_and_the_interval():
 
 
 def test_the_table_of_a_comparison_is_sorted_and_compares_with_sbucb():
-    table = comparison_table(
-        compared({"puir": 0.6, "sbucb": 0.5, "sbucb (tuned)": 0.58}), {tuned("puir"): "α = 0"}, "t"
-    )
+    table = comparison_table(compared({"puir": 0.6, "sbucb": 0.5, "sbucb (tuned)": 0.58}), "t")
     rewards = [row["average reward"] for row in table.rows if "setting" in row]
     assert all(one >= other for one, other in pairwise(rewards))
     (puir,) = [row for row in table.rows if row["method"] == "puir"]
     assert puir["minus sbucb"].startswith("0.1000 [")
     assert puir["minus sbucb (tuned)"].startswith("0.02")
-    assert {row["method"]: row["setting"] for row in table.rows[:-3]}[tuned("puir")] == "α = 0"
+    settings = {row["method"]: row["setting"] for row in table.rows[:-3]}
+    assert (settings["puir"], settings[tuned("puir")]) == ("the authors'", "α = 0")
 
 
 def test_the_printed_table_has_the_leads_that_the_text_claims():
@@ -196,7 +189,7 @@ def test_timed_runs_are_apart_from_those_that_are_not():
     assert len(timed) == len(METHODS) * 4
     assert not keys(timed) & keys(task for task in tasks if not task.alone)
     assert keys(get_experiment("figure3c").grid(FULL, [])) < keys(tasks), "the rest is done once for both"
-    assert len([task for task in table2.grid(Plan(repeats=20), []) if task.alone]) == len(METHODS) * 5
+    assert len([task for task in table2.grid(Scope(repeats=20), []) if task.alone]) == len(METHODS) * 5
 
 
 def test_verdicts_on_time_take_the_least_favourable_pair():
@@ -215,13 +208,13 @@ def test_the_first_episode_counts_as_one_of_all():
 
 
 def test_a_log_in_the_data_folder_is_used(tmp_path):
-    assert figure3b.criteo_world(Plan()) == figure3b.criteo_world(Plan(data=tmp_path)) == {}
+    assert figure3b.criteo_world(Scope()) == figure3b.criteo_world(Scope(data=tmp_path)) == {}
     log = tmp_path / "data.txt.gz"
     log.touch()
-    assert figure3b.criteo_world(Plan(data=tmp_path)) == {"path": str(log), "cache": str(tmp_path)}
+    assert figure3b.criteo_world(Scope(data=tmp_path)) == {"path": str(log), "cache": str(tmp_path)}
     (tmp_path / "data.txt").touch()
-    assert figure3b.criteo_world(Plan(data=Path(tmp_path)))["path"] == str(tmp_path / "data.txt")
-    setup = figure3b.setup(Plan())
+    assert figure3b.criteo_world(Scope(data=Path(tmp_path)))["path"] == str(tmp_path / "data.txt")
+    setup = figure3b.setup(Scope())
     assert setup.batch_size == 25**2 * setup.episodes / 50, "the paper's rule"
 
 
@@ -234,17 +227,27 @@ def test_measured_means_have_standard_errors():
 def test_curves_are_drawn_at_their_checkpoints():
     rows = [{"episode": n, "average_reward": 0.1 * n} for n in (1, 5, 9)]
     task = Task(function="none:none", arguments={"seed": 0})
-    figure = drawing.curves({"puir": [Result(task, rows, 0.0)], "spuir": []}, levels={"oracle": 1.0})
+    figure = plots.over_episodes({"puir": [Result(task, rows, 0.0)], "spuir": []}, levels={"oracle": 1.0})
     (ax,) = figure.axes
     assert ax.get_xlim() == (1, 9)
     assert {text.get_text() for text in ax.texts} == {"puir", "oracle"}
 
 
 def test_lines_leave_out_what_is_not_known():
-    known = {"puir": ([1.0, np.nan, 3.0], [0.1, np.nan, 0.1]), "spuir": ([np.nan] * 3, [np.nan] * 3)}
-    figure = drawing.lines([10, 100, 1000], known, "x", "y", log_x=True, log_y=True)
-    assert [text.get_text() for text in figure.axes[0].texts] == ["puir"]
-    assert [tick.get_text() for tick in figure.axes[0].get_xticklabels()] == ["10", "100", "1,000"]
+    x = [10, 100, 1000]
+    lines = [plots.line("puir", x, [[1.0, 1.2], [], [3.0, 3.1]]), plots.line("spuir", x, [[], [], []])]
+    panel = plots.Panel(xlabel="x", ylabel="y", lines=lines, log_x=True, log_y=True)
+    (ax,) = plots.side_by_side([panel]).axes
+    assert [text.get_text() for text in ax.texts] == ["puir"]
+    assert [tick.get_text() for tick in ax.get_xticklabels()] == ["10", "100", "1,000"]
+    assert ax.get_title(loc="left") == "mean of 2 seeds ± standard error"
+
+
+def test_a_line_has_the_colour_of_its_policy_or_of_its_rank():
+    assert plots.line("puir", [1], [[1.0]]).look == figures.style_of("puir")
+    assert plots.line("bandit feedback", [1], [[1.0]], policy="sbucb").look == figures.style_of("sbucb")
+    assert plots.line("puir", [1], [[1.0]], rank=0).look == (plots.PALETTE[0], plots.DASHES[0])
+    assert plots.guide("a guide", [1], [1.0]).look == (figures.GREY, figures.DOTTED)
 
 
 def test_dots_rank_methods_with_their_best_setting_beside():
@@ -253,15 +256,15 @@ def test_dots_rank_methods_with_their_best_setting_beside():
         "sbucb": Interval(0.5, 0.4, 0.6),
         "sbucb (tuned)": Interval(0.1, -np.inf, np.inf),
     }
-    figure = drawing.dots(given, "regret", log_x=True, smaller_is_better=True)
+    figure = plots.dots(given, "regret", log_x=True, smaller_is_better=True)
     assert [tick.get_text() for tick in figure.axes[0].get_yticklabels()] == ["sbucb", "puir"]
     markers = [line for line in figure.axes[0].lines if line.get_marker() == "o"]
     assert [line.get_markerfacecolor() == "white" for line in markers] == [True, True, False]
     assert len({line.get_color() for line in markers}) == 2
     assert figures.style_of("sbucb (tuned)") == figures.style_of("sbucb")
     nothing = {**given, "puir (tuned)": Interval(0.0, 0.0, 0.0)}
-    (ax,) = drawing.dots(nothing, "regret", log_x=True, smaller_is_better=True).axes
+    (ax,) = plots.dots(nothing, "regret", log_x=True, smaller_is_better=True).axes
     assert [text.get_text() for text in ax.texts] == ["◂ 0"], "a logarithm of nothing is written, not lost"
-    (ax,) = drawing.dots(given, "reward", zoom=0.7).axes
+    (ax,) = plots.dots(given, "reward", zoom=0.7).axes
     assert [text.get_text() for text in ax.texts] == ["◂ 0.1"]
     assert ax.get_xlim()[0] > 0.1

@@ -2,20 +2,21 @@
 
 import pytest
 
+from spuir.errors import SpuirError
 from spuir.reproduction.base import AUTHORS_ONLY, FAILS, HOLDS, OPEN
 from spuir.reproduction.overview import joined, overview, percent
 
 
 def section(tables=None, verdicts=(), source="Figure 0"):
     made = [{"name": name, "title": "", "rows": rows} for name, rows in (tables or {}).items()]
-    told = [{"claim": claim, "outcome": outcome, "evidence": ""} for claim, outcome in verdicts]
-    return {"source": source, "tables": made, "verdicts": told}
+    judged = [{"id": id, "claim": "any words", "outcome": outcome, "evidence": ""} for id, outcome in verdicts]
+    return {"source": source, "tables": made, "verdicts": judged}
 
 
-def compared(outcome, **rewards):
+def compared(outcome, rewards, experiment="figure3a"):
     rows = [{"method": method.replace("_", " ("), "average reward": reward} for method, reward in rewards.items()]
     rows = [row | {"method": row["method"] + (")" if "(" in row["method"] else "")} for row in rows]
-    return section({"": rows}, [("Imputed rewards help: PUIR earns more than SBUCB, the same policy.", outcome)])
+    return section({"": rows}, [(f"{experiment}/puir-over-sbucb", outcome)])
 
 
 REWARDS = {"sbucb": 0.5, "puir": 0.55, "spuir": 0.44, "sbucb_tuned": 0.55, "puir_tuned": 0.56, "spuir_tuned": 0.532}
@@ -32,23 +33,23 @@ def test_nothing_is_said_without_results():
 
 
 def test_imputation_is_told_at_both_settings():
-    text = said({"figure3a": compared(HOLDS, **REWARDS)}, "What imputation brings")
+    text = said({"figure3a": compared(HOLDS, REWARDS)}, "What imputation brings")
     assert "at the authors' settings: +10.0 % on synthetic data" in text
     assert "Each at its own best setting: +1.82 % on synthetic data" in text
-    assert "outlives tuning in 1 of 1 places" in text
-    assert said({"figure3a": compared(HOLDS, **REWARDS)}, "When it does not") == ""
+    assert "PUIR is significantly better on 1 of 1 data sets" in text
+    assert said({"figure3a": compared(HOLDS, REWARDS)}, "When it does not") == ""
 
 
 @pytest.mark.parametrize(
     ("outcome", "told"),
     [
-        (AUTHORS_ONLY, "no lead of PUIR beyond noise is left in 1 place: +1.82 % on the coupon simulator"),
-        (FAILS, "PUIR is not ahead beyond noise with +10.0 % on the coupon simulator"),
+        (AUTHORS_ONLY, "PUIR has no significant lead on 1 data set: +1.82 % on the coupon simulator"),
+        (FAILS, "PUIR is not significantly ahead: +10.0 % on the coupon simulator"),
         (OPEN, ""),
     ],
 )
 def test_where_it_does_not_help_is_told_by_the_verdict(outcome, told):
-    sections = {"figure3c": compared(outcome, **REWARDS)}
+    sections = {"figure3c": compared(outcome, REWARDS, "figure3c")}
     text = said(sections, "When it does not")
     assert told in text
     assert bool(text) is bool(told)
@@ -62,12 +63,12 @@ def test_places_come_from_every_comparison_once():
         for place in ("synthetic", "heterogeneous")
         for method, reward in (("sbucb", 0.4), ("puir", 0.5))
     ]
-    text = said({"fairness": section({"": rows}), "figure3a": compared(HOLDS, **REWARDS)}, "What imputation brings")
+    text = said({"fairness": section({"": rows}), "figure3a": compared(HOLDS, REWARDS)}, "What imputation brings")
     assert "+10.0 % on synthetic data and +25.0 % on heterogeneous" in text
 
 
 def test_generated_rows_are_called_so():
-    made = compared(HOLDS, **REWARDS)
+    made = compared(HOLDS, REWARDS, "figure3b")
     made["tables"][0]["title"] = "Average reward (generated rows)"
     assert "on generated Criteo rows" in said({"figure3b": made}, "What imputation brings")
 
@@ -105,7 +106,7 @@ def test_time_is_told_as_it_was_measured(seconds, told):
     text = said({"table2": section({"time": rows})}, "What sketching costs in reward and saves in time")
     assert told in text
     assert "(1.90 and 4.20 in the paper)" in text
-    timed = section(verdicts=[("Sketching makes learning with imputation faster.", FAILS)])
+    timed = section(verdicts=[("table1/sketching-saves", FAILS)])
     both = {"table2": section({"time": rows}), "table1": timed}
     assert f"makes them shorter {FAILS}" in said(both, "What sketching costs in reward and saves in time")
 
@@ -124,8 +125,8 @@ def test_verdicts_are_counted():
     paper = section(verdicts=[("a", HOLDS), ("b", FAILS), ("c", FAILS)])
     ours = section(verdicts=[("d", OPEN)], source="beyond the paper")
     text = said({"figure1": paper, "fairness": ours}, "The verdicts")
-    assert "Of 3 claims about what the paper has, 1 holds and 2 do not hold here." in text
-    assert "Of 1 about what we added, 1 is not decided." in text
+    assert "Of 3 claims about the paper, 1 holds and 2 do not hold here." in text
+    assert "Of 1 claims beyond the paper, 1 is not decided." in text
 
 
 def test_words():
@@ -133,3 +134,17 @@ def test_words():
     assert joined(["a"]) == "a"
     assert joined(["a", "b", "c"]) == "a, b and c"
     assert [percent(value) for value in (-0.001, 1.234, -12.34)] == ["0.00 %", "+1.23 %", "-12.3 %"]
+
+
+def test_a_verdict_that_a_complete_experiment_does_not_have_is_refused():
+    renamed = compared(HOLDS, REWARDS)
+    renamed["verdicts"][0]["id"] = "figure3a/renamed"
+    with pytest.raises(SpuirError, match=r"figure3a/puir-over-sbucb.*use one of figure3a/renamed"):
+        overview({"figure3a": renamed})
+    assert "With so few" not in said({"figure3a": renamed | {"missing_count": 3}}, "What imputation brings")
+
+
+def test_the_words_of_a_claim_do_not_matter():
+    one, other = compared(AUTHORS_ONLY, REWARDS), compared(AUTHORS_ONLY, REWARDS)
+    other["verdicts"][0]["claim"] = "Quite different words."
+    assert overview({"figure3a": one}) == overview({"figure3a": other}) != []

@@ -1,22 +1,24 @@
 """Every registered experiment runs, from its grid to its figures, on one seed of its quick form."""
 
+import re
 import time
 from collections.abc import Iterable
 
 import pytest
 
 from spuir.reproduction import EXPERIMENTS, get_experiment, list_experiments
-from spuir.reproduction.base import AUTHORS_ONLY, FAILS, HOLDS, OPEN, Experiment, Plan
+from spuir.reproduction.base import AUTHORS_ONLY, FAILS, HOLDS, OPEN, Experiment, Scope
+from spuir.reproduction.overview import overview
 from spuir.reproduction.report import Section
-from spuir.reproduction.runner import Result, Task
 from spuir.reproduction.schedule import Asked, ask
+from spuir.reproduction.tasks import Result, Task
 
 pytest.importorskip("matplotlib")
 pytest.importorskip("sklearn")
 
-PLAN = Plan(repeats=1, quick=True)
-QUICK = Plan(quick=True)
-FULL = Plan()
+PLAN = Scope(repeats=1, quick=True)
+QUICK = Scope(quick=True)
+FULL = Scope()
 
 
 class Memory:
@@ -54,7 +56,7 @@ def test_it_runs_and_has_everything_to_show(name, tmp_path):
     experiment = get_experiment(name)
     assert experiment.name == name
     asked = settled(experiment)
-    section = Section(asked=asked, plan=PLAN, folder=tmp_path).run()
+    section = Section(asked=asked, scope=PLAN, folder=tmp_path).run()
     assert section["figures"]
     assert section["tables"]
     assert section["verdicts"]
@@ -65,6 +67,17 @@ def test_it_runs_and_has_everything_to_show(name, tmp_path):
     assert all(table["rows"] and table["title"] for table in section["tables"])
     assert {verdict["outcome"] for verdict in section["verdicts"]} <= {HOLDS, AUTHORS_ONLY, FAILS, OPEN}
     assert all(verdict["claim"] and verdict["evidence"] for verdict in section["verdicts"])
+
+
+def test_every_verdict_has_an_id_of_its_own_and_the_summary_finds_those_it_names(tmp_path):
+    sections = {
+        name: Section(asked=settled(get_experiment(name)), scope=PLAN, folder=tmp_path).run()
+        for name in EXPERIMENTS.names()
+    }
+    ids = [verdict["id"] for section in sections.values() for verdict in section["verdicts"]]
+    assert len(set(ids)) == len(ids)
+    assert all(re.fullmatch(r"[a-z0-9-]+(/[a-z0-9-_]+)+", id) for id in ids)
+    assert next(part["title"] for part in overview(sections)) == "The verdicts"
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS.names())

@@ -9,16 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from spuir.reproduction import page
-from spuir.reproduction.base import Plan
-from spuir.reproduction.markup import lay_out, number, typeset
+from spuir.reproduction.base import Scope
+from spuir.reproduction.pages import markdown_page
 from spuir.reproduction.report import caption, flat, tidy, write_report
-from spuir.reproduction.runner import Result, Task
 from spuir.reproduction.schedule import Asked, carry_out
 from spuir.reproduction.store import open_store
+from spuir.reproduction.table_text import lay_out, number, typeset
+from spuir.reproduction.tasks import Result, Task
 from tests.reproduction import toy
 
 pytest.importorskip("matplotlib")
+pytest.importorskip("jinja2")
 
 ROOT = Path(__file__).parents[2]
 STORED = ROOT / "docs" / "reproduction" / "results.json"
@@ -34,7 +35,7 @@ def folder(tmp_path_factory):
 
 
 def written(out, side, **changes):
-    plan = Plan(repeats=2, data=side)
+    plan = Scope(repeats=2, data=side)
     with open_store(out) as store:
         asked, failures = carry_out([toy.EXPERIMENT, toy.SILENT], plan, store, 1)
         given = {"workers": 1, "command": "spuir reproduce --only toy,silent"} | changes
@@ -97,7 +98,7 @@ def test_the_page_is_whole_and_needs_nothing_else(folder, outline):
     assert len(set(outline.ids)) == len(outline.ids)
     assert {"verdicts", "origin", "toy", "silent"} <= set(outline.ids)
     inner = {link[1:] for link in outline.links if link.startswith("#")}
-    assert inner - {"overview"} <= set(outline.ids)
+    assert inner <= set(outline.ids)
     assert all((folder / link).exists() for link in outline.links if not link.startswith("#"))
     assert all(source.startswith("data:image/svg+xml;base64,") for source in outline.sources)
     assert outline.alts == ["reward over episode"]
@@ -132,6 +133,7 @@ def test_tables_verdicts_and_rows_as_files(folder):
     verdicts = json.loads((folder / "verdicts.json").read_text(encoding="utf-8"))
     assert [one["outcome"] for one in verdicts] == ["holds", "does not hold here", "not decided"]
     assert {one["experiment"] for one in verdicts} == {"toy"}
+    assert [one["id"] for one in verdicts] == ["toy/one-two", "toy/two-one", "toy/open"]
 
 
 def test_the_same_results_give_the_same_bytes(folder):
@@ -155,10 +157,10 @@ def test_the_title_says_that_criteo_rows_are_generated(tmp_path, world, generate
     task = Task(function="a:b", arguments={"environment": "criteo-all", "world": world, "cell": 0, "seed": 0})
     asked = [Asked(toy.EXPERIMENT, [task], [Result(task, [{"reward": 0.5}, {"reward": 1.0}], 0.1)])]
     with open_store(tmp_path) as store:
-        data = write_report(asked, {}, Plan(repeats=1), store, workers=1, command="spuir reproduce")
+        data = write_report(asked, {}, Scope(repeats=1), store, workers=1, command="spuir reproduce")
     assert ("generated Criteo rows" in data["title"]) is data["generated"] is generated
     text = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert ("No result here is one on Criteo's data" in text.replace("&#x27;", "'")) is generated
+    assert ("No result here is one on Criteo's data" in text.replace("&#39;", "'")) is generated
 
 
 def test_cells_are_shown_as_readers_expect():
@@ -217,7 +219,7 @@ def test_rows_carry_their_arguments_flattened():
 
 
 def test_a_figure_is_told_in_words(tmp_path):
-    findings = toy.report(Plan(), [Result(toy.drawing(tmp_path, 0, 0), [{"reward": 0.5}, {"reward": 1.0}], 0.1)])
+    findings = toy.report(Scope(), [Result(toy.drawing(tmp_path, 0, 0), [{"reward": 0.5}, {"reward": 1.0}], 0.1)])
     figure = findings.figures[""]
     figure.axes[0].set_title("mean of 2", loc="left")
     figure.axes[0].text(0, 0, "puir")
@@ -227,7 +229,7 @@ def test_a_figure_is_told_in_words(tmp_path):
 
 def test_the_page_of_the_documentation_is_made_of_the_stored_results(folder):
     data = json.loads((folder / "results.json").read_text(encoding="utf-8"))
-    text = page.page(data, "figures/reproduction")
+    text = markdown_page(data, "figures/reproduction")
     assert text.startswith("<!-- Written by docs/reproduction.py")
     for said in (
         "## Figure 0: A toy & its box",
@@ -244,7 +246,7 @@ def test_the_page_of_the_documentation_is_made_of_the_stored_results(folder):
 def test_the_documentation_says_what_the_full_run_found():
     data = json.loads(STORED.read_text(encoding="utf-8"))
     found = (ROOT / "docs" / "reproduction.md").read_text(encoding="utf-8")
-    assert found == page.page(data, "figures/reproduction"), "run python docs/reproduction.py"
+    assert found == markdown_page(data, "figures/reproduction"), "run python docs/reproduction.py"
     assert len(data["seeds"]) == 20
     assert not data["quick"]
     assert not data["failures"]
@@ -253,7 +255,7 @@ def test_the_documentation_says_what_the_full_run_found():
 def test_a_section_without_results_is_still_listed(tmp_path):
     empty = Asked(replace(toy.EXPERIMENT, name="empty"), [toy.drawing(tmp_path, 0, seed) for seed in range(20)])
     with open_store(tmp_path) as store:
-        data = write_report([empty], {}, Plan(repeats=1), store, workers=1, command="spuir reproduce")
+        data = write_report([empty], {}, Scope(repeats=1), store, workers=1, command="spuir reproduce")
     assert data["experiments"][0]["missing_count"] == 20
     text = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "20 of 20 tasks are missing" in text

@@ -14,11 +14,11 @@ from click.testing import CliRunner
 from spuir.base.streams import generator
 from spuir.cli.app import main
 from spuir.reproduction import EXPERIMENTS
-from spuir.reproduction.base import Plan
-from spuir.reproduction.pace import Pace
-from spuir.reproduction.runner import Result
+from spuir.reproduction.base import Scope
 from spuir.reproduction.schedule import ask, carry_out
 from spuir.reproduction.store import LINES, open_store, read_manifest
+from spuir.reproduction.task_times import TaskTimes
+from spuir.reproduction.tasks import Result
 from tests.reproduction import toy
 
 ROOT = Path(__file__).parents[2]
@@ -28,7 +28,7 @@ def done(experiments, out, side, *, workers=1, repeats=2, follow=None):
     """Carry out experiments; return what each has, and the failures."""
     side.mkdir(exist_ok=True)
     with open_store(out) as store:
-        return carry_out(experiments, Plan(repeats=repeats, data=side), store, workers, follow)
+        return carry_out(experiments, Scope(repeats=repeats, data=side), store, workers, follow)
 
 
 def rows(asked):
@@ -172,21 +172,21 @@ def test_an_interrupt_keeps_what_is_finished(tmp_path):
 def test_a_grid_sees_only_what_it_asked_for(tmp_path):
     done([toy.TIMED], tmp_path / "out", tmp_path / "side")
     with open_store(tmp_path / "out") as store:
-        asked = ask(toy.EXPERIMENT, Plan(repeats=2, data=tmp_path / "side"), store)
+        asked = ask(toy.EXPERIMENT, Scope(repeats=2, data=tmp_path / "side"), store)
     assert [result.arguments["cell"] for result in asked.results] == [0, 1]
     assert len(asked.tasks) == 4
 
 
 def test_the_time_left_is_judged_by_the_nearest_known_tasks():
-    pace = Pace()
+    times = TaskTimes()
     tasks = [toy.drawing(Path("log"), cell, seed) for cell in (0, 1) for seed in (0, 1)]
-    assert pace.guess(tasks[0]) == 1.0
-    pace.learn(Result(tasks[0], [], 4.0))
-    pace.learn(Result(tasks[2], [], 2.0))
-    assert [pace.guess(task) for task in tasks] == [4.0, 4.0, 2.0, 2.0]
-    assert pace.guess(toy.drawing(Path("log"), 7, 0)) == 3.0
-    assert pace.left(tasks, workers=2) == 6.0
-    assert pace.left([toy.drawing(Path("log"), 0, 0, alone=True)], workers=2) == 4.0
+    assert times.estimate(tasks[0]) == 1.0
+    times.add(Result(tasks[0], [], 4.0))
+    times.add(Result(tasks[2], [], 2.0))
+    assert [times.estimate(task) for task in tasks] == [4.0, 4.0, 2.0, 2.0]
+    assert times.estimate(toy.drawing(Path("log"), 7, 0)) == 3.0
+    assert times.remaining(tasks, workers=2) == 6.0
+    assert times.remaining([toy.drawing(Path("log"), 0, 0, alone=True)], workers=2) == 4.0
 
 
 @pytest.fixture

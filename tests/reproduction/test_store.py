@@ -8,8 +8,8 @@ import pytest
 import spuir
 from spuir.errors import SpuirError
 from spuir.reproduction import store as module
-from spuir.reproduction.runner import Result, Task
 from spuir.reproduction.store import open_store
+from spuir.reproduction.tasks import Result, Task
 
 
 def task(number, alone=False):
@@ -87,7 +87,7 @@ def test_a_changed_argument_is_noticed(folder):
 def test_results_of_another_version_are_refused(folder, first):
     lines = (folder / module.LINES).read_text(encoding="utf-8").splitlines()
     (folder / module.LINES).write_text("\n".join([first, *lines[1:]]) + "\n", encoding="utf-8")
-    with pytest.raises(SpuirError, match=r"may find other numbers; choose another folder with --out"):
+    with pytest.raises(SpuirError, match=r"may give other numbers; choose another folder with --out"):
         found(folder)
 
 
@@ -105,7 +105,7 @@ def test_a_result_that_ran_beside_others_is_no_measure_of_time(folder):
 def test_one_process_at_a_time(folder):
     with (
         open_store(folder),
-        pytest.raises(SpuirError, match=f"process {os.getpid()} is at work in it"),
+        pytest.raises(SpuirError, match=f"process {os.getpid()} is writing to it"),
         open_store(folder),
     ):
         pass
@@ -151,7 +151,7 @@ def test_the_manifest_has_every_sitting(tmp_path):
 def test_a_broken_manifest_is_no_loss(folder):
     (folder / module.MANIFEST).write_text("{", encoding="utf-8")
     assert all(found(folder))
-    with open_store(folder) as store, pytest.raises(SpuirError, match="remove it"):
+    with open_store(folder) as store, pytest.raises(SpuirError, match="delete it"):
         store.note(report={})
 
 

@@ -14,16 +14,17 @@ from spuir.environments import make_environment
 from spuir.environments.heterogeneous import Heterogeneous
 from spuir.environments.linear import Linear
 from spuir.policies import make_policy
+from spuir.policies.learner import RidgeState
 from spuir.policies.optimistic import Optimistic
 from spuir.reproduction import get_experiment
-from spuir.reproduction.base import AUTHORS_ONLY, FAILS, HOLDS, OPEN, Plan
+from spuir.reproduction.base import AUTHORS_ONLY, FAILS, HOLDS, OPEN, Scope
 from spuir.reproduction.experiments import rate, regret, table1, theorem1, theorem2, theorem3
-from spuir.reproduction.runner import Result
-from spuir.reproduction.trials import play
+from spuir.reproduction.policy_runs import play
+from spuir.reproduction.tasks import Result
 from spuir.sketches import make_sketch
 
 NAMES = ("theorem1", "theorem2", "theorem3", "table1", "regret", "rate")
-SMALL = Plan(repeats=4)
+SMALL = Scope(repeats=4)
 
 
 def outcomes(findings):
@@ -39,12 +40,12 @@ def reported(module, plan, rows):
 @pytest.mark.parametrize("name", NAMES)
 def test_the_quick_grid_is_part_of_the_full_one(name):
     grid = get_experiment(name).grid
-    quick, full = ([task.key for task in grid(plan, [])] for plan in (Plan(quick=True), Plan()))
+    quick, full = ([task.key for task in grid(plan, [])] for plan in (Scope(quick=True), Scope()))
     assert set(quick) < set(full)
     assert len(set(full)) == len(full)
-    assert set(quick) == {task.key for task in grid(Plan(repeats=2, quick=True), [])}
-    assert all(task.alone == (name == "table1") for task in grid(Plan(quick=True), []))
-    json.dumps([dict(task.arguments) for task in grid(Plan(), [])], allow_nan=False)
+    assert set(quick) == {task.key for task in grid(Scope(repeats=2, quick=True), [])}
+    assert all(task.alone == (name == "table1") for task in grid(Scope(quick=True), []))
+    json.dumps([dict(task.arguments) for task in grid(Scope(), [])], allow_nan=False)
 
 
 class TestTheorem1:
@@ -108,7 +109,7 @@ class TestTheorem2:
         policy = cast(Optimistic, make_policy("puir", imputation_rate=0.3, discount=0.5))
 
         def theta(rewards):
-            return [policy.readout(state).solved.theta for state in theorem2.learnt(policy, episodes, rewards)]
+            return [policy.readout(state).solved.theta for state in theorem2.learned_states(policy, episodes, rewards)]
 
         both = theta([a + b for a, b in zip(one, two, strict=True)])
         for whole, first, second in zip(both, theta(one), theta(two), strict=True):
@@ -160,7 +161,7 @@ class TestTheorem2:
                 for j in range(5)
             ]
 
-        assert outcomes(reported(theorem2, Plan(repeats=6), rows)) == [HOLDS, HOLDS, HOLDS, HOLDS, FAILS]
+        assert outcomes(reported(theorem2, Scope(repeats=6), rows)) == [HOLDS, HOLDS, HOLDS, HOLDS, FAILS]
 
 
 class TestTheorem3:
@@ -206,7 +207,7 @@ class TestTheorem3:
 
 
 class TestTable1:
-    SHAPE = (60, 4, 3, 8)
+    SHAPE = table1.BatchShape(60, 4, 3, 8)
 
     def test_the_papers_form_learns_the_same_coefficients(self):
         direct = table1.ByAction(3, 4, None)
@@ -217,11 +218,11 @@ class TestTable1:
             batch = table1.draw(self.SHAPE, seed)
             direct.learn(batch)
             state, _ = policy.learn(state, batch, rng)
-        np.testing.assert_allclose(direct.theta, policy.readout(state).solved.theta, rtol=1e-10)
+        np.testing.assert_allclose(direct.theta, policy.readout(cast(RidgeState, state)).solved.theta, rtol=1e-10)
 
     def test_a_sketch_of_its_own_for_every_action_is_near(self):
         exact, sketched = table1.ByAction(3, 4, None), table1.ByAction(3, 4, make_sketch("sjlt", size=800))
-        batch = table1.draw((2000, 4, 3, 800), 0)
+        batch = table1.draw(table1.BatchShape(2000, 4, 3, 800), 0)
         for one in (exact, sketched):
             one.learn(batch)
             one.learn(batch)
@@ -279,7 +280,7 @@ class TestTable1:
         findings = reported(table1, SMALL, self.made(costs))
         assert outcomes(findings) == [AUTHORS_ONLY, AUTHORS_ONLY, FAILS, FAILS]
         assert "crossing" in findings.figures
-        assert "full run" in reported(table1, Plan(quick=True), self.made(costs)).lesson
+        assert "full run" in reported(table1, Scope(quick=True), self.made(costs)).lesson
 
 
 class TestRegret:
@@ -317,14 +318,14 @@ class TestRate:
         return [{"episode": 30, "average_reward": 0.5 - lost, "regret_per_step": lost}]
 
     def test_the_best_setting_is_chosen_on_even_seeds_alone(self):
-        plan = Plan(repeats=8)
+        plan = Scope(repeats=8)
         found = rate.collected(plan, [Result(task, self.rows(task.arguments), 0.0) for task in rate.grid(plan, [])])
         assert all(rate.best_fixed(some) == (0.1, 0.1) for some in found.values())
         assert set(rate.reward(found["puir", "synthetic"][rate.NONE], odd=True)) == {1, 3, 5, 7}
 
     def test_verdicts_follow_the_numbers(self):
-        findings = reported(rate, Plan(repeats=8), self.rows)
+        findings = reported(rate, Scope(repeats=8), self.rows)
         # The schedule loses 0.02 of 0.5, more than 1 %; a longer memory costs.
         assert outcomes(findings) == [HOLDS, FAILS, HOLDS, HOLDS]
-        assert len(findings.tables[1].rows) == 4 * len(rate.settings(Plan()))
-        assert outcomes(reported(rate, Plan(repeats=1, quick=True), self.rows)) == [OPEN] * 4
+        assert len(findings.tables[1].rows) == 4 * len(rate.settings(Scope()))
+        assert outcomes(reported(rate, Scope(repeats=1, quick=True), self.rows)) == [OPEN] * 4

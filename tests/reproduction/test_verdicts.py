@@ -10,12 +10,11 @@ from scipy import stats
 
 from spuir.base.streams import generator
 from spuir.reproduction.base import AUTHORS_ONLY, FAILS, HOLDS, OPEN
-from spuir.reproduction.runner import Result, Task
+from spuir.reproduction.tasks import Result, Task
 from spuir.reproduction.verdicts import (
     Interval,
     all_above,
     estimate,
-    grouped,
     judge,
     last,
     paired,
@@ -119,13 +118,13 @@ def test_the_rule(claimed, tuned, margin, outcome):
 
 def test_a_claim_about_all_stands_with_the_weakest():
     assert weakest([ABOVE, ACROSS]) == ACROSS
-    held = all_above("c", "w", {"a": ABOVE, "b": ABOVE})
-    assert held.outcome == HOLDS
+    held = all_above("i", "c", "w", {"a": ABOVE, "b": ABOVE})
+    assert (held.id, held.claim, held.outcome) == ("i", "c", HOLDS)
     assert held.evidence == (
         "w: a: 2.0000 [1.0000, 3.0000]; b: 2.0000 [1.0000, 3.0000]. Rule: every 95 % t-interval over seeds above 0."
     )
-    assert all_above("c", "w", {"a": ABOVE, "b": ACROSS}).outcome == FAILS
-    assert all_above("c", "w", {"a": ABOVE, "b": ACROSS}, margin=-2.0, also="Well.").outcome == HOLDS
+    assert all_above("i", "c", "w", {"a": ABOVE, "b": ACROSS}).outcome == FAILS
+    assert all_above("i", "c", "w", {"a": ABOVE, "b": ACROSS}, margin=-2.0, also="Well.").outcome == HOLDS
 
 
 def test_intervals_turn_shift_and_stretch():
@@ -136,9 +135,6 @@ def test_intervals_turn_shift_and_stretch():
     assert say_all({"a": ABOVE, "b": BELOW}, ".0f") == "a: 2 [1, 3]; b: -2 [-3, -1]"
 
 
-def test_last_values_and_groups():
+def test_last_values():
     results = [result(seed, [0.1 * seed, float(seed)]) for seed in (4, 1, 3)]
     assert last(results, "reward") == {4: 4.0, 1: 1.0, 3: 3.0}
-    groups = grouped(results, lambda one: one.arguments["policy"])
-    assert list(groups) == ["sbucb", "puir"]
-    assert [one.arguments["seed"] for one in groups["puir"]] == [1, 3]

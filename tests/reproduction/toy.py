@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from spuir.base.streams import generator
-from spuir.reproduction.base import FAILS, HOLDS, OPEN, Experiment, Findings, Plan, Table, Verdict
-from spuir.reproduction.runner import Result, Task
+from spuir.reproduction.base import FAILS, HOLDS, OPEN, Experiment, Findings, ReportTable, Scope, Verdict
 from spuir.reproduction.schedule import carry_out
 from spuir.reproduction.store import open_store
+from spuir.reproduction.tasks import Result, Task
 from spuir.results import figures
 
 HERE = "tests.reproduction.toy"
@@ -51,7 +51,7 @@ def drawing(log: Path, cell: int, seed: int, *, pause: float = 0.0, alone: bool 
     return Task(function=f"{HERE}:draw", arguments=arguments, alone=alone)
 
 
-def grid(plan: Plan, results: Sequence[Result]) -> list[Task]:
+def grid(plan: Scope, results: Sequence[Result]) -> list[Task]:
     """Ask for cells 0 and 1, then for ten times the better one: a choice that needs the results."""
     log = folder_of(plan) / "log"
     first = [drawing(log, cell, seed) for cell in (0, 1) for seed in plan.seeds]
@@ -65,13 +65,13 @@ def grid(plan: Plan, results: Sequence[Result]) -> list[Task]:
     return first + [drawing(log, 10 + chosen, seed) for seed in plan.seeds]
 
 
-def folder_of(plan: Plan) -> Path:
+def folder_of(plan: Scope) -> Path:
     """Return the folder for side files, which a plan hands on as its data."""
     assert plan.data is not None
     return plan.data
 
 
-def report(plan: Plan, results: Sequence[Result]) -> Findings:
+def report(plan: Scope, results: Sequence[Result]) -> Findings:
     """Return one of everything, and something to escape."""
     figure, (ax,) = figures.new_figure(1)
     ax.plot([1, 2], [results[0].rows[0]["reward"], results[0].rows[1]["reward"]])
@@ -82,13 +82,13 @@ def report(plan: Plan, results: Sequence[Result]) -> Findings:
     odd = [{"what": "a | b <c>", "n": 1234567, "none": None, "small": -1.5e-7}]
     return Findings(
         tables=[
-            Table(name="", title="Rewards", rows=rows, formats={"reward": ".3f"}),
-            Table(name="odd", title="Odd & ends", rows=odd),
+            ReportTable(name="", title="Rewards", rows=rows, formats={"reward": ".3f"}),
+            ReportTable(name="odd", title="Odd & ends", rows=odd),
         ],
         verdicts=[
-            Verdict(claim="One < two.", outcome=HOLDS, evidence="-0.5 [-0.6, -0.4]"),
-            Verdict(claim="Two is one.", outcome=FAILS, evidence="1.0"),
-            Verdict(claim="Who knows?", outcome=OPEN, evidence="5% of 7 %"),
+            Verdict("one-two", "One < two.", HOLDS, "-0.5 [-0.6, -0.4]"),
+            Verdict("two-one", "Two is one.", FAILS, "1.0"),
+            Verdict("open", "Who knows?", OPEN, "5% of 7 %"),
         ],
         figures={"": figure},
         lesson=f"The last of {len(results)} is {results[-1].rows[-1]['reward']:.3f}.",
@@ -106,7 +106,7 @@ EXPERIMENT = Experiment(
 )
 
 
-def paused_grid(plan: Plan, results: Sequence[Result]) -> list[Task]:
+def paused_grid(plan: Scope, results: Sequence[Result]) -> list[Task]:
     """Ask for twenty short tasks."""
     return [drawing(folder_of(plan) / "log", cell, seed, pause=0.05) for cell in range(10) for seed in plan.seeds]
 
@@ -114,7 +114,7 @@ def paused_grid(plan: Plan, results: Sequence[Result]) -> list[Task]:
 PAUSED = replace(EXPERIMENT, name="paused", grid=paused_grid)
 
 
-def broken_grid(plan: Plan, results: Sequence[Result]) -> list[Task]:
+def broken_grid(plan: Scope, results: Sequence[Result]) -> list[Task]:
     """Ask for tasks that fail, die and return nonsense, between those that do what they should."""
     data = folder_of(plan)
     bad = [Task(function=f"{HERE}:{name}", arguments={"seed": 0}) for name in ("die", "strange")]
@@ -125,7 +125,7 @@ def broken_grid(plan: Plan, results: Sequence[Result]) -> list[Task]:
 BROKEN = replace(EXPERIMENT, name="broken", grid=broken_grid)
 
 
-def timed_grid(plan: Plan, results: Sequence[Result]) -> list[Task]:
+def timed_grid(plan: Scope, results: Sequence[Result]) -> list[Task]:
     """Ask for two timed tasks before two others."""
     log = folder_of(plan) / "log"
     timed = [drawing(log, cell, 0, alone=True) for cell in (0, 1)]
@@ -135,7 +135,7 @@ def timed_grid(plan: Plan, results: Sequence[Result]) -> list[Task]:
 TIMED = replace(EXPERIMENT, name="timed", grid=timed_grid)
 
 
-def refusing_grid(plan: Plan, results: Sequence[Result]) -> list[Task]:
+def refusing_grid(plan: Scope, results: Sequence[Result]) -> list[Task]:
     """Ask for nothing, and say why not."""
     raise ValueError("no idea what to ask for")
 
@@ -143,7 +143,7 @@ def refusing_grid(plan: Plan, results: Sequence[Result]) -> list[Task]:
 REFUSING = replace(EXPERIMENT, name="refusing", grid=refusing_grid)
 
 
-def refusing_report(plan: Plan, results: Sequence[Result]) -> Findings:
+def refusing_report(plan: Scope, results: Sequence[Result]) -> Findings:
     """Find nothing, and say why not."""
     raise ValueError("nothing to say")
 
@@ -156,4 +156,4 @@ if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)
     out, side, workers = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
     with open_store(out) as store:
-        carry_out([PAUSED], Plan(repeats=2, data=side), store, workers)
+        carry_out([PAUSED], Scope(repeats=2, data=side), store, workers)

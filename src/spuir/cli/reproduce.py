@@ -13,7 +13,7 @@ from spuir.cli import options
 from spuir.errors import ParameterError
 
 if TYPE_CHECKING:
-    from spuir.reproduction.base import Experiment, Plan
+    from spuir.reproduction.base import Experiment, Scope
 
 REPEATS = 20
 FAILURES_SHOWN = 20
@@ -52,7 +52,8 @@ def reproduce(
     """
     from spuir.cli.terminal import print_verdicts
     from spuir.reproduction import EXPERIMENTS
-    from spuir.reproduction.base import Plan
+    from spuir.reproduction.base import Scope
+    from spuir.reproduction.pages import templates
     from spuir.results import figures
 
     chosen = [EXPERIMENTS.get(name) for name in options.names_in(only, "--only")] or [
@@ -60,9 +61,10 @@ def reproduce(
     ]
     if data is not None and not data.is_dir():
         raise ParameterError("--data", data, "it has to be a folder", "name the folder that holds your files")
-    figures.new_figure(1)  # The report needs matplotlib, so a missing one is refused before any work.
-    plan = Plan(repeats=repeats, quick=quick, data=data)
-    results = _carry_out(chosen, plan, out, workers or os.cpu_count() or 1, command_of(only, plan), quiet)
+    figures.new_figure(1)  # The report needs matplotlib and Jinja2, so a missing one is refused before any work.
+    templates()
+    scope = Scope(repeats=repeats, quick=quick, data=data)
+    results = _carry_out(chosen, scope, out, workers or os.cpu_count() or 1, command_of(only, scope), quiet)
     if as_json:
         click.echo(json.dumps(results, indent=2, ensure_ascii=False))
     elif not quiet:
@@ -77,18 +79,18 @@ def reproduce(
         click.get_current_context().exit(1)
 
 
-def command_of(only: Sequence[str], plan: "Plan") -> str:
+def command_of(only: Sequence[str], scope: "Scope") -> str:
     """Return the command that gives these results, without options that do not change them or paths of this machine."""
     names = options.names_in(only, "--only")
     parts = ["spuir", "reproduce", *(["--only", ",".join(names)] if names else [])]
-    parts += ["--quick"] if plan.quick else []
-    parts += ["--repeats", str(plan.repeats)] if plan.repeats != REPEATS else []
-    parts += ["--data", plan.data.resolve().name] if plan.data is not None else []
+    parts += ["--quick"] if scope.quick else []
+    parts += ["--repeats", str(scope.repeats)] if scope.repeats != REPEATS else []
+    parts += ["--data", scope.data.resolve().name] if scope.data is not None else []
     return shlex.join(parts)
 
 
 def _carry_out(
-    chosen: "Sequence[Experiment]", plan: "Plan", out: Path, workers: int, command: str, quiet: bool
+    chosen: "Sequence[Experiment]", scope: "Scope", out: Path, workers: int, command: str, quiet: bool
 ) -> dict[str, Any]:
     """Run what is missing, write the report, and return what ``results.json`` holds."""
     from spuir.cli.terminal import progress_bar, task_bar
@@ -99,9 +101,9 @@ def _carry_out(
     with open_store(out) as store:
         try:
             with task_bar(hidden=quiet) as follow:
-                asked, failures = carry_out(chosen, plan, store, workers, follow, command=command)
+                asked, failures = carry_out(chosen, scope, store, workers, follow, command=command)
             with progress_bar(len(asked), hidden=quiet, what="sections") as watch:
-                return write_report(asked, failures, plan, store, workers=workers, command=command, follow=watch)
+                return write_report(asked, failures, scope, store, workers=workers, command=command, follow=watch)
         except KeyboardInterrupt:
             click.echo(f"stopped with {len(store)} results; run the same command again to resume", err=True)
             click.get_current_context().exit(options.INTERRUPTED)

@@ -1,4 +1,4 @@
-"""Experiments by name: the paper's figures and tables, and ours beyond. To add one: its file, and one line here."""
+"""Experiments by name: the paper's figures and tables, and our own. To add one, write its file and add a line here."""
 
 from spuir.base.registry import Registry
 from spuir.reproduction.base import Experiment
@@ -34,5 +34,5 @@ def list_experiments() -> list[str]:
 
 
 def get_experiment(name: str) -> Experiment:
-    """Return the experiment called ``name``; a wrong name is answered with the nearest."""
+    """Return the experiment called ``name``; an unknown name is refused with the nearest known one."""
     return EXPERIMENTS.get(name)

@@ -1,4 +1,4 @@
-"""What numbers depend on besides the code's parameters: versions, the commit, the machine."""
+"""What results depend on besides parameters: versions, the commit, the machine."""
 
 import os
 import platform
@@ -17,7 +17,7 @@ HERE = Path(__file__).parent
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of everything that the numbers depend on."""
+    """Return the versions of everything that results depend on."""
     return {
         "spuir": __version__,
         "python": platform.python_version(),
@@ -28,14 +28,14 @@ def versions() -> dict[str, str]:
 
 def blas() -> str:
     """Return the linear algebra libraries that are loaded, with their versions."""
-    found = {
+    libraries = {
         f"{item['internal_api']} {item.get('version')}" for item in threadpool_info() if item["user_api"] == "blas"
     }
-    return ", ".join(sorted(found))
+    return ", ".join(sorted(libraries))
 
 
 def machine() -> dict[str, Any]:
-    """Return what the machine is: processor, cores, memory in GB, system."""
+    """Return the processor, cores, memory in GB and system of this machine."""
     return {
         "processor": processor(),
         "cores": os.cpu_count(),
@@ -54,7 +54,7 @@ def processor() -> str:
 
 
 def memory() -> float | None:
-    """Return the size of the main memory in GB, None where the system does not tell."""
+    """Return the size of the main memory in GB, or None where the system does not say."""
     try:
         return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1)
     except (AttributeError, ValueError, OSError):
@@ -62,9 +62,9 @@ def memory() -> float | None:
 
 
 def commit(folder: Path = HERE) -> dict[str, Any]:
-    """Return the commit that ``folder`` is checked out at, and whether files differ from it; None for both if none is.
+    """Return the commit that ``folder`` is checked out at, and whether files differ from it; None for both without one.
 
-    A copy that merely lies inside somebody's repository, as an installed one may, is not that repository's.
+    An installed copy that lies inside another repository does not count as part of that repository.
     """
     tracked = _git(folder, "ls-files", "--error-unmatch", "__init__.py") is not None
     name = _git(folder, "rev-parse", "HEAD") if tracked else None

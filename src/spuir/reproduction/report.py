@@ -1,7 +1,7 @@
-"""What is written for readers: figures, tables, verdicts and rows as files, then one page that holds all of it.
+"""The files of a report: figures, tables, verdicts and rows, then one page with all of it.
 
-The same results give the same bytes. ``results.json`` has everything that the pages say; ``manifest.json`` alone
-has times.
+The same results give the same bytes. ``results.json`` has everything that the pages say. Only ``manifest.json`` has
+times.
 """
 
 import json
@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spuir.base.hashing import digest
-from spuir.reproduction import html
-from spuir.reproduction.base import Findings, Plan, Table
-from spuir.reproduction.markup import lay_out
+from spuir.reproduction.base import Findings, ReportTable, Scope
 from spuir.reproduction.overview import overview
-from spuir.reproduction.runner import Result
-from spuir.reproduction.schedule import Asked, Failures, told
+from spuir.reproduction.pages import html_page
+from spuir.reproduction.schedule import Asked, Failures, error_line
 from spuir.reproduction.store import Store
+from spuir.reproduction.table_text import lay_out
+from spuir.reproduction.tasks import Result
 from spuir.reproduction.workers import Watcher, spread
 from spuir.results import figures
 from spuir.storage.atomic import finite, write_csv, write_json, write_text
@@ -35,24 +35,26 @@ GENERATED = ", on generated Criteo rows"
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """One experiment to be written up; a job of its own, because drawing takes longer than anything else here."""
+    """The section of one experiment. Each is a job for a worker, because drawing takes most of the time."""
 
     asked: Asked
-    plan: Plan
+    scope: Scope
     folder: Path
 
     def run(self, step: Watcher | None = None) -> dict[str, Any]:
-        """Write its figures, tables and rows; return what the pages say about it."""
+        """Write the figures, tables and rows; return what the pages say about the experiment."""
         experiment, results = self.asked.experiment, self.asked.results
         write_csv(self.folder / "rows" / f"{experiment.name}.csv", tidy(results))
-        findings = experiment.report(self.plan, results)
+        findings = experiment.report(self.scope, results)
         return describe(self.asked) | self._shown(findings)
 
     def _shown(self, findings: Findings) -> dict[str, Any]:
         return {
             "figures": [self._draw(name, figure) for name, figure in findings.figures.items()],
             "tables": [self._tabulate(table) for table in findings.tables],
-            "verdicts": [asdict(verdict) for verdict in findings.verdicts],
+            "verdicts": [
+                asdict(verdict) | {"id": f"{self.asked.experiment.name}/{verdict.id}"} for verdict in findings.verdicts
+            ],
             "lesson": findings.lesson,
         }
 
@@ -66,7 +68,7 @@ class Section:
         inches = round(float(figure.get_figwidth()), 2)
         return {"name": name, "file": f"{file}.svg", "inches": inches, "alt": caption(figure)}
 
-    def _tabulate(self, table: Table) -> dict[str, Any]:
+    def _tabulate(self, table: ReportTable) -> dict[str, Any]:
         lay_out(table.rows, table.formats)
         file = self._file("tables", table.name) + ".csv"
         write_csv(self.folder / file, table.rows)
@@ -74,7 +76,7 @@ class Section:
 
 
 def describe(asked: Asked) -> dict[str, Any]:
-    """Return what is known of an experiment without its report."""
+    """Return what the pages say about an experiment before its report is made."""
     experiment, missing = asked.experiment, asked.missing
     return {
         "name": experiment.name,
@@ -105,47 +107,47 @@ def tidy(results: Sequence[Result]) -> list[dict[str, Any]]:
 
 def flat(data: Mapping[str, Any], before: str = "") -> dict[str, Any]:
     """Return nested data as one level: ``{"a": {"b": 1}}`` as ``{"a.b": 1}``, lists as JSON."""
-    found: dict[str, Any] = {}
+    columns: dict[str, Any] = {}
     for name, value in data.items():
         if isinstance(value, Mapping):
-            found |= flat(value, f"{before}{name}.")
+            columns |= flat(value, f"{before}{name}.")
         else:
-            found[before + name] = json.dumps(value) if isinstance(value, list) else value
-    return found
+            columns[before + name] = json.dumps(value) if isinstance(value, list) else value
+    return columns
 
 
 def caption(figure: "Figure") -> str:
-    """Return what a figure shows, for readers who do not see it: its axes and the names in it."""
-    said: list[str] = []
+    """Return what a figure shows, for readers who cannot see it: its axes and the labels in it."""
+    panels: list[str] = []
     for ax in figure.axes:
         names = dict.fromkeys(text.get_text() for text in ax.texts if any(sign.isalpha() for sign in text.get_text()))
         title = ax.get_title(loc="left") or ax.get_title()
         axes = " over ".join(label for label in (ax.get_ylabel(), ax.get_xlabel()) if label)
         parts = (title, axes, f"for {', '.join(names)}" if names else "")
-        said.append(" ".join(part if part != title or not axes else f"{part}:" for part in parts if part))
-    return "; ".join(one for one in said if one) or "figure"
+        panels.append(" ".join(part if part != title or not axes else f"{part}:" for part in parts if part))
+    return "; ".join(panel for panel in panels if panel) or "figure"
 
 
 def write_report(
     asked: Sequence[Asked],
     failures: Failures,
-    plan: Plan,
+    scope: Scope,
     store: Store,
     *,
     workers: int,
     command: str,
     follow: Watcher | None = None,
 ) -> dict[str, Any]:
-    """Write everything into the store's folder and return what ``results.json`` says; nothing twice.
+    """Write the report into the store's folder and return what ``results.json`` holds.
 
-    What was written before from the same results, by the same code, is left as it is.
+    A report that the same code wrote from the same results is left as it is.
     """
-    stamp = fingerprint(asked, failures, plan, command)
+    stamp = fingerprint(asked, failures, scope, command)
     known = _known(store, stamp)
     if known is not None:
         return known
-    sections = _sections(asked, plan, store.folder, workers, follow)
-    data = finite(about(asked, failures, plan, store, command) | {"experiments": sections})
+    sections = _sections(asked, scope, store.folder, workers, follow)
+    data = finite(about(asked, failures, scope, store, command) | {"experiments": sections})
     data["overview"] = overview({section["name"]: section for section in sections})
     write_json(store.folder / RESULTS, data)
     rows = [
@@ -155,13 +157,13 @@ def write_report(
     ]
     write_csv(store.folder / f"{VERDICTS}.csv", rows)
     write_json(store.folder / f"{VERDICTS}.json", rows)
-    write_text(store.folder / PAGE, html.page(data, pictures(sections, store.folder), store.manifest))
+    write_text(store.folder / PAGE, html_page(data, pictures(sections, store.folder), store.manifest))
     store.note(report={"command": command, "experiments": [one["name"] for one in sections], "stamp": stamp})
     return data
 
 
 def _known(store: Store, stamp: str) -> dict[str, Any] | None:
-    """Return what an earlier report said if it had the same stamp and its files are still there."""
+    """Return what an earlier report holds, if it has the same stamp and its files still exist."""
     if store.manifest.get("report", {}).get("stamp") != stamp:
         return None
     try:
@@ -172,45 +174,45 @@ def _known(store: Store, stamp: str) -> dict[str, Any] | None:
     return data if all((store.folder / file).exists() for file in (*files, PAGE, f"{VERDICTS}.csv")) else None
 
 
-def fingerprint(asked: Sequence[Asked], failures: Failures, plan: Plan, command: str) -> str:
-    """Return a digest of all that a report depends on: results, failures, plan, and the code of this package."""
-    parts: list[str | bytes] = [repr([failures, plan, command])]
+def fingerprint(asked: Sequence[Asked], failures: Failures, scope: Scope, command: str) -> str:
+    """Return a digest of everything a report depends on: results, failures, scope, and the code of this package."""
+    parts: list[str | bytes] = [repr([failures, scope, command])]
     for one in asked:
         done = [(result.task.key, result.seconds) for result in one.results]
         parts.append(repr([one.experiment.name, done, [task.key for task in one.missing], one.failure]))
-    parts += [path.read_bytes() for path in sorted(PACKAGE.rglob("*")) if path.suffix in (".py", ".css")]
+    parts += [path.read_bytes() for path in sorted(PACKAGE.rglob("*")) if path.suffix in (".py", ".css", ".j2")]
     return digest(*parts)
 
 
 def _sections(
-    asked: Sequence[Asked], plan: Plan, folder: Path, workers: int, follow: Watcher | None
+    asked: Sequence[Asked], scope: Scope, folder: Path, workers: int, follow: Watcher | None
 ) -> list[dict[str, Any]]:
-    """Write up the experiments, several at a time; one that cannot be written up says why."""
+    """Write the sections, several at a time. A section that fails says why."""
     able = [one for one in asked if one.results]
-    jobs = [Section(asked=one, plan=plan, folder=folder) for one in able]
+    jobs = [Section(asked=one, scope=scope, folder=folder) for one in able]
     made = {one.experiment.name: describe(one) for one in asked}
     for number, done in enumerate(spread(jobs, workers, apart=len(jobs) > 1), 1):
         name = able[done.place].experiment.name
-        made[name] = done.value or made[name] | {"failure": told(done.failure or ValueError("no section"))}
+        made[name] = done.value or made[name] | {"failure": error_line(done.failure or ValueError("no section"))}
         if follow is not None:
             follow(number)
     return list(made.values())
 
 
-def about(asked: Sequence[Asked], failures: Failures, plan: Plan, store: Store, command: str) -> dict[str, Any]:
-    """Return what the results are results of."""
+def about(asked: Sequence[Asked], failures: Failures, scope: Scope, store: Store, command: str) -> dict[str, Any]:
+    """Return what the results come from: the command, seeds, versions and machine."""
     generated = any(_is_generated(result) for one in asked for result in one.results)
     sitting = (store.manifest.get("sittings") or [{}])[-1]
-    # A task that several experiments share was done once.
+    # A task that several experiments share ran once.
     seconds = {result.task.key: result.seconds for one in asked for result in one.results}
     return {
         "title": TITLE + (GENERATED if generated else ""),
         "generated": generated,
         "core_seconds": round(sum(seconds.values()), 1),
         "command": command,
-        "repeats": plan.repeats,
-        "quick": plan.quick,
-        "seeds": list(plan.seeds),
+        "repeats": scope.repeats,
+        "quick": scope.quick,
+        "seeds": list(scope.seeds),
         "versions": sitting.get("versions", {}),
         "blas": sitting.get("blas"),
         "machine": sitting.get("machine", {}),
@@ -219,12 +221,12 @@ def about(asked: Sequence[Asked], failures: Failures, plan: Plan, store: Store, 
 
 
 def _is_generated(result: Result) -> bool:
-    """Tell whether a result comes from the Criteo environment without Criteo's file."""
+    """Return whether a result comes from the Criteo environment without Criteo's file."""
     given = result.arguments
     return str(given.get("environment", "")).startswith("criteo") and not (given.get("world") or {}).get("path")
 
 
 def pictures(sections: Sequence[Mapping[str, Any]], folder: Path) -> dict[str, str]:
-    """Return the figures as data addresses, by file, so that the page needs no other file."""
+    """Return the data address of each figure, by file, so that the page needs no other file."""
     files = [figure["file"] for section in sections for figure in section["figures"]]
     return {file: "data:image/svg+xml;base64," + b64encode((folder / file).read_bytes()).decode() for file in files}

@@ -1,9 +1,9 @@
-"""Results that are kept: a folder to which every finished task adds a line, and in which it is found again.
+"""The folder of results: every finished task adds a line, and later runs find it by its key.
 
-``results.jsonl`` begins with a line that says which version wrote it; each further line is a finished task: its key,
-function, arguments, rows and seconds. A line is on the disk before the next task counts as done, so that a kill costs
-no more than what was running; half a line that it left behind is cut off. ``manifest.json`` says where and when the
-work was done. One process at a time may write: it holds ``lock``.
+The first line of ``results.jsonl`` says which version wrote it. Every other line is a finished task: its key, function,
+arguments, rows and seconds. A line is on the disk before its task counts as done, so a kill loses only the running
+tasks; a line that a kill cut short is removed. ``manifest.json`` says where and when the work was done. Only the
+process that holds ``lock`` may write.
 """
 
 import json
@@ -17,7 +17,7 @@ from typing import Any
 from spuir import __version__
 from spuir.errors import SpuirError
 from spuir.reproduction.manifest import blas, commit, machine, now, versions
-from spuir.reproduction.runner import Result, Task
+from spuir.reproduction.tasks import Result, Task
 from spuir.storage.atomic import write_json
 
 LINES, MANIFEST, LOCK = "results.jsonl", "manifest.json", "lock"
@@ -27,7 +27,7 @@ _ANOTHER = "choose another folder with --out"
 
 
 class Store:
-    """The finished tasks of one folder, by key. Made by :func:`open_store`, which holds the lock meanwhile."""
+    """The finished tasks of one folder, by key. :func:`open_store` makes it and holds the lock."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -38,12 +38,12 @@ class Store:
         return len(self._results)
 
     def find(self, task: Task) -> Result | None:
-        """Return the result of a task if it is done; one that measures time must have been alone when it ran."""
-        found = self._results.get(task.key)
-        return found if found is not None and found.task.alone >= task.alone else None
+        """Return the result of a task if it is done. A task that measures time must have run alone."""
+        known = self._results.get(task.key)
+        return known if known is not None and known.task.alone >= task.alone else None
 
     def add(self, result: Result) -> None:
-        """Keep a result; it is on the disk when this returns."""
+        """Store a result. It is on the disk when this returns."""
         task, seconds = result.task, round(result.seconds, 6)
         line = {
             "key": task.key,
@@ -63,16 +63,16 @@ class Store:
 
     @property
     def manifest(self) -> dict[str, Any]:
-        """What is written about the folder so far."""
+        """What ``manifest.json`` holds."""
         return read_manifest(self.folder)
 
     @contextmanager
-    def sitting(self, workers: int, **told: Any) -> Iterator[dict[str, Any]]:
-        """Note one sitting of work in the manifest when it begins, and again when it ends.
+    def sitting(self, workers: int, **facts: Any) -> Iterator[dict[str, Any]]:
+        """Record one run of the command in the manifest when it begins, and again when it ends.
 
-        Yields the sitting's record; what is put into it is written too.
+        Yields the record. Fields added to it are written at the end.
         """
-        sitting: dict[str, Any] = {"started": now(), "finished": None, "workers": workers, **told}
+        sitting: dict[str, Any] = {"started": now(), "finished": None, "workers": workers, **facts}
         sitting |= commit() | {"versions": versions(), "blas": blas(), "machine": machine()}
         sittings = [*self.manifest.get("sittings", []), sitting]
         before = len(self)
@@ -83,9 +83,9 @@ class Store:
             sitting |= {"finished": now(), "tasks": len(self) - before}
             self.note(sittings=sittings)
 
-    def note(self, **told: Any) -> None:
+    def note(self, **fields: Any) -> None:
         """Change fields of the manifest."""
-        write_json(self.folder / MANIFEST, {"version": __version__, **self.manifest, **told, "results": len(self)})
+        write_json(self.folder / MANIFEST, {"version": __version__, **self.manifest, **fields, "results": len(self)})
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
@@ -96,12 +96,12 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     except ValueError:
-        raise SpuirError("manifest", path, "it is not JSON", "remove it: the results do not depend on it") from None
+        raise SpuirError("manifest", path, "it is not JSON", "delete it: the results do not depend on it") from None
 
 
 @contextmanager
 def open_store(folder: Path) -> Iterator[Store]:
-    """Open a folder of results for one process at a time; it is made where it is not there."""
+    """Open a folder of results for this process alone. A folder that does not exist is created."""
     with _written(folder):
         folder.mkdir(parents=True, exist_ok=True)
     with _locked(folder / LOCK):
@@ -110,14 +110,14 @@ def open_store(folder: Path) -> Iterator[Store]:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Hold the lock. The system frees it with the process that held it, so that no lock is ever left behind."""
+    """Hold the lock. The system releases it when its process ends, so no lock is ever left behind."""
     with _written(path):
         file = path.open("a+", encoding="utf-8")
     with file:
         if not _take(file.fileno()):
             file.seek(0)
             raise SpuirError(
-                "folder", path.parent, f"process {file.read().strip() or '?'} is at work in it", f"wait, or {_ANOTHER}"
+                "folder", path.parent, f"process {file.read().strip() or '?'} is writing to it", f"wait, or {_ANOTHER}"
             )
         file.truncate(0)
         file.write(f"{os.getpid()}\n")
@@ -129,7 +129,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _take(handle: int) -> bool:
-    """Lock an open file if nobody else has; where the system knows no such locks, it is taken for granted."""
+    """Lock an open file unless another process has; Windows has no such lock, and this returns True."""
     if sys.platform == "win32":
         return True
     import fcntl
@@ -143,7 +143,7 @@ def _take(handle: int) -> bool:
 
 @contextmanager
 def _written(path: Path) -> Iterator[None]:
-    """Turn what the file system says about ``path`` into a refusal."""
+    """Turn an error of the file system about ``path`` into one of ours."""
     try:
         yield
     except OSError as failure:
@@ -155,7 +155,7 @@ def _line(data: Mapping[str, Any]) -> bytes:
 
 
 def _read(path: Path) -> Iterator[Result]:
-    """Yield the results of a file, the torn end of which is cut off first."""
+    """Yield the results of a file. A last line without an end is cut off."""
     with suppress(FileNotFoundError), path.open("r+b") as file:
         for number, line in enumerate(file, 1):
             if not line.endswith(b"\n"):
@@ -167,7 +167,7 @@ def _read(path: Path) -> Iterator[Result]:
                     yield _result(data)
                     continue
             except (ValueError, KeyError, TypeError):
-                rule, remedy = "its lines are finished tasks", "delete that line, and its task is done again"
+                rule, remedy = "its lines are finished tasks", "delete that line: its task will run again"
                 raise SpuirError("results", f"line {number} of {path}", rule, remedy) from None
             _check_version(path, data)
 
@@ -180,11 +180,11 @@ def _result(data: Mapping[str, Any]) -> Result:
 
 
 def _check_version(path: Path, data: Any) -> None:
-    """Refuse what another version found: its numbers may differ."""
+    """Refuse the results of another version: its numbers may differ."""
     if data != {"spuir": __version__, "layout": LAYOUT}:
         raise SpuirError(
             "results",
             f"{path} of spuir {data.get('spuir', '?') if isinstance(data, dict) else '?'}",
-            f"spuir {__version__} may find other numbers",
-            f"{_ANOTHER}, or remove that file",
+            f"spuir {__version__} may give other numbers",
+            f"{_ANOTHER}, or delete that file",
         )

@@ -1,18 +1,19 @@
-"""One shared grid of settings for the methods of the paper, so that each is shown at its own best as well.
+"""One shared grid of settings for the methods of the paper, so that reports can show each method at its best too.
 
-A setting is what is changed of the authors' preset; ``{}`` is that preset itself. The best setting is the one with
-the highest mean reward over seeds of its own, 1000 to 1004, on which no reported number rests. A grid that tunes comes
-in two stages: while a choice is open it asks for the tuning runs, then for the runs of what was chosen.
+A setting holds the parameters that differ from the authors' preset; ``{}`` is the preset itself. The best setting has
+the highest mean reward over the tuning seeds 1000 to 1004, which no reported number uses. A grid that tunes comes in
+two stages: first the tuning runs, then the runs of the chosen settings.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NotRequired, TypedDict, Unpack
+from typing import Any
 
 import numpy as np
 
-from spuir.reproduction.base import Plan
-from spuir.reproduction.runner import Result, Task
-from spuir.reproduction.trials import playing
+from spuir.reproduction.base import Scope
+from spuir.reproduction.policy_runs import Setup
+from spuir.reproduction.tasks import Result, Task
+from spuir.results.figures import TUNED
 
 Setting = Mapping[str, Any]
 """Parameters that differ from the authors' preset."""
@@ -21,37 +22,28 @@ METHODS = ("sbucb", "puir", "spuir", "puir-rs", "spuir-rs", "bexp3", "bexp3-ipw"
 """The methods of the paper's table."""
 
 ALPHAS = (0.0, 0.03, 0.1, 0.2, 0.5, 1.0)
-"""Weights of the width, the same for every method that has one; the authors' 0.1, 0.2 and 1 are among them."""
+"""Values of α for every method that has one, including the authors' 0.1, 0.2 and 1."""
 
 RIDGES = (1.0, 10.0)
-"""The authors' λ, and one that holds estimates back as imputation does."""
+"""The authors' λ, and one that shrinks estimates as imputation does."""
 
 TUNING_SEEDS = range(1000, 1005)
 PRESET = "paper"
-TUNED = "{} (tuned)"
 
 QUICK_METHODS = ("sbucb", "puir", "spuir")
-"""In quick form these choose between two settings on one seed; the others keep the authors' setting."""
+"""In a quick run these choose between two settings on one seed; the others keep the authors' setting."""
 
-COSTLY = ("criteo-recent", "criteo-all")
-"""Where runs take long, methods choose among the settings with the authors' λ only: about half of them."""
-
-
-class Place(TypedDict):
-    """Where methods are compared, beside the environment's name: N, B, and the environment's parameters."""
-
-    episodes: int
-    batch_size: int
-    world: NotRequired[Mapping[str, Any] | None]
+SLOW_ENVIRONMENTS = ("criteo-recent", "criteo-all")
+"""Where runs take long, methods choose among the settings with the authors' λ only, about half of them."""
 
 
 def _grid(authors: Setting, others: Iterable[Setting]) -> tuple[Setting, ...]:
-    """Return the authors' setting as ``{}`` and the others behind it, without the one that repeats it."""
+    """Return the authors' setting as ``{}``, then the others without the one that repeats it."""
     return ({}, *(setting for setting in others if setting != authors))
 
 
 def _optimistic(alpha: float, ridges: Sequence[float] = RIDGES) -> tuple[Setting, ...]:
-    """Return the twelve pairs (α, λ) that every method with an α is offered; ``alpha`` is the authors'."""
+    """Return the twelve pairs (α, λ) of every method with an α; ``alpha`` is the authors'."""
     pairs = [{"alpha": one, "ridge": ridge} for ridge in ridges for one in ALPHAS]
     return _grid({"alpha": alpha, "ridge": RIDGES[0]}, pairs)
 
@@ -82,79 +74,76 @@ SETTINGS: Mapping[str, tuple[Setting, ...]] = {
     "puir-kernel": _optimistic(0.1, RIDGES[:1]),
     "spuir-kernel": _optimistic(0.2, RIDGES[:1]),
 }
-"""What each method may choose from, the authors' setting first: at most twelve, fewer for the slow ones.
+"""The settings of each method, the authors' first: at most twelve, fewer for slow methods.
 
 Optimistic methods share twelve pairs of α and λ and keep the authors' imputation and sketch. Exponential weights sum
-over steps, as their papers say, at several rates. BLTS-B takes exact propensities. DFM-S remembers everything."""
+over steps, as in their papers, at several rates. BLTS-B uses exact propensities. DFM-S keeps all rows."""
 
 
-def settings_of(plan: Plan, method: str, environment: str) -> Sequence[Setting]:
-    """Return the settings that a plan lets a method choose from in an environment, the authors' first."""
+def tuned(method: str) -> str:
+    """Return the label of a method at its own best setting."""
+    return method + TUNED
+
+
+def settings_of(scope: Scope, method: str, environment: str) -> Sequence[Setting]:
+    """Return the settings that a method may choose from in an environment, the authors' first."""
     every = SETTINGS[method]
-    if environment in COSTLY:
+    if environment in SLOW_ENVIRONMENTS:
         every = tuple(setting for setting in every if setting.get("ridge", RIDGES[0]) == RIDGES[0])
-    return plan.axis(every, every[:2] if method in QUICK_METHODS else every[:1])
+    return scope.axis(every, every[:2] if method in QUICK_METHODS else every[:1])
 
 
-def tuning_tasks(plan: Plan, method: str, environment: str, **place: Unpack[Place]) -> list[Task]:
-    """Return the runs that choose a method's setting: each setting on each tuning seed; none where nothing is open."""
-    settings = settings_of(plan, method, environment)
+def tuning_tasks(scope: Scope, method: str, setup: Setup) -> list[Task]:
+    """Return the runs that choose a method's setting: each setting on each tuning seed, or none if it has only one."""
+    settings = settings_of(scope, method, setup.environment)
     if len(settings) == 1:
         return []
-    seeds = plan.axis(TUNING_SEEDS, TUNING_SEEDS[:1])
-    return [task for setting in settings for task in setting_tasks(seeds, method, setting, environment, **place)]
+    seeds = scope.axis(TUNING_SEEDS, TUNING_SEEDS[:1])
+    return [task for setting in settings for task in setting_tasks(seeds, method, setting, setup)]
 
 
-def setting_tasks(
-    seeds: Iterable[int], method: str, setting: Setting, environment: str, **place: Unpack[Place]
-) -> list[Task]:
-    """Return the runs of one setting, one for each seed."""
-    return [playing(method, environment, preset=PRESET, parameters=setting, seed=seed, **place) for seed in seeds]
+def setting_tasks(seeds: Iterable[int], method: str, setting: Setting, setup: Setup) -> list[Task]:
+    """Return the runs of one setting, one per seed."""
+    return setup.runs(seeds, method, preset=PRESET, parameters=setting)
 
 
-def best(
-    plan: Plan, results: Iterable[Result], method: str, environment: str, **place: Unpack[Place]
-) -> dict[str, Any] | None:
+def best(scope: Scope, results: Iterable[Result], method: str, setup: Setup) -> dict[str, Any] | None:
     """Return the setting with the highest mean reward over the tuning seeds, the first of equals.
 
     None while a tuning run is missing.
     """
-    return _best(plan, _index(results), method, environment, **place)
+    return _best(scope, _by_key(results), method, setup)
 
 
-def both(
-    plan: Plan, results: Iterable[Result], methods: Iterable[str], environment: str, **place: Unpack[Place]
-) -> list[Task]:
+def both(scope: Scope, results: Iterable[Result], methods: Iterable[str], setup: Setup) -> list[Task]:
     """Return the runs of each method at the authors' setting, its tuning runs and, once known, its best setting."""
-    known, tasks = _index(results), list[Task]()
+    known, tasks = _by_key(results), list[Task]()
     for method in methods:
-        tasks += setting_tasks(plan.seeds, method, {}, environment, **place)
-        tasks += tuning_tasks(plan, method, environment, **place)
-        chosen = _best(plan, known, method, environment, **place)
+        tasks += setting_tasks(scope.seeds, method, {}, setup)
+        tasks += tuning_tasks(scope, method, setup)
+        chosen = _best(scope, known, method, setup)
         if chosen:
-            tasks += setting_tasks(plan.seeds, method, chosen, environment, **place)
+            tasks += setting_tasks(scope.seeds, method, chosen, setup)
     return tasks
 
 
-def labelled(
-    plan: Plan, results: Iterable[Result], methods: Iterable[str], environment: str, **place: Unpack[Place]
-) -> dict[str, list[Result]]:
-    """Return the results on the plan's seeds: "puir" at the authors' setting, "puir (tuned)" at its best one.
+def labelled(scope: Scope, results: Iterable[Result], methods: Iterable[str], setup: Setup) -> dict[str, list[Result]]:
+    """Return the results on the reported seeds: "puir" at the authors' setting, "puir (tuned)" at its best one.
 
-    The two are equal where the authors' setting is the best; a label without results is left out.
+    The two are equal where the authors' setting is the best. A label without results is left out.
     """
-    known, groups = _index(results), dict[str, list[Result]]()
+    known, groups = _by_key(results), dict[str, list[Result]]()
     for method in methods:
-        chosen = _best(plan, known, method, environment, **place)
-        for label, setting in ((method, {}), (TUNED.format(method), chosen)):
+        chosen = _best(scope, known, method, setup)
+        for label, setting in ((method, {}), (tuned(method), chosen)):
             if setting is not None:
-                tasks = setting_tasks(plan.seeds, method, setting, environment, **place)
+                tasks = setting_tasks(scope.seeds, method, setting, setup)
                 groups[label] = [known[task.key] for task in tasks if task.key in known]
-    return {label: found for label, found in groups.items() if found}
+    return {label: group for label, group in groups.items() if group}
 
 
 def at_alpha(method: str, alpha: float) -> Setting:
-    """Return the setting of the grid in which an optimistic method has this α, and the authors' values otherwise."""
+    """Return the setting of the grid in which an optimistic method has this α and otherwise the authors' values."""
     setting = {"alpha": alpha, "ridge": RIDGES[0]}
     return setting if setting in SETTINGS[method] else {}
 
@@ -166,15 +155,13 @@ def words(setting: Setting | None) -> str:
     return ", ".join(f"{name} = {value}" for name, value in setting.items()) or "the authors'"
 
 
-def _index(results: Iterable[Result]) -> dict[str, Result]:
+def _by_key(results: Iterable[Result]) -> dict[str, Result]:
     return {result.task.key: result for result in results}
 
 
-def _best(
-    plan: Plan, known: Mapping[str, Result], method: str, environment: str, **place: Unpack[Place]
-) -> dict[str, Any] | None:
-    settings = settings_of(plan, method, environment)
-    keys = [task.key for task in tuning_tasks(plan, method, environment, **place)]
+def _best(scope: Scope, known: Mapping[str, Result], method: str, setup: Setup) -> dict[str, Any] | None:
+    settings = settings_of(scope, method, setup.environment)
+    keys = [task.key for task in tuning_tasks(scope, method, setup)]
     if any(key not in known for key in keys):
         return None
     if not keys:

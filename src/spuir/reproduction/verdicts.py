@@ -1,32 +1,30 @@
 """From numbers to verdicts: intervals over seeds, fitted exponents, and the one rule that all verdicts follow.
 
-Runs of one seed share their world, contexts and noise, so that methods are compared by the differences within seeds.
+Runs with the same seed share their environment, contexts and noise, so methods are compared by differences within
+seeds.
 """
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import stdtrit
 
 from spuir.reproduction.base import AUTHORS_ONLY, FAILS, HOLDS, OPEN, Outcome, Verdict
-from spuir.reproduction.runner import Result
+from spuir.reproduction.tasks import Result
 
 CONFIDENCE = 0.95
 ENOUGH_SEEDS = 3
-"""With fewer seeds nothing is decided: the interval of two says next to nothing."""
-
-Key = TypeVar("Key", bound=Hashable)
+"""With fewer seeds nothing is decided: an interval over two seeds carries almost no information."""
 
 
 @dataclass(frozen=True)
 class Interval:
-    """An estimate with its 95 % interval, and the number of seeds it rests on.
+    """An estimate with its 95 % interval, and the number of seeds behind it.
 
-    One seed gives an infinite interval; what cannot be estimated at all is NaN in an infinite interval.
+    One seed gives an infinite interval. An estimate that does not exist is NaN in an infinite interval.
     """
 
     estimate: float
@@ -39,7 +37,7 @@ class Interval:
         return Interval(-self.estimate, -self.high, -self.low, self.seeds)
 
     def minus(self, value: float) -> "Interval":
-        """Return the interval of the quantity less a constant, for a claim that it exceeds the constant."""
+        """Return the interval of the quantity minus a constant, for a claim that it exceeds the constant."""
         return Interval(self.estimate - value, self.low - value, self.high - value, self.seeds)
 
     def times(self, factor: float) -> "Interval":
@@ -48,10 +46,21 @@ class Interval:
 
 
 def summary(values: Iterable[float]) -> tuple[float, float]:
-    """Return the mean and its standard error; the latter is NaN for a single value, both are for none."""
+    """Return the mean and its standard error. The error of a single value is NaN; without values both are NaN."""
     array = np.asarray(list(values), dtype=np.float64)
     mean = float(array.mean()) if len(array) else math.nan
     return mean, float(array.std(ddof=1) / math.sqrt(len(array))) if len(array) > 1 else math.nan
+
+
+def mean_of(values: Mapping[int, float]) -> float:
+    """Return the mean of values by seed; NaN without any."""
+    return summary(values.values())[0]
+
+
+def with_error(title: str, values: Iterable[float]) -> dict[str, float]:
+    """Return the mean and its standard error as two columns of a table: ``title`` and ``title ±``."""
+    mean, error = summary(values)
+    return {title: mean, f"{title} ±": error}
 
 
 def estimate(values: Iterable[float]) -> Interval:
@@ -91,30 +100,22 @@ def last(results: Iterable[Result], column: str) -> dict[int, float]:
     return {int(result.arguments["seed"]): float(result.rows[-1][column]) for result in results}
 
 
-def grouped(results: Iterable[Result], key: Callable[[Result], Key]) -> dict[Key, list[Result]]:
-    """Return the results by a key of each, in the order of first appearance."""
-    groups: dict[Key, list[Result]] = {}
-    for result in results:
-        groups.setdefault(key(result), []).append(result)
-    return groups
-
-
 def weakest(intervals: Iterable[Interval]) -> Interval:
-    """Return the interval with the lowest lower end: a claim about all of them stands or falls with it."""
+    """Return the interval with the lowest lower end: it decides a claim about all of them."""
     return min(intervals, key=lambda interval: interval.low)
 
 
 def judge(claimed: Interval, tuned: Interval | None = None, margin: float = 0.0) -> Outcome:
-    """Return the verdict on a claim whose positive side is the claimed one.
+    """Return the outcome of a claim that a difference is positive.
 
     Parameters
     ----------
     claimed
-        Of the difference at the authors' settings: the claim stands there if the whole interval exceeds ``margin``.
+        The difference at the authors' settings. The claim holds there if the whole interval exceeds ``margin``.
     tuned
-        Of the difference to the rival at its own best setting, where there is one; it has to exceed it too.
+        The difference with each method at its own best setting, where there is one. It has to exceed ``margin`` too.
     margin
-        Negative for "no worse than by so much", positive for "better by at least so much".
+        Negative for "at most this much worse", positive for "better by at least this much".
     """
     asked = [claimed] if tuned is None else [claimed, tuned]
     if any(one.seeds < ENOUGH_SEEDS or math.isnan(one.estimate) for one in asked):
@@ -130,20 +131,24 @@ def say(interval: Interval, spec: str = ".4f") -> str:
 
 
 def say_all(intervals: Mapping[str, Interval], spec: str = ".4f") -> str:
-    """Return "name: estimate [low, high]" of each, in one sentence without its end."""
+    """Return "name: estimate [low, high]" of each, separated by semicolons."""
     return "; ".join(f"{name}: {say(interval, spec)}" for name, interval in intervals.items())
 
 
 def all_above(
-    claim: str, what: str, intervals: Mapping[str, Interval], *, spec: str = ".4f", margin: float = 0.0, also: str = ""
+    id: str,
+    claim: str,
+    what: str,
+    intervals: Mapping[str, Interval],
+    *,
+    spec: str = ".4f",
+    margin: float = 0.0,
+    also: str = "",
 ) -> Verdict:
-    """Return the verdict on a claim that asks every one of the named intervals to lie above ``margin``.
+    """Return the verdict on a claim that every one of the named intervals lies above ``margin``.
 
-    ``what`` says what the intervals are of, ``also`` is a sentence to end with.
+    ``what`` says what the intervals measure; ``also`` is a sentence to end with.
     """
     rule = f"Rule: every 95 % t-interval over seeds above {margin:g}."
-    return Verdict(
-        claim=claim,
-        outcome=judge(weakest(intervals.values()), margin=margin),
-        evidence=f"{what}: {say_all(intervals, spec)}. {rule} {also}".rstrip(),
-    )
+    evidence = f"{what}: {say_all(intervals, spec)}. {rule} {also}".rstrip()
+    return Verdict(id, claim, judge(weakest(intervals.values()), margin=margin), evidence)

@@ -1,9 +1,11 @@
-"""Work over processes: one job at a time in each, and a job that brings its process down fails alone.
+"""Jobs over processes: each process does one job at a time, and a job that brings its process down fails alone.
 
-Processes are spawned, each with a pipe of its own: when one dies it is known which job it was doing, and when this
-process dies the others see the end of their pipes and stop.
+Each process is spawned with its own pipe. When a process dies, we know which job it was doing and its exit code. When
+this process dies, the others see the end of their pipes and stop. A ``ProcessPoolExecutor`` can do neither: a dead
+process fails every waiting job, a running job cannot be stopped, and the processes outlive a killed parent.
 """
 
+import itertools
 import os
 import pickle
 import signal
@@ -23,17 +25,17 @@ from spuir.errors import SpuirError
 Watcher = Callable[[int], object]
 
 
-class Job(Protocol):
-    """Something that can be sent to a process and done there; it calls ``step`` after each of its steps."""
+class WorkerJob(Protocol):
+    """Something that can be sent to a process and run there; it calls ``step`` after each of its steps."""
 
     def run(self, step: Watcher) -> Any:
-        """Do it."""
+        """Run the job."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Done:
-    """How one job ended: its place among the jobs, its value or its failure, and the seconds that it took."""
+    """How one job ended: its place among the jobs, its value or its failure, and the seconds it took."""
 
     place: int = 0
     value: Any = None
@@ -46,114 +48,103 @@ class WorkerError(SpuirError):
 
 
 def spread(
-    jobs: Sequence[Job], workers: int | None = None, watch: Watcher | None = None, *, apart: bool = False
+    jobs: Sequence[WorkerJob], workers: int | None = None, watch: Watcher | None = None, *, apart: bool = False
 ) -> Generator[Done]:
-    """Do all jobs and yield how each ended, as soon as it did. Closing the iterator stops what is running.
+    """Run all jobs and yield how each ended, as soon as it does. Closing the iterator stops the running jobs.
 
     Parameters
     ----------
     jobs
-        What to do, started in this order.
+        What to run, started in this order.
     workers
-        Number of processes; None takes one for each core.
+        Number of processes; None starts one per core.
     watch
-        Called now and then with the number of steps that all jobs have taken together.
+        Called now and then with the number of steps over all jobs.
     apart
-        Whether a single worker is a process too. Otherwise a single one is this process.
+        Whether a single worker is a process too. By default a single worker is this process.
     """
     count = min(workers or os.cpu_count() or 1, len(jobs))
-    steps = _Steps(watch)
-    return _there(jobs, count, steps) if count > 1 or (apart and jobs) else _here(jobs, steps)
+    steps = itertools.count(1)
+
+    def step(_: int = 0) -> None:
+        if watch is not None:
+            watch(next(steps))
+
+    return _in_processes(jobs, count, step) if count > 1 or (apart and jobs) else _in_this_process(jobs, step)
 
 
-class _Steps:
-    """Counts the steps of all jobs."""
-
-    def __init__(self, watch: Watcher | None) -> None:
-        self._count, self._watch = 0, watch
-
-    def __call__(self, _: int = 0) -> None:
-        self._count += 1
-        if self._watch is not None:
-            self._watch(self._count)
-
-
-def _here(jobs: Sequence[Job], steps: _Steps) -> Generator[Done]:
+def _in_this_process(jobs: Sequence[WorkerJob], step: Watcher) -> Generator[Done]:
     for place, job in enumerate(jobs):
-        yield replace(_attempt(lambda job=job: job, steps), place=place)
+        yield replace(_attempt(lambda job=job: job, step), place=place)
 
 
-def _attempt(unpack: Callable[[], Job], step: Watcher) -> Done:
+def _attempt(unpack: Callable[[], WorkerJob], step: Watcher) -> Done:
     started = perf_counter()
     try:
         value, failure = unpack().run(step), None
-    except Exception as caught:  # whatever a job raises is how that job ended, never how the others do
+    except Exception as caught:  # what one job raises must not stop the others
         value, failure = None, caught
     return Done(value=value, failure=failure, seconds=perf_counter() - started)
 
 
-@dataclass(frozen=True)
-class _Hand:
-    """A process at work on the job at ``place``."""
-
-    process: BaseProcess
-    place: int
-
-
-def _there(jobs: Sequence[Job], count: int, steps: _Steps) -> Generator[Done]:
+def _in_processes(jobs: Sequence[WorkerJob], count: int, step: Watcher) -> Generator[Done]:
     waiting = deque(enumerate(jobs))
-    hands: dict[Connection, _Hand] = {}
-    leaving: list[BaseProcess] = []
+    busy: dict[Connection, tuple[BaseProcess, int]] = {}
+    processes: list[BaseProcess] = []
 
-    def give(pipe: Connection, process: BaseProcess) -> None:
+    def give_next_job(pipe: Connection, process: BaseProcess) -> None:
         place, job = waiting.popleft()
-        hands[pipe] = _Hand(process, place)
-        with suppress(BrokenPipeError):  # a process that died already is noticed when its answer is awaited
+        busy[pipe] = process, place
+        with suppress(BrokenPipeError):  # a process that died already is noticed when we read its answer
             pipe.send_bytes(pickle.dumps(job))
+
+    def start() -> tuple[Connection, BaseProcess]:
+        pipe, process = _start_process()
+        processes.append(process)
+        return pipe, process
 
     try:
         for _ in range(count):
-            give(*_hire())
-        while hands:
-            for pipe in wait(list(hands)):
+            give_next_job(*start())
+        while busy:
+            for pipe in wait(list(busy)):
                 assert isinstance(pipe, Connection)
-                answer = _answer(pipe, hands[pipe])
+                process, place = busy[pipe]
+                answer = _answer(pipe, process)
                 if answer is None:
-                    steps()
+                    step(1)
                     continue
-                hand = hands.pop(pipe)
-                if not waiting:
-                    pipe.close()
-                    leaving.append(hand.process)
+                del busy[pipe]
+                if waiting:
+                    give_next_job(*start() if isinstance(answer.failure, WorkerError) else (pipe, process))
                 else:
-                    give(*_hire() if isinstance(answer.failure, WorkerError) else (pipe, hand.process))
-                yield replace(answer, place=hand.place)
+                    pipe.close()
+                yield replace(answer, place=place)
     finally:
-        for pipe, hand in hands.items():
-            hand.process.terminate()
-            leaving.append(hand.process)
+        for pipe, (process, _) in busy.items():
+            process.terminate()
             pipe.close()
-        for process in leaving:
+        for process in processes:
             process.join()
 
 
-def _answer(pipe: Connection, hand: _Hand) -> Done | None:
-    """Return how the job ended, None where the message was a step of it."""
+def _answer(pipe: Connection, process: BaseProcess) -> Done | None:
+    """Return how the job ended, or None if the message was one of its steps."""
     try:
         return pipe.recv()
     except (EOFError, ConnectionError):
         pipe.close()
-        hand.process.join()
+        process.join()
         died = WorkerError(
             "worker",
-            f"exit code {hand.process.exitcode} during a job",
+            f"exit code {process.exitcode} during a job",
             "a process has to outlive its jobs",
-            "try fewer workers or smaller runs, as a lack of memory is the usual cause",
+            "try fewer workers or smaller runs: too little memory is the usual cause",
         )
         return Done(failure=died)
 
 
-def _hire() -> tuple[Connection, BaseProcess]:
+def _start_process() -> tuple[Connection, BaseProcess]:
     """Start a process and return this end of its pipe."""
     context = get_context("spawn")
     ours, theirs = context.Pipe()
@@ -166,7 +157,7 @@ def _hire() -> tuple[Connection, BaseProcess]:
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Start processes that leave interrupts to this one: a child inherits what is ignored."""
+    """Ignore interrupts while a process starts: a child inherits this, and leaves interrupts to its parent."""
     before = signal.getsignal(signal.SIGINT)
     if current_thread() is not main_thread() or before is None:
         yield
@@ -179,7 +170,7 @@ def _uninterrupted() -> Iterator[None]:
 
 
 def _serve(pipe: Connection) -> None:
-    """Do jobs, in a process of its own, until the pipe ends."""
+    """Run jobs until the pipe ends; the main function of a worker process."""
     with suppress(EOFError, ConnectionError):
         while True:
             data = pipe.recv_bytes()
@@ -187,15 +178,15 @@ def _serve(pipe: Connection) -> None:
 
 
 def _packed(done: Done) -> bytes:
-    """Return ``done`` as it crosses the pipe; what cannot cross becomes a failure that says so."""
+    """Return ``done`` pickled; a value or an exception that cannot be pickled becomes a failure that says so."""
     try:
         data = pickle.dumps(done)
         if done.failure is not None:
             pickle.loads(data)  # some exceptions can be pickled and not unpickled
     except Exception as caught:
-        told = done.failure or caught
+        cause = done.failure or caught
         refusal = SpuirError(
-            "job", f"{type(told).__name__}: {told}", "it failed with that", "look at the function that it calls"
+            "job", f"{type(cause).__name__}: {cause}", "it failed with that", "look at the function that it calls"
         )
         return pickle.dumps(replace(done, value=None, failure=refusal))
     return data

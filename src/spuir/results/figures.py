@@ -68,7 +68,7 @@ TUNED = " (tuned)"
 """Ends the label of a policy at its own best setting: the same colour and dashes, a filled marker."""
 
 
-class Run(Protocol):
+class PlottedRun(Protocol):
     """What a figure reads of a run."""
 
     @property
@@ -86,8 +86,8 @@ class Run(Protocol):
 class Curve:
     """One labelled line: mean (n,) over seeds, and its standard error (n,), zero for a single seed.
 
-    ``places`` (n,) are where its values belong on the horizontal axis, episodes 1…n if None; ``style`` is another than
-    the label's own.
+    ``places`` (n,) are the positions of the values on the horizontal axis, episodes 1…n if None. ``style`` replaces the
+    label's own. A ``guide`` is a thin line to compare with, without markers.
     """
 
     label: str
@@ -96,6 +96,7 @@ class Curve:
     seeds: int = 1
     places: Series | None = None
     style: Style | None = None
+    guide: bool = False
 
     @property
     def look(self) -> Style:
@@ -104,7 +105,7 @@ class Curve:
 
     @property
     def x(self) -> Series:
-        """Where its values belong (n,)."""
+        """Positions of the values (n,)."""
         return np.arange(1.0, len(self.mean) + 1) if self.places is None else self.places
 
 
@@ -126,7 +127,7 @@ def style_of(label: str) -> Style:
     return colours[code[0] % len(colours)], dashes[code[1] % len(dashes)]
 
 
-def curves_of(runs: Iterable[Run]) -> list[Curve]:
+def curves_of(runs: Iterable[PlottedRun]) -> list[Curve]:
     """Return a curve of the running average reward for each policy, in the order of first appearance."""
     groups: dict[str, list[Series]] = {}
     for run in runs:
@@ -156,7 +157,7 @@ def curve_of(label: str, values: Series, places: Series | None = None) -> Curve:
     return Curve(label, values.mean(axis=0), spread / np.sqrt(seeds), seeds, places)
 
 
-def average_reward(runs: Sequence[Run], *, zoom: float = 0.05) -> "Figure":
+def average_reward(runs: Sequence[PlottedRun], *, zoom: float = 0.05) -> "Figure":
     """Draw the running average reward over episodes: a line per policy, a band of one standard error over seeds.
 
     Where some policies end more than the share ``zoom`` below the best, a second panel shows the others alone.
@@ -186,13 +187,13 @@ def running(
         draw_curves(ax, some, settle=0.0 if ax is panels[0] else 0.5)
         ax.set(xlabel="episode", xlim=(1, max(span[1], 2)))
     panels[0].set_ylabel(ylabel)
-    for ax, title in zip(panels, (seeds_said(curves), f"those within {zoom:.0%} of the best"), strict=False):
+    for ax, title in zip(panels, (seeds_note(curves), f"those within {zoom:.0%} of the best"), strict=False):
         ax.set_title(title, fontsize=TEXT_POINTS, color=INK, loc="left")
     label_ends(figure, shown)
     return figure
 
 
-def seeds_said(curves: Sequence[Curve]) -> str:
+def seeds_note(curves: Sequence[Curve]) -> str:
     """Return what a figure's title says of its seeds; nothing where there is one, or curves differ."""
     seeds = {curve.seeds for curve in curves}
     return f"mean of {max(seeds)} seeds ± standard error" if len(seeds) == 1 and max(seeds) > 1 else ""
@@ -233,8 +234,8 @@ def draw_curves(ax: "Axes", curves: Sequence[Curve], *, settle: float = 0.0, mar
             curve.mean,
             color=colour,
             linestyle=dashes,
-            linewidth=1.1,
-            marker="o" if marked or len(curve.x) == 1 else "",
+            linewidth=0.8 if curve.guide else 1.1,
+            marker="o" if (marked or len(curve.x) == 1) and not curve.guide else "",
             markersize=3,
             markerfacecolor=colour if curve.label.endswith(TUNED) or not marked else "white",
             markeredgewidth=0.9,
@@ -265,6 +266,8 @@ def label_ends(figure: "Figure", panels: Mapping["Axes", Sequence[Curve]]) -> No
         last = [np.flatnonzero(np.isfinite(curve.mean))[-1] for curve in curves]
         seen = [(curve.x[i], curve.mean[i]) for curve, i in zip(curves, last, strict=True)]
         ends = ax.transAxes.inverted().transform(ax.transData.transform(seen))
+        # A value that a logarithmic axis cannot hold, such as a regret of 0, would stretch the figure.
+        ends[:, 1] = np.clip(ends[:, 1], 0.0, 1.0)
         places = keep_apart(ends[:, 1] * points, LABEL_PITCH, points) / points
         for curve, (across, up), place in zip(curves, ends, places, strict=True):
             colour, dashes = curve.look

@@ -1,4 +1,4 @@
-"""What one run leaves behind: a value per episode for everything that is compared."""
+"""The record of one run: one value per episode for everything that is compared."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -29,7 +29,7 @@ def json_parameters(owner: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class History:
-    """The episodes 1…N of one run; episode 0, which acts at random, is learnt from and not counted.
+    """The episodes 1…N of one run; episode 0 acts at random; the policy learns from it, and it is not counted.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ class History:
         return {name: values for name, values in named.items() if values is not None}
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return one flat record per episode, as a tidy table wants it."""
+        """Return one flat record per episode: a tidy table."""
         head = {"policy": self.policy, "environment": self.environment, "seed": self.seed}
         columns = {name: values.tolist() for name, values in self.columns().items()}
         return [
@@ -165,7 +165,7 @@ class History:
 
 
 class Recorder:
-    """Gathers a run, episode by episode, into a :class:`History`."""
+    """Collects a run, episode by episode, into a :class:`History`."""
 
     def __init__(self, policy: Policy, environment: Environment, batch_size: int, seed: int) -> None:
         self._policy, self._environment, self._batch_size, self._seed = policy, environment, batch_size, seed
@@ -196,7 +196,7 @@ class Recorder:
             self._put("conversions", batch.conversion.sum())
 
     def history(self) -> History:
-        """Return the record of the episodes so far."""
+        """Return the history of the episodes so far."""
         columns = {name: np.asarray(values, dtype=np.float64) for name, values in self._columns.items()}
         lost, ahead = columns.pop("lost"), columns.pop("ahead")
         counts = columns.pop("counts").astype(np.int64)

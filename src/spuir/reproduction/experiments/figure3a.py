@@ -1,15 +1,16 @@
 """Figure 3(a): the nine methods on the paper's synthetic setting."""
 
-from spuir.reproduction.base import Experiment, Plan
-from spuir.reproduction.comparison import CHEAP, Comparison, Setup
+from spuir.reproduction.base import Experiment, Scope
+from spuir.reproduction.method_comparison import CHEAP, MethodComparison
+from spuir.reproduction.policy_runs import Setup
 
 
-def setup(plan: Plan) -> Setup:
-    """Return where the methods are compared, whatever the plan."""
-    return Setup(environment="synthetic", episodes=90, batch_size=1400, quick=CHEAP)
+def setup(scope: Scope) -> Setup:
+    """Return where the methods are compared, whatever the scope."""
+    return Setup(environment="synthetic", episodes=90, batch_size=1400)
 
 
-COMPARISON = Comparison("Average reward on the synthetic setting after 90 episodes", setup)
+COMPARISON = MethodComparison("Average reward on the synthetic setting after 90 episodes", setup, CHEAP)
 
 EXPERIMENT = Experiment(
     name="figure3a",

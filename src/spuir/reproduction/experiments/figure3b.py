@@ -3,34 +3,35 @@
 import os
 from typing import Any
 
-from spuir.reproduction.base import Experiment, Plan
-from spuir.reproduction.comparison import CHEAP, Comparison, Setup
+from spuir.reproduction.base import Experiment, Scope
+from spuir.reproduction.method_comparison import CHEAP, MethodComparison
+from spuir.reproduction.policy_runs import Setup
 
 LOG_NAMES = ("data.txt", "data.txt.gz")
 HORIZON = 1.4
-"""Days that an episode lasts, as long as the authors' DFM-S believes."""
+"""Days that an episode lasts, as the authors' DFM-S assumes."""
 
 
-def criteo_world(plan: Plan) -> dict[str, Any]:
-    """Return the environment's parameters: the user's log where the plan's folder has it, generated rows otherwise.
+def criteo_world(scope: Scope) -> dict[str, Any]:
+    """Return the environment's parameters: the user's log if the data folder has it, otherwise generated rows.
 
-    What is fitted to a log is kept beside it, so that it is read once.
+    The models fitted to a log are cached beside it, so that it is read once.
     """
-    folder = plan.data
+    folder = scope.data
     if folder is None:
         return {}
-    found = [folder / name for name in LOG_NAMES if (folder / name).exists()]
-    kept = {"cache": str(folder)} if os.access(folder, os.W_OK) else {}
-    return {"path": str(found[0])} | kept if found else {}
+    logs = [folder / name for name in LOG_NAMES if (folder / name).exists()]
+    cache = {"cache": str(folder)} if os.access(folder, os.W_OK) else {}
+    return {"path": str(logs[0])} | cache if logs else {}
 
 
-def setup(plan: Plan) -> Setup:
+def setup(scope: Scope) -> Setup:
     """Return where the methods are compared: N = 60 and B = 25²·N/d."""
-    world = criteo_world(plan) | {"horizon": HORIZON}
-    return Setup(environment="criteo-all", episodes=60, batch_size=750, world=world, quick=CHEAP)
+    world = criteo_world(scope) | {"horizon": HORIZON}
+    return Setup(environment="criteo-all", episodes=60, batch_size=750, world=world)
 
 
-COMPARISON = Comparison("Average reward on 15 campaigns after 60 episodes", setup)
+COMPARISON = MethodComparison("Average reward on 15 campaigns after 60 episodes", setup, CHEAP)
 
 EXPERIMENT = Experiment(
     name="figure3b",

@@ -1,15 +1,16 @@
 """Figure 3(c): the nine methods on a stand-in for the commercial product."""
 
-from spuir.reproduction.base import Experiment, Plan
-from spuir.reproduction.comparison import Comparison, Setup
+from spuir.reproduction.base import Experiment, Scope
+from spuir.reproduction.method_comparison import MethodComparison
+from spuir.reproduction.policy_runs import Setup
 
 
-def setup(plan: Plan) -> Setup:
-    """Return where the methods are compared, whatever the plan."""
+def setup(scope: Scope) -> Setup:
+    """Return where the methods are compared, whatever the scope."""
     return Setup(environment="coupon", episodes=20, batch_size=625)
 
 
-COMPARISON = Comparison("Average reward on the coupon simulator after 20 episodes", setup)
+COMPARISON = MethodComparison("Average reward on the coupon simulator after 20 episodes", setup)
 
 EXPERIMENT = Experiment(
     name="figure3c",

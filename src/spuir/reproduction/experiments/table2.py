@@ -4,14 +4,14 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from spuir.reproduction.base import Experiment, Findings, Plan, Table, Verdict
-from spuir.reproduction.cells import fill, over_seeds, tasks_of
-from spuir.reproduction.comparison import BASELINES, PROPOSED, Compared, compared, comparison_tasks, tuned
-from spuir.reproduction.drawing import dots
-from spuir.reproduction.experiments.figure3c import setup
-from spuir.reproduction.runner import Result, Task
-from spuir.reproduction.trials import play, playing
-from spuir.reproduction.tuning import METHODS, PRESET
+from spuir.reproduction.base import Experiment, Findings, ReportTable, Scope, Verdict
+from spuir.reproduction.experiments.figure3c import COMPARISON, setup
+from spuir.reproduction.grids import fill, tasks_of
+from spuir.reproduction.method_comparison import BASELINES, PROPOSED, Compared
+from spuir.reproduction.plots import dots
+from spuir.reproduction.policy_runs import play
+from spuir.reproduction.tasks import Result, Task
+from spuir.reproduction.tuning import METHODS, PRESET, tuned
 from spuir.reproduction.verdicts import Interval, estimate, judge, last, paired, say, summary
 
 TIMED_REPEATS, PASSES = 5, 3
@@ -31,54 +31,52 @@ PRINTED: Mapping[str, tuple[float, float, float, float, float, float]] = {
 """What the paper prints: mean and standard deviation of CVR, of CTCVR, and of the seconds of a run."""
 
 SECONDS = 4
-"""Place of the paper's seconds above."""
+"""Position of the paper's seconds above."""
 
 
 def timed(*, episodes: int, **arguments: Any) -> list[dict[str, Any]]:
-    """Play one run a few times, after a short one that warms everything up; return the least seconds in the policy."""
+    """Run a policy a few times, after a short warm-up run; return the least seconds spent in the policy."""
     play(episodes=2, **arguments)
     ends = [play(episodes=episodes, **arguments)[-1] for _ in range(PASSES)]
     return [{"seconds": min(end["decide_seconds"] + end["learn_seconds"] for end in ends)}]
 
 
-def timing(plan: Plan) -> dict[str, list[Task]]:
-    """Return the runs that are timed: each method at the authors' setting, on a few seeds."""
-    place = setup(plan)
-
-    def task(method: str, seed: int) -> Task:
-        played = playing(method, place.environment, seed=seed, preset=PRESET, **place.place)
-        return Task(function="spuir.reproduction.experiments.table2:timed", arguments=played.arguments, alone=True)
-
-    seeds = plan.seeds[: 1 if plan.quick else TIMED_REPEATS]
-    return {method: over_seeds(seeds, lambda seed, method=method: task(method, seed)) for method in METHODS}
-
-
-def grid(plan: Plan, results: Sequence[Result]) -> list[Task]:
-    """Return the runs of Figure 3(c), and the timed ones."""
-    return [*comparison_tasks(plan, results, setup(plan)), *chance(plan), *tasks_of(timing(plan))]
+def timing(scope: Scope) -> dict[str, list[Task]]:
+    """Return the timed runs: each method at the authors' setting, on a few seeds."""
+    seeds = scope.seeds[: 1 if scope.quick else TIMED_REPEATS]
+    return {
+        method: [
+            Task.of(timed, alone=True, **task.arguments) for task in setup(scope).runs(seeds, method, preset=PRESET)
+        ]
+        for method in METHODS
+    }
 
 
-def chance(plan: Plan) -> list[Task]:
+def chance(scope: Scope) -> list[Task]:
     """Return the runs of the uniform policy."""
-    place = setup(plan)
-    return over_seeds(plan.seeds, lambda seed: playing("uniform", place.environment, seed=seed, **place.place))
+    return setup(scope).runs(scope.seeds, "uniform")
 
 
-def report(plan: Plan, results: Sequence[Result]) -> Findings:
-    """Return the paper's table with ours beside it."""
-    found = compared(plan, results, setup(plan))
-    seconds = {method: last(group, "seconds") for method, group in fill(timing(plan), results).items()}
-    uniform = fill({"": chance(plan)}, results)[""]
-    rates = {label: estimate(found.values(label, "cvr").values()) for label in found.groups}
+def grid(scope: Scope, results: Sequence[Result]) -> list[Task]:
+    """Return the runs of Figure 3(c), and the timed ones."""
+    return [*COMPARISON.grid(scope, results), *chance(scope), *tasks_of(timing(scope))]
+
+
+def report(scope: Scope, results: Sequence[Result]) -> Findings:
+    """Return the paper's table next to ours."""
+    compared = COMPARISON.compared(scope, results)
+    seconds = {method: last(group, "seconds") for method, group in fill(timing(scope), results).items()}
+    uniform = fill({"": chance(scope)}, results)[""]
+    rates = {label: estimate(compared.values(label, "cvr").values()) for label in compared.groups}
     ratios = time_ratios(seconds)
     return Findings(
-        tables=[rate_table(found, uniform), time_table(seconds, ratios)],
-        verdicts=[*rate_verdicts(found), *time_verdicts(seconds)],
+        tables=[rate_table(compared, uniform), time_table(seconds, ratios)],
+        verdicts=[*rate_verdicts(compared), *time_verdicts(seconds)],
         figures={
             "": dots(rates, xlabel="conversions per click (CVR)", zoom=0.1),
             "time": dots(ratios, xlabel="time relative to SBUCB", log_x=True, smaller_is_better=True, key=False),
         },
-        lesson=lesson(found, ratios),
+        lesson=lesson(compared, ratios),
     )
 
 
@@ -88,17 +86,17 @@ def _spread(values: Mapping[int, float], title: str) -> dict[str, float]:
     return {title: mean, f"{title} ±": error * math.sqrt(len(values))}
 
 
-def rate_table(found: Compared, uniform: Sequence[Result]) -> Table:
+def rate_table(compared: Compared, uniform: Sequence[Result]) -> ReportTable:
     """Return CVR and CTCVR of every label, with what the paper prints for the authors' settings."""
     rows: list[dict[str, Any]] = []
-    for label, group in {**found.groups, **found.extra, "uniform": uniform}.items():
+    for label, group in {**compared.groups, **compared.extra, "uniform": uniform}.items():
         row: dict[str, Any] = {"method": label}
         for at, (title, column) in enumerate(RATES.items()):
             row |= _spread(last(group, column), title)
             if label in PRINTED:
                 row |= {f"paper's {title}": PRINTED[label][2 * at], f"paper's {title} ±": PRINTED[label][2 * at + 1]}
         rows.append(row)
-    return Table(
+    return ReportTable(
         name="",
         title="CVR and CTCVR, mean ± standard deviation over repeats",
         rows=rows,
@@ -115,11 +113,11 @@ def time_ratios(seconds: Mapping[str, Mapping[int, float]]) -> dict[str, Interva
     }
 
 
-def time_table(seconds: Mapping[str, Mapping[int, float]], ratios: Mapping[str, Interval]) -> Table:
+def time_table(seconds: Mapping[str, Mapping[int, float]], ratios: Mapping[str, Interval]) -> ReportTable:
     """Return seconds of a run and ratios to SBUCB, ours and the paper's."""
     printed = {method: PRINTED[method][SECONDS] for method in METHODS}
     repeats = len(seconds["sbucb"])
-    return Table(
+    return ReportTable(
         name="time",
         title=f"Time of a run of 20 episodes in the policy, mean ± standard deviation over {repeats} timed repeats",
         rows=[
@@ -134,24 +132,47 @@ def time_table(seconds: Mapping[str, Mapping[int, float]], ratios: Mapping[str, 
     )
 
 
-def rate_verdicts(found: Compared) -> list[Verdict]:
+def rate_verdicts(compared: Compared) -> list[Verdict]:
     """Judge SPUIR's lead in CVR and CTCVR over the best baseline."""
     given: list[Verdict] = []
     for at, (title, column) in enumerate(RATES.items()):
         printed = PRINTED["spuir"][2 * at] - max(PRINTED[method][2 * at] for method in BASELINES)
-        given.append(
-            found.lead("spuir", column).judged(
-                f"SPUIR's {title} is above that of the best baseline, by {printed:.4f} in the paper.",
-                f"to SBUCB at the authors' settings it is {say(found.difference('spuir', 'sbucb', column))}",
-            )
-        )
+        claim = f"SPUIR's {title} is above that of the best baseline, by {printed:.4f} in the paper."
+        more = f"to SBUCB at the authors' settings it is {say(compared.difference('spuir', 'sbucb', column))}"
+        given.append(compared.over_best_baseline("spuir", f"spuir-{column}", claim, more, column))
     return given
+
+
+TIME_CLAIMS: Sequence[tuple[str, str, Sequence[str], Sequence[str], float]] = (
+    (
+        "imputing-faster-than-models",
+        "All four imputing methods take less time than DFM-S and BLTS-B.",
+        PROPOSED,
+        ("dfm-s", "blts-b"),
+        1.0,
+    ),
+    (
+        "sketching-faster",
+        "Sketching makes imputation faster: SPUIR takes less time than PUIR.",
+        ("spuir",),
+        ("puir",),
+        1.0,
+    ),
+    (
+        "sketched-within-twice-baselines",
+        "SPUIR and SPUIR-RS take less than twice the time of the baselines without imputation.",
+        ("spuir", "spuir-rs"),
+        ("sbucb", "bexp3", "bexp3-ipw"),
+        2.0,
+    ),
+)
+"""Id, claim, our methods, their methods, and the factor on their time."""
 
 
 def time_verdicts(seconds: Mapping[str, Mapping[int, float]]) -> list[Verdict]:
     """Judge the paper's three claims about time, each by its least favourable pair."""
-
-    def least(ours: Sequence[str], theirs: Sequence[str], factor: float) -> tuple[Interval, str]:
+    given: list[Verdict] = []
+    for id, claim, ours, theirs, factor in TIME_CLAIMS:
         gaps = {
             f"{factor:g} × {other} − {one}": paired(
                 {seed: factor * value for seed, value in seconds[other].items()}, seconds[one]
@@ -160,39 +181,24 @@ def time_verdicts(seconds: Mapping[str, Mapping[int, float]]) -> list[Verdict]:
             for other in theirs
         }
         worst = min(gaps, key=lambda name: gaps[name].estimate)
-        return gaps[worst], f"Least favourable pair, {worst}, in seconds: {say(gaps[worst])}."
-
-    asked = [
-        ("All four imputing methods take less time than DFM-S and BLTS-B.", PROPOSED, ("dfm-s", "blts-b"), 1.0),
-        ("Sketching makes imputation faster: SPUIR takes less time than PUIR.", ("spuir",), ("puir",), 1.0),
-        (
-            "SPUIR and SPUIR-RS take less than twice the time of the baselines without imputation.",
-            ("spuir", "spuir-rs"),
-            ("sbucb", "bexp3", "bexp3-ipw"),
-            2.0,
-        ),
-    ]
-    given: list[Verdict] = []
-    for claim, ours, theirs, factor in asked:
-        gap, evidence = least(ours, theirs, factor)
-        rule = " It holds if the interval is above 0."
-        given.append(Verdict(claim=claim, outcome=judge(gap), evidence=evidence + rule))
+        evidence = f"Least favourable pair, {worst}, in seconds: {say(gaps[worst])}. It holds if the interval is above "
+        given.append(Verdict(id, claim, judge(gaps[worst]), f"{evidence}0."))
     return given
 
 
-def lesson(found: Compared, ratios: Mapping[str, Interval]) -> str:
+def lesson(compared: Compared, ratios: Mapping[str, Interval]) -> str:
     """Return what a reader learns, in numbers."""
     printed = {method: PRINTED[method][SECONDS] / PRINTED["sbucb"][SECONDS] for method in METHODS}
-    gap = found.difference("puir", "sbucb", "cvr")
-    fair = found.difference(tuned("puir"), tuned("sbucb"), "cvr")
-    said = ", ".join(f"{method} {ratios[method].estimate:.1f} ({printed[method]:.1f})" for method in METHODS)
+    gap = compared.difference("puir", "sbucb", "cvr")
+    fair = compared.difference(tuned("puir"), tuned("sbucb"), "cvr")
+    times = ", ".join(f"{method} {ratios[method].estimate:.1f} ({printed[method]:.1f})" for method in METHODS)
     return (
-        "The simulator was chosen so that conversion rates come near the paper's, so their nearness says nothing; "
-        f"what was not chosen is the order. PUIR's CVR is ahead of SBUCB's by {say(gap)} at the authors' settings and "
-        f"by {say(fair)} when both are tuned. Times relative to SBUCB, the paper's in brackets: {said}. The imputed "
-        "sums of all actions follow from the observed ones, so that exact imputation costs "
-        f"{ratios['puir'].estimate:.1f} times SBUCB here and {printed['puir']:.1f} times in the paper, which leaves a "
-        "sketch of 150 rows out of 625 that much less to save."
+        "The simulator was chosen so that conversion rates come near the paper's, so it is no evidence that they do; "
+        f"the order was not chosen. PUIR's CVR is ahead of SBUCB's by {say(gap)} at the authors' settings and "
+        f"by {say(fair)} when both are tuned. Times relative to SBUCB, the paper's in brackets: {times}. The imputed "
+        "sums of all actions follow from the observed ones, so exact imputation costs "
+        f"{ratios['puir'].estimate:.1f} times SBUCB here and {printed['puir']:.1f} times in the paper. A sketch of 150 "
+        "rows out of 625 therefore has less to save here."
     )
 
 
@@ -203,8 +209,8 @@ EXPERIMENT = Experiment(
     shown="CVR, CTCVR and time of nine methods on private coupon data, 20 repeats. PUIR is first in both rates, SPUIR "
     "is 0.0107 CVR and 0.0112 CTCVR above the best baseline; SPUIR takes less than half of PUIR's time and less than "
     "twice SBUCB's.",
-    setting="Environment coupon (M = 5, d = 20), 20 episodes of 625 decisions: a simulator chosen so as to come near "
-    "the printed rates. The runs are those of Figure 3(c); time is measured apart, one run at a time on one thread, "
+    setting="Environment coupon (M = 5, d = 20), 20 episodes of 625 decisions: a simulator chosen to come near the "
+    "printed rates. The runs are those of Figure 3(c); time is measured separately, one run at a time on one thread, "
     f"on at most {TIMED_REPEATS} seeds, and compared by its ratio to SBUCB.",
     grid=grid,
     report=report,

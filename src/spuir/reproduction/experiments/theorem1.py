@@ -3,23 +3,25 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import count
 from typing import Any, cast
 
 import numpy as np
 
+from spuir.bandit import Bandit
 from spuir.base.records import Codes, Floats, Rounds
 from spuir.base.streams import generator
 from spuir.environments import make_environment
 from spuir.environments.base import Environment
-from spuir.loop import observe
+from spuir.loop import columns_of, observe
 from spuir.policies import make_policy
 from spuir.policies.learner import RidgeState
 from spuir.policies.optimistic import Optimistic
-from spuir.reproduction.base import FAILS, Experiment, Findings, Plan, Table, Verdict
-from spuir.reproduction.panels import Line, Panel, side_by_side
-from spuir.reproduction.runner import Result, Task
-from spuir.reproduction.verdicts import Interval, all_above, grouped, judge, paired, say_all, summary, weakest
+from spuir.reproduction.base import FAILS, Experiment, Findings, ReportTable, Scope, Verdict
+from spuir.reproduction.grids import CellGrid
+from spuir.reproduction.plots import Panel, line, side_by_side
+from spuir.reproduction.tasks import Result, Task
+from spuir.reproduction.verdicts import Interval, all_above, judge, mean_of, paired, say_all, weakest, with_error
 
 ENVIRONMENTS = ("synthetic", "heterogeneous")
 ALPHAS = (1.0, 0.1)
@@ -40,7 +42,7 @@ RIDGE = 1.0
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Moment:
+class ActingEpisode:
     """One episode of a run: the state that acts, the contexts it meets, and the actions it takes."""
 
     state: RidgeState
@@ -48,20 +50,19 @@ class Moment:
     actions: Codes
 
 
-def moments(policy: Optimistic, world: Environment, *, batch_size: int, seed: int, feedback: float) -> Iterator[Moment]:
-    """Yield the episodes 1, 2, … of the same run as :func:`spuir.run` makes, with the states that act in them."""
-    state = policy.init(world.n_actions, world.dim, generator(seed, "policy", "init"))
-    rounds = world.draw(batch_size, generator(seed, "environment", "contexts", 0))
-    actions = generator(seed, "policy", "decide", 0).integers(world.n_actions, size=batch_size)
-    episode = 0
-    while True:
-        # Ridge policies do not read propensities: ones stand in for those of the decisions.
-        batch = observe(world, rounds, actions, np.ones(batch_size), feedback=feedback, place=(seed, episode))
-        episode += 1
-        state, _ = policy.learn(state, batch, generator(seed, "policy", "learn", episode))
+def moments(
+    policy: Optimistic, world: Environment, *, batch_size: int, seed: int, feedback: float
+) -> Iterator[ActingEpisode]:
+    """Yield the episodes 1, 2, … of the same run as :func:`spuir.run`, with the states that act in them."""
+    bandit = Bandit(policy, world.n_actions, random_state=seed)
+    for episode in count():
         rounds = world.draw(batch_size, generator(seed, "environment", "contexts", episode))
-        actions = policy.decide(state, rounds.contexts, generator(seed, "policy", "decide", episode)).actions
-        yield Moment(state=state, rounds=rounds, actions=actions)
+        decision = bandit.decide(rounds.contexts)
+        if episode:
+            yield ActingEpisode(state=cast(RidgeState, bandit.state_), rounds=rounds, actions=decision.actions)
+        given = {"feedback": feedback, "place": (seed, episode)}
+        batch = observe(world, rounds, decision.actions, decision.propensities, **given)
+        bandit.partial_fit(**columns_of(batch))
 
 
 def compare(*, environment: str, alpha: float, episodes: int, batch_size: int, seed: int) -> list[dict[str, Any]]:
@@ -118,7 +119,7 @@ def bound_factor(world: Environment, batch_size: int, seed: int) -> tuple[Floats
     return RIDGE * np.linalg.norm(truth, axis=1) + nu, truth
 
 
-def measured(policy: Optimistic, moment: Moment, truth: Floats) -> tuple[Floats, Floats]:
+def measured(policy: Optimistic, moment: ActingEpisode, truth: Floats) -> tuple[Floats, Floats]:
     """Return |⟨θ_j,s⟩ − ⟨θ*_j,s⟩| and the width of every context and action, both (B, M)."""
     means, widths = policy.estimates(moment.state, moment.rounds.contexts)
     return np.abs(means - moment.rounds.contexts @ truth.T), widths
@@ -128,111 +129,106 @@ def _executed(table: Floats, actions: Codes) -> Floats:
     return table[np.arange(len(actions)), actions]
 
 
-def grid(plan: Plan, results: Sequence[Result]) -> list[Task]:
-    """Return a task for each environment, α and seed."""
-    del results
-    return [
-        Task(
-            function="spuir.reproduction.experiments.theorem1:compare",
-            arguments={
-                "environment": environment,
-                "alpha": alpha,
-                "episodes": EPISODES,
-                "batch_size": BATCH_SIZE,
-                "seed": seed,
-            },
-        )
+def cells(scope: Scope) -> dict[tuple[str, float], list[Task]]:
+    """Return the tasks of each environment and α."""
+    return {
+        (environment, alpha): [
+            Task.of(compare, environment=environment, alpha=alpha, episodes=EPISODES, batch_size=BATCH_SIZE, seed=seed)
+            for seed in scope.seeds
+        ]
         for environment in ENVIRONMENTS
         for alpha in ALPHAS
-        for seed in plan.seeds
-    ]
+    }
 
 
-Cell = dict[int, list[Mapping[str, Any]]]
+grid = CellGrid(cells)
+
+Rows = dict[int, list[Mapping[str, Any]]]
 """Seed → rows of one setting along the checkpoints."""
-Found = dict[tuple[str, float, str], Cell]
-"""Environment, α and setting → cell."""
+ByCell = dict[tuple[str, float, str], Rows]
+"""Environment, α and setting → rows."""
 
 
-def cells(results: Sequence[Result]) -> Found:
+def by_setting(scope: Scope, results: Sequence[Result]) -> ByCell:
     """Return the rows of every environment, α and setting, by seed."""
-    groups = grouped(results, lambda result: (result.arguments["environment"], result.arguments["alpha"]))
     return {
-        (*place, name): {
-            result.arguments["seed"]: [row for row in result.rows if row["setting"] == name] for result in some
+        (*cell, name): {
+            result.arguments["seed"]: [row for row in result.rows if row["setting"] == name] for result in group
         }
-        for place, some in groups.items()
+        for cell, group in grid.fill(scope, results).items()
         for name in SETTINGS
     }
 
 
-def final(cell: Cell, column: str) -> dict[int, float]:
+def final(rows: Rows, column: str) -> dict[int, float]:
     """Return a column at the last checkpoint, by seed."""
-    return {seed: rows[-1][column] for seed, rows in cell.items()}
+    return {seed: some[-1][column] for seed, some in rows.items()}
 
 
-def report(plan: Plan, results: Sequence[Result]) -> Findings:
-    """Return errors, widths and bounds side by side, and what became of the theorem and of its reading."""
-    del plan
-    found = cells(results)
+def report(scope: Scope, results: Sequence[Result]) -> Findings:
+    """Return errors, widths and bounds side by side, and the verdicts on the theorem and on its reading."""
+    by_cell = by_setting(scope, results)
     title = f"After episode {EPISODES}; covered: error within the bound; no wider, closer: than with bandit feedback"
     return Findings(
-        tables=[Table(name="", title=title, rows=_rows(found), formats=dict.fromkeys(SHARES, ".1%"))],
-        verdicts=[_tighter(found), _smaller(found), _between(found), _damage(found)],
+        tables=[ReportTable(name="", title=title, rows=_rows(by_cell), formats=dict.fromkeys(SHARES, ".1%"))],
+        verdicts=[_tighter(by_cell), _smaller(by_cell), _between(by_cell), _damage(by_cell)],
         figures={
-            name: side_by_side([_panel(found, environment, column, label) for environment in ENVIRONMENTS])
+            name: side_by_side([_panel(by_cell, environment, column, label) for environment in ENVIRONMENTS])
             for name, column, label in (("", "error", "mean |⟨θ,s⟩ − ⟨θ*,s⟩|"), ("bound", "bound", "mean bound"))
         },
-        lesson=_lesson(found),
+        lesson=_lesson(by_cell),
     )
 
 
-def _panel(found: Found, environment: str, column: str, label: str) -> Panel:
+def _panel(by_cell: ByCell, environment: str, column: str, label: str) -> Panel:
     lines = []
     for name in SETTINGS:
-        cell = found[environment, ALPHAS[0], name]
-        values = np.array([[row[column] for row in rows] for rows in cell.values()])
-        means, errors = zip(*(summary(at) for at in values.T), strict=True)
+        rows = by_cell[environment, ALPHAS[0], name].values()
+        samples = [[row[column] for row in at] for at in zip(*rows, strict=True)]
         policy = {BANDIT: "sbucb", IMPUTED: "puir"}.get(name)
-        lines.append(Line(name, CHECKPOINTS, means, errors, rank=2, policy=policy))
+        lines.append(line(name, CHECKPOINTS, samples, rank=None if policy else 2, policy=policy))
     title = f"{environment}, α = {ALPHAS[0]:g}"
     return Panel(title=title, xlabel="episode", ylabel=label, lines=lines, log_x=True, log_y=True)
 
 
-def _rows(found: Found) -> list[dict[str, Any]]:
-    rows = []
-    for (environment, alpha, name), cell in found.items():
+def _rows(by_cell: ByCell) -> list[dict[str, Any]]:
+    table: list[dict[str, Any]] = []
+    for (environment, alpha, name), rows in by_cell.items():
         row: dict[str, Any] = {"environment": environment, "α": alpha, "rewards": name}
         for column in ("error", "executed error", "bound", "regret per step"):
-            row[column], row[f"{column} ±"] = summary(final(cell, column).values())
-        row |= {column: summary(final(cell, column).values())[0] for column in SHARES}
-        rows.append(row)
-    return rows
+            row |= with_error(column, final(rows, column).values())
+        table.append(row | {column: mean_of(final(rows, column)) for column in SHARES})
+    return table
 
 
-def _gaps(found: Found, column: str, other: str = FULL, alphas: Sequence[float] = ALPHAS) -> dict[str, Interval]:
+def _gaps(by_cell: ByCell, column: str, other: str = FULL, alphas: Sequence[float] = ALPHAS) -> dict[str, Interval]:
     """Return bandit feedback − another setting at the last checkpoint, for each environment and α."""
     return {
         f"{environment}, α = {alpha:g}": paired(
-            final(found[environment, alpha, BANDIT], column), final(found[environment, alpha, other], column)
+            final(by_cell[environment, alpha, BANDIT], column), final(by_cell[environment, alpha, other], column)
         )
         for environment in ENVIRONMENTS
         for alpha in alphas
     }
 
 
-def _mean(found: Found, environment: str, name: str, column: str, alpha: float = ALPHAS[0]) -> float:
-    return summary(final(found[environment, alpha, name], column).values())[0]
+def _mean(by_cell: ByCell, environment: str, name: str, column: str, alpha: float = ALPHAS[0]) -> float:
+    return mean_of(final(by_cell[environment, alpha, name], column))
 
 
-def _tighter(found: Found) -> Verdict:
+def _tighter(by_cell: ByCell) -> Verdict:
     share = min(
-        row["no wider"] for (*_, name), cell in found.items() if name == FULL for rows in cell.values() for row in rows
+        row["no wider"]
+        for (*_, name), rows in by_cell.items()
+        if name == FULL
+        for some in rows.values()
+        for row in some
     )
     verdict = all_above(
+        "bound-is-tighter",
         "The bound on the estimation error is tighter with full information, for every action and context.",
         f"Mean bound, bandit − full, after episode {EPISODES}",
-        _gaps(found, "bound"),
+        _gaps(by_cell, "bound"),
         spec=".3f",
         also="Besides, the share of (context, action) cells whose bound is no larger must be 100 % at every "
         f"checkpoint and seed; the least is {share:.1%}. On equal contexts it is an identity: the full Gram matrix is "
@@ -241,57 +237,61 @@ def _tighter(found: Found) -> Verdict:
     return verdict if share == 1 else replace(verdict, outcome=FAILS)
 
 
-def _smaller(found: Found) -> Verdict:
-    closer = " and ".join(f"{_mean(found, name, FULL, 'closer'):.0%} ({name})" for name in ENVIRONMENTS)
+def _smaller(by_cell: ByCell) -> Verdict:
+    closer = " and ".join(f"{_mean(by_cell, name, FULL, 'closer'):.0%} ({name})" for name in ENVIRONMENTS)
     return all_above(
+        "error-is-smaller",
         "The estimation error itself, averaged over contexts and all actions, is smaller with full information.",
         f"Mean error, bandit − full, after episode {EPISODES}",
-        _gaps(found, "error"),
+        _gaps(by_cell, "error"),
         also=f"Cell by cell (α = {ALPHAS[0]:g}) it is smaller in {closer} of the cells.",
     )
 
 
-def _between(found: Found) -> Verdict:
+def _between(by_cell: ByCell) -> Verdict:
     return all_above(
+        "imputation-approximates",
         "Imputed rewards approximate full information: the estimation error lies below that of bandit feedback (how "
         "the paper motivates them).",
         f"Mean error, bandit − imputed, at equal α, after episode {EPISODES}",
-        _gaps(found, "error", IMPUTED),
+        _gaps(by_cell, "error", IMPUTED),
     )
 
 
-def _damage(found: Found) -> Verdict:
-    authors, other = (weakest(_gaps(found, "regret per step", alphas=[alpha]).values()) for alpha in ALPHAS)
+def _damage(by_cell: ByCell) -> Verdict:
+    authors, other = (weakest(_gaps(by_cell, "regret per step", alphas=[alpha]).values()) for alpha in ALPHAS)
     return Verdict(
-        claim="Bandit feedback damages the regret of batched UCB (what the paper infers from the theorem).",
-        outcome=judge(authors, other),
-        evidence=f"Regret per step against the best action for each context, bandit − full, N = {EPISODES}: "
-        f"{say_all(_gaps(found, 'regret per step'), '.5f')}. Rule: 95 % t-intervals over seeds above 0 in both "
+        "bandit-feedback-costs-regret",
+        "Bandit feedback damages the regret of batched UCB (what the paper infers from the theorem).",
+        judge(authors, other),
+        f"Regret per step against the best action for each context, bandit − full, N = {EPISODES}: "
+        f"{say_all(_gaps(by_cell, 'regret per step'), '.5f')}. Rule: 95 % t-intervals over seeds above 0 in both "
         f"environments, at the authors' α = {ALPHAS[0]:g} and at α = {ALPHAS[1]:g}.",
     )
 
 
-def _lesson(found: Found) -> str:
+def _lesson(by_cell: ByCell) -> str:
     parts = []
     for environment in ENVIRONMENTS:
         bound, error, executed, imputed = (
-            _mean(found, environment, BANDIT, column) / _mean(found, environment, name, column)
+            _mean(by_cell, environment, BANDIT, column) / _mean(by_cell, environment, name, column)
             for name, column in ((FULL, "bound"), (FULL, "error"), (FULL, "executed error"), (IMPUTED, "error"))
         )
-        slack = _mean(found, environment, FULL, "bound") / _mean(found, environment, FULL, "error")
+        slack = _mean(by_cell, environment, FULL, "bound") / _mean(by_cell, environment, FULL, "error")
         parts.append(
             f"On {environment} full information makes the bound {bound:.1f} times tighter and the error {error:.1f} "
             f"times smaller, but only {executed:.1f} times for the action that is executed; imputation at the same α "
-            f"divides the error by {imputed:.2f}. The bound is {slack:,.0f} times the error that it bounds."
+            f"divides the error by {imputed:.2f}. The bound is {slack:,.0f} times the actual error."
         )
-    first = ENVIRONMENTS[0]
+    first, column = ENVIRONMENTS[0], "regret per step"
     costs = " and ".join(
-        f"{_mean(found, first, BANDIT, column, alpha) - _mean(found, first, FULL, column, alpha):.4f} at α = {alpha:g}"
-        for column, alpha in product(["regret per step"], ALPHAS)
+        f"{gap:.4f} at α = {alpha:g}"
+        for alpha in ALPHAS
+        for gap in [_mean(by_cell, first, BANDIT, column, alpha) - _mean(by_cell, first, FULL, column, alpha)]
     )
     parts.append(
-        "Most of what full information adds concerns actions that are seldom executed, and how much that is worth "
-        f"depends on how much the policy explores anyway: on {first} bandit feedback costs {costs} in regret a step."
+        "Full information mostly adds knowledge about actions that are seldom executed. Its value depends on how much "
+        f"the policy explores anyway: on {first} bandit feedback costs {costs} in regret per step."
     )
     return " ".join(parts)
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -13,10 +13,14 @@ from spuir.environments.base import GaussianEnvironment
 from spuir.policies import make_policy
 from spuir.policies.learner import RidgeState
 from spuir.policies.optimistic import Optimistic
-from spuir.reproduction.base import FAILS, Experiment, Findings, Plan, Table, Verdict
-from spuir.reproduction.panels import Line, Panel, side_by_side
-from spuir.reproduction.runner import Result, Task
-from spuir.reproduction.verdicts import Interval, estimate, grouped, judge, paired, say, summary, weakest
+from spuir.reproduction.base import FAILS, Experiment, Findings, ReportTable, Scope, Verdict
+from spuir.reproduction.grids import CellGrid
+from spuir.reproduction.plots import Panel, guide, line, side_by_side
+from spuir.reproduction.tasks import Result, Task
+from spuir.reproduction.verdicts import Interval, estimate, judge, mean_of, paired, say, weakest, with_error
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 ENVIRONMENTS = ("linear", "heterogeneous")
 RATES = (0.0, 0.01, 0.1, 0.3, 1.0)
@@ -24,15 +28,15 @@ DISCOUNTS = (0.1, 0.5, 0.9)
 EPISODES, BATCH_SIZE, DRAWS, PROBES = 20, 400, 20, 500
 CHECKPOINTS = (1, 2, 5, 10, 20)
 SHARES = (0.6, 0.2, 0.1, 0.06, 0.04)
-"""How often each action is executed: as unequally as a policy that has begun to learn."""
+"""How often each action is executed: unequally, as by a policy that has begun to learn."""
 
 
 def spread(*, environment: str, rate: float, discount: float, seed: int) -> list[dict[str, Any]]:
     """Return variance, squared bias and squared width of ⟨θ_j,s⟩ for each checkpoint and action.
 
-    Contexts and actions are drawn once. θ is then linear in the rewards: learnt from expected rewards it is its own
-    expectation, which gives the bias without error, and learnt from noise alone it has mean 0, which makes the mean
-    square over drawn noise an estimate of the variance without bias.
+    Contexts and actions are drawn once, so θ is linear in the rewards. Learned from expected rewards, θ is its own
+    expectation, which gives the exact bias. Learned from noise alone, it has mean 0, so the mean square over drawn
+    noise is an unbiased estimate of the variance.
     """
     world = cast(GaussianEnvironment, make_environment(environment, seed=seed))
     rng = generator(seed, "theorem2", "log")
@@ -41,10 +45,11 @@ def spread(*, environment: str, rate: float, discount: float, seed: int) -> list
     expected = [world.expected_rewards(rounds) for rounds, _ in episodes]
     policy = cast(Optimistic, make_policy("puir", imputation_rate=rate, discount=discount))
     plain = cast(Optimistic, make_policy("sbucb"))
-    mean = learnt(policy, episodes, expected)
-    base = learnt(plain, episodes, expected)
+    mean = learned_states(policy, episodes, expected)
+    base = learned_states(plain, episodes, expected)
     noise = [
-        learnt(policy, episodes, _noise(world, generator(seed, "theorem2", "noise", draw))) for draw in range(DRAWS)
+        learned_states(policy, episodes, _noise(world, generator(seed, "theorem2", "noise", draw)))
+        for draw in range(DRAWS)
     ]
     rows: list[dict[str, Any]] = []
     for place, episode in enumerate(CHECKPOINTS):
@@ -69,7 +74,9 @@ def _noise(world: GaussianEnvironment, rng: np.random.Generator) -> list[Floats]
     return [world.noise * world.signal * rng.standard_normal((BATCH_SIZE, world.n_actions)) for _ in range(EPISODES)]
 
 
-def learnt(policy: Optimistic, episodes: Sequence[tuple[Rounds, Codes]], rewards: Sequence[Floats]) -> list[RidgeState]:
+def learned_states(
+    policy: Optimistic, episodes: Sequence[tuple[Rounds, Codes]], rewards: Sequence[Floats]
+) -> list[RidgeState]:
     """Return the states at the checkpoints of a policy that learns from fixed actions and rewards (B, M)."""
     rounds, _ = episodes[0]
     rng = generator(0, "theorem2", "learn")  # an exact policy draws nothing
@@ -83,29 +90,27 @@ def learnt(policy: Optimistic, episodes: Sequence[tuple[Rounds, Codes]], rewards
     return states
 
 
-def grid(plan: Plan, results: Sequence[Result]) -> list[Task]:
-    """Return a task for each environment, γ, η and seed; without imputation η has no meaning and one value serves."""
-    del results
-    rates, discounts = plan.axis(RATES, (0.0, 0.1, 1.0)), plan.axis(DISCOUNTS, (0.1, 0.9))
-    return [
-        Task(
-            function="spuir.reproduction.experiments.theorem2:spread",
-            arguments={"environment": environment, "rate": rate, "discount": discount, "seed": seed},
-        )
+def cells(scope: Scope) -> dict[tuple[str, float, float], list[Task]]:
+    """Return the tasks of each environment, γ and η; without imputation η has no meaning, and one value is enough."""
+    rates, discounts = scope.axis(RATES, (0.0, 0.1, 1.0)), scope.axis(DISCOUNTS, (0.1, 0.9))
+    return {
+        (environment, rate, discount): [
+            Task.of(spread, environment=environment, rate=rate, discount=discount, seed=seed) for seed in scope.seeds
+        ]
         for environment in ENVIRONMENTS
         for rate in rates
         for discount in (discounts if rate else discounts[:1])
-        for seed in plan.seeds
-    ]
+    }
 
 
-class Cells:
+grid = CellGrid(cells)
+
+
+class BiasAndVariance:
     """The results by environment, γ and η; a column is a mean over actions, by seed."""
 
-    def __init__(self, results: Sequence[Result]) -> None:
-        self._groups = grouped(
-            results, lambda r: (r.arguments["environment"], r.arguments["rate"], r.arguments["discount"])
-        )
+    def __init__(self, scope: Scope, results: Sequence[Result]) -> None:
+        self._groups = grid.fill(scope, results)
         self.rates = sorted({rate for _, rate, _ in self._groups})
         self.discounts = sorted({discount for _, rate, discount in self._groups if rate})
 
@@ -122,6 +127,10 @@ class Cells:
             / len(SHARES)
             for result in results
         }
+
+    def mean(self, environment: str, rate: float, discount: float, column: str) -> float:
+        """Return the mean of a column after the last episode."""
+        return mean_of(self(environment, rate, discount, column))
 
     def steps(self, column: str) -> dict[tuple[str, float, float, float], Interval]:
         """Return log(larger γ / next smaller γ) of a column for each environment and η, with both rates."""
@@ -140,20 +149,13 @@ def _logs(values: Mapping[int, float]) -> dict[int, float]:
     return {seed: math.log(value) for seed, value in values.items()}
 
 
-def report(plan: Plan, results: Sequence[Result]) -> Findings:
+def report(scope: Scope, results: Sequence[Result]) -> Findings:
     """Return bias, variance and the paper's variance term over γ and over the episodes."""
-    del plan
-    cells = Cells(results)
+    cells = BiasAndVariance(scope, results)
     main, other = ENVIRONMENTS
+    title = f"After {EPISODES} episodes, mean over actions: ⟨θ,s⟩ over redrawn noise"
     return Findings(
-        tables=[
-            Table(
-                name="",
-                title=f"After {EPISODES} episodes, mean over actions: ⟨θ,s⟩ over redrawn noise",
-                rows=_rows(cells),
-                formats={},
-            )
-        ],
+        tables=[ReportTable(name="", title=title, rows=_rows(cells))],
         verdicts=[_width(cells), _variance(cells), _bias(cells), _fading(cells), _worth(cells)],
         figures={
             "": _over_rates(cells, main),
@@ -173,58 +175,63 @@ COLUMNS = {
 }
 
 
-def _rows(cells: Cells) -> list[dict[str, Any]]:
-    rows = []
+def _rows(cells: BiasAndVariance) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
     for environment in ENVIRONMENTS:
         for rate in cells.rates:
             for discount in cells.discounts if rate else cells.discounts[:1]:
                 row: dict[str, Any] = {"environment": environment, "γ": rate, "η": discount if rate else "–"}
                 for label, column in COLUMNS.items():
-                    row[label], row[f"{label} ±"] = summary(cells(environment, rate, discount, column).values())
+                    row |= with_error(label, cells(environment, rate, discount, column).values())
                 rows.append(row)
     return rows
 
 
-def _over_rates(cells: Cells, environment: str) -> Any:
-    ticks, x = [f"{rate:g}" for rate in cells.rates], range(len(cells.rates))
-
-    def line(column: str, rank: int, discount: float, label: str) -> Line:
-        pairs = [summary(cells(environment, rate, discount, column).values()) for rate in cells.rates]
-        means, errors = zip(*pairs, strict=True)
-        return Line(label, x, means, errors, rank=rank)
-
-    def panel(column: str, title: str, further: Sequence[Line] = ()) -> Panel:
-        lines = [line(column, rank, discount, f"η = {discount:g}") for rank, discount in enumerate(cells.discounts)]
-        return Panel(
-            title=title,
-            xlabel="imputation rate γ",
-            ylabel="mean over contexts and actions",
-            lines=[*lines, *further],
-            log_y=True,
-            ticks=ticks,
-        )
-
-    guides = [
-        Line(
+def _over_rates(cells: BiasAndVariance, environment: str) -> "Figure":
+    x = range(len(cells.rates))
+    widths = [
+        guide(
             f"σ²·width², η = {discount:g}",
             x,
-            [summary(cells(environment, rate, discount, "width").values())[0] for rate in cells.rates],
+            [cells.mean(environment, rate, discount, "width") for rate in cells.rates],
         )
         for discount in (cells.discounts[0], cells.discounts[-1])
     ]
-    return side_by_side(
-        [panel("variance", f"variance of ⟨θ,s⟩, {environment}", guides), panel("bias", f"squared bias, {environment}")]
-    )
+    panels = []
+    for column, title, guides in (("variance", "variance of ⟨θ,s⟩", widths), ("bias", "squared bias", [])):
+        lines = [
+            line(
+                f"η = {discount:g}",
+                x,
+                [cells(environment, rate, discount, column).values() for rate in cells.rates],
+                rank=rank,
+            )
+            for rank, discount in enumerate(cells.discounts)
+        ]
+        panel = Panel(
+            title=f"{title}, {environment}",
+            xlabel="imputation rate γ",
+            ylabel="mean over contexts and actions",
+            lines=[*lines, *guides],
+            log_y=True,
+            ticks=[f"{rate:g}" for rate in cells.rates],
+        )
+        panels.append(panel)
+    return side_by_side(panels)
 
 
-def _over_episodes(cells: Cells, environment: str) -> Any:
+def _over_episodes(cells: BiasAndVariance, environment: str) -> "Figure":
     panels = []
     for discount in (cells.discounts[0], cells.discounts[-1]):
-        lines = []
-        for rank, rate in enumerate(cells.rates):
-            pairs = [summary(cells(environment, rate, discount, "bias", n).values()) for n in CHECKPOINTS]
-            means, errors = zip(*pairs, strict=True)
-            lines.append(Line(f"γ = {rate:g}", CHECKPOINTS, means, errors, rank=rank))
+        lines = [
+            line(
+                f"γ = {rate:g}",
+                CHECKPOINTS,
+                [cells(environment, rate, discount, "bias", n).values() for n in CHECKPOINTS],
+                rank=rank,
+            )
+            for rank, rate in enumerate(cells.rates)
+        ]
         title = f"squared bias, η = {discount:g}, {environment}"
         panels.append(Panel(title=title, xlabel="episode", ylabel="squared bias", lines=lines, log_x=True, log_y=True))
     return side_by_side(panels)
@@ -235,7 +242,7 @@ def _named(place: tuple[str, float, float, float]) -> str:
     return f"{environment}, η = {discount:g}, γ from {low:g} to {high:g}"
 
 
-def _width(cells: Cells) -> Verdict:
+def _width(cells: BiasAndVariance) -> Verdict:
     steps = cells.steps("width")
     falling = all(
         cells(environment, high, discount, "width", n)[seed] <= value * (1 + 1e-9)
@@ -245,49 +252,52 @@ def _width(cells: Cells) -> Verdict:
     )
     place, worst = max(steps.items(), key=lambda item: item[1].high)
     return Verdict(
-        claim="The paper's variance term, the width ‖s‖ in the inverse of Ψ, is no larger with imputation, and smaller "
+        "width-shrinks",
+        "The paper's variance term, the width ‖s‖ in the inverse of Ψ, is no larger with imputation, and smaller "
         "the larger γ is.",
-        outcome=judge(-worst) if falling else FAILS,
-        evidence=f"It {'fell' if falling else 'did not fall'} at every step of γ, for every seed and checkpoint; the "
+        judge(-worst) if falling else FAILS,
+        f"It {'fell' if falling else 'did not fall'} at every step of γ, for every seed and checkpoint; the "
         f"least fall of log width² ({_named(place)}) is {say(worst, '.3f')}. Rule: no rise anywhere, and every 95 % "
         "t-interval over seeds below 0. On equal data it is an identity.",
     )
 
 
-def _variance(cells: Cells) -> Verdict:
+def _variance(cells: BiasAndVariance) -> Verdict:
     steps = cells.steps("variance")
     place, worst = max(steps.items(), key=lambda item: item[1].high)
     held = sum(step.high < 0 for step in steps.values())
     return Verdict(
-        claim="The variance of the estimate ⟨θ,s⟩ itself falls as γ grows.",
-        outcome=judge(-worst),
-        evidence=f"log variance falls at {held} of {len(steps)} steps of γ (95 % t-interval over seeds below 0); the "
+        "variance-falls",
+        "The variance of the estimate ⟨θ,s⟩ itself falls as γ grows.",
+        judge(-worst),
+        f"log variance falls at {held} of {len(steps)} steps of γ (95 % t-interval over seeds below 0); the "
         f"weakest ({_named(place)}): {say(worst, '.3f')}. Rule: every step.",
     )
 
 
-def _bias(cells: Cells) -> Verdict:
+def _bias(cells: BiasAndVariance) -> Verdict:
     steps = cells.steps("added")
     place, worst = min(steps.items(), key=lambda item: item[1].low)
     low, high = next(rate for rate in cells.rates if rate), cells.rates[-1]
-    said = "; ".join(
+    sizes = "; ".join(
         f"{environment}: {_top(cells, environment, low):.2g} at γ = {low:g}, "
         f"{_top(cells, environment, high):.2g} at γ = {high:g}"
         for environment in ENVIRONMENTS
     )
     return Verdict(
-        claim="Imputation adds a bias that γ controls: it grows with γ and vanishes with it.",
-        outcome=judge(worst),
-        evidence=f"Added bias², largest over η: {said}. Weakest growth of its logarithm ({_named(place)}): "
+        "bias-follows-rate",
+        "Imputation adds a bias that γ controls: it grows with γ and vanishes with it.",
+        judge(worst),
+        f"Added bias², largest over η: {sizes}. Weakest growth of its logarithm ({_named(place)}): "
         f"{say(worst, '.2f')}. Rule: every 95 % t-interval over seeds of a step of γ above 0.",
     )
 
 
-def _top(cells: Cells, environment: str, rate: float, column: str = "added") -> float:
-    return max(summary(cells(environment, rate, discount, column).values())[0] for discount in cells.discounts)
+def _top(cells: BiasAndVariance, environment: str, rate: float, column: str = "added") -> float:
+    return max(cells.mean(environment, rate, discount, column) for discount in cells.discounts)
 
 
-def _fading(cells: Cells) -> Verdict:
+def _fading(cells: BiasAndVariance) -> Verdict:
     late, early = CHECKPOINTS[-1], CHECKPOINTS[2]
     falls = {
         (environment, rate, discount): paired(
@@ -302,15 +312,16 @@ def _fading(cells: Cells) -> Verdict:
     (environment, rate, discount), worst = min(falls.items(), key=lambda item: item[1].low)
     held = sum(fall.low > 0 for fall in falls.values())
     return Verdict(
-        claim="The added bias falls with the number of episodes (the paper asks for √η of the order 1/d).",
-        outcome=judge(worst),
-        evidence=f"From episode {early} to {late} it falls in {held} of {len(falls)} settings, with η up to "
+        "bias-fades",
+        "The added bias falls with the number of episodes (the paper asks for √η of the order 1/d).",
+        judge(worst),
+        f"From episode {early} to {late} it falls in {held} of {len(falls)} settings, with η up to "
         f"{cells.discounts[-1]:g}; the weakest fall of log bias² ({environment}, γ = {rate:g}, η = {discount:g}) is "
         f"{say(worst, '.2f')}. Rule: every 95 % t-interval over seeds above 0.",
     )
 
 
-def gain(cells: Cells, environment: str) -> tuple[float, float, Interval]:
+def gain(cells: BiasAndVariance, environment: str) -> tuple[float, float, Interval]:
     """Return the best γ > 0 and η by the mean squared error on even seeds, and its gain over γ = 0 on odd seeds."""
     plain = cells(environment, 0.0, cells.discounts[0], "error")
     tried = {
@@ -324,27 +335,27 @@ def gain(cells: Cells, environment: str) -> tuple[float, float, Interval]:
     return *best, held_out
 
 
-def _worth(cells: Cells) -> Verdict:
+def _worth(cells: BiasAndVariance) -> Verdict:
     gains = {environment: gain(cells, environment) for environment in ENVIRONMENTS}
-    said = "; ".join(
+    shares = "; ".join(
         f"{environment}: γ = {rate:g}, η = {discount:g}: {say(share, '.4f')}"
         for environment, (rate, discount, share) in gains.items()
     )
     return Verdict(
-        claim="The trade pays: some γ > 0 has a smaller squared error (bias² + variance) than no imputation.",
-        outcome=judge(weakest(share for _, _, share in gains.values())),
-        evidence="Share of the squared error that the best setting saves, chosen on even seeds and measured on odd "
-        f"ones: {said}. Rule: 95 % t-intervals above 0 in both environments.",
+        "trade-pays",
+        "The trade pays: some γ > 0 has a smaller squared error (bias² + variance) than no imputation.",
+        judge(weakest(share for _, _, share in gains.values())),
+        "Share of the squared error that the best setting saves, chosen on even seeds and measured on odd "
+        f"ones: {shares}. Rule: 95 % t-intervals above 0 in both environments.",
     )
 
 
-def _lesson(cells: Cells) -> str:
+def _lesson(cells: BiasAndVariance) -> str:
     high, parts = cells.rates[-1], list[str]()
     for environment in ENVIRONMENTS:
         for discount in (cells.discounts[0], cells.discounts[-1]):
             fall = {
-                column: summary(cells(environment, high, discount, column).values())[0]
-                / summary(cells(environment, 0.0, discount, column).values())[0]
+                column: cells.mean(environment, high, discount, column) / cells.mean(environment, 0.0, discount, column)
                 for column in ("width", "variance", "error")
             }
             parts.append(
@@ -353,9 +364,9 @@ def _lesson(cells: Cells) -> str:
                 f"{fall['error']:.2f}."
             )
     parts.append(
-        "An imputed reward repeats the last estimate, noise included: the bonus shrinks as if there were more data, "
-        "and the estimate is held back where it was, at first at 0. The variance falls only where the bias grows. "
-        "The factor η^-½ of the bound suggests that forgetting costs bias; measured, it is what removes it."
+        "An imputed reward repeats the last estimate, including its noise: the bonus shrinks as if there were more "
+        "data, and the estimate stays near its old value, which is 0 at first. The variance falls only where the bias "
+        "grows. The factor η^-½ of the bound suggests that forgetting adds bias; measured, forgetting removes it."
     )
     return " ".join(parts)
 

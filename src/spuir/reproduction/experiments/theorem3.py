@@ -10,11 +10,13 @@ from spuir.base.streams import generator
 from spuir.environments import make_environment
 from spuir.environments.linear import Linear
 from spuir.policies import make_policy
+from spuir.policies.learner import RidgeState
 from spuir.policies.optimistic import Optimistic
-from spuir.reproduction.base import Experiment, Findings, Plan, Table, Verdict
-from spuir.reproduction.panels import Line, Panel, side_by_side
-from spuir.reproduction.runner import Result, Task
-from spuir.reproduction.verdicts import Interval, all_above, grouped, judge, paired, power_law, say, summary
+from spuir.reproduction.base import Experiment, Findings, ReportTable, Scope, Verdict
+from spuir.reproduction.grids import CellGrid
+from spuir.reproduction.plots import Panel, guide, line, side_by_side
+from spuir.reproduction.tasks import Result, Task
+from spuir.reproduction.verdicts import Interval, all_above, judge, mean_of, paired, power_law, say, with_error
 
 SIZES = (24, 40, 80, 160, 320, 640, 1280)
 NOISES = (0.1, 1.0, 10.0)
@@ -22,7 +24,7 @@ MIDDLE = 1.0
 ACTIONS, DIM, BATCH_SIZE, EPISODES = 3, 20, 2000, 2
 RATE, RIDGE = 0.1, 1.0
 FITTED = tuple(size for size in SIZES if size >= 4 * DIM)
-"""Sizes that the exponents are fitted on: nearer to d the error also grows because the sketch is hardly invertible."""
+"""Sizes for fitting the exponents: nearer to d the error also grows because the sketch is almost singular."""
 MAPS: Mapping[str, tuple[str, int, str]] = {
     "SJLT, D = 1": ("sjlt", 1, "sketched"),
     "SJLT, D = 2": ("sjlt", 2, "sketched"),
@@ -41,8 +43,8 @@ STATED = {OBJECTIVE: -0.5, SOLUTION: -0.25}
 def sketching(*, sketch: str, blocks: int, moments: str, noise: float, seed: int) -> list[dict[str, Any]]:
     """Return the distance of the sketched solution from the exact one for every size, as means over actions.
 
-    Two episodes are learnt with η = 1, so that (1) and (5) are the problems solved. Both have the same imputed rewards,
-    those that the sketched policy imputed.
+    Two episodes are learned with η = 1, so the problems are (1) and (5). Both have the same imputed rewards, those of
+    the sketched policy.
     """
     world = cast(Linear, make_environment("linear", n_actions=ACTIONS, dim=DIM, noise=noise, seed=seed))
     batches = [_batch(world, seed, episode) for episode in range(EPISODES)]
@@ -65,9 +67,9 @@ def sketching(*, sketch: str, blocks: int, moments: str, noise: float, seed: int
         acting = [policy.readout(state).solved.theta]
         for episode, batch in enumerate(batches):
             state, _ = policy.learn(state, batch, generator(seed, "theorem3", "sketch", size, episode))
-            acting.append(policy.readout(state).solved.theta)
-        found = [distances(*problem(batches, acting, j), acting[-1][j], world.coefficients[j]) for j in range(ACTIONS)]
-        rows.append({"size": size} | {name: float(np.mean([one[name] for one in found])) for name in found[0]})
+            acting.append(policy.readout(cast(RidgeState, state)).solved.theta)
+        each = [distances(*problem(batches, acting, j), acting[-1][j], world.coefficients[j]) for j in range(ACTIONS)]
+        rows.append({"size": size} | {name: float(np.mean([one[name] for one in each])) for name in each[0]})
     return rows
 
 
@@ -101,169 +103,172 @@ def distances(A: Floats, y: Floats, sketched: Floats, truth: Floats) -> dict[str
     }
 
 
-def grid(plan: Plan, results: Sequence[Result]) -> list[Task]:
-    """Return a task for each noise, map and seed; the dense Gaussian map, slow as it is, for one noise only."""
-    del results
-    return [
-        Task(
-            function="spuir.reproduction.experiments.theorem3:sketching",
-            arguments={"sketch": sketch, "blocks": blocks, "moments": moments, "noise": noise, "seed": seed},
-        )
-        for noise in plan.axis(NOISES, (MIDDLE,))
-        for sketch, blocks, moments in MAPS.values()
+def cells(scope: Scope) -> dict[tuple[str, float], list[Task]]:
+    """Return the tasks of each map and noise; the dense Gaussian map is slow and has one noise only."""
+    return {
+        (label, noise): [
+            Task.of(sketching, sketch=sketch, blocks=blocks, moments=moments, noise=noise, seed=seed)
+            for seed in scope.seeds
+        ]
+        for noise in scope.axis(NOISES, (MIDDLE,))
+        for label, (sketch, blocks, moments) in MAPS.items()
         if sketch != "gaussian" or noise == MIDDLE
-        for seed in plan.seeds
-    ]
+    }
 
+
+grid = CellGrid(cells)
 
 Curves = dict[int, list[float]]
-Found = dict[tuple[str, float], dict[int, Sequence[Mapping[str, Any]]]]
+ByCell = dict[tuple[str, float], dict[int, Sequence[Mapping[str, Any]]]]
 """Map and noise → seed → rows over the sizes."""
 
 
-def curves(found: Found, label: str, noise: float, column: str, sizes: Sequence[int] = SIZES) -> Curves:
+def curves(by_cell: ByCell, label: str, noise: float, column: str, sizes: Sequence[int] = SIZES) -> Curves:
     """Return a column over the sizes, by seed."""
-    return {seed: [row[column] for row in rows if row["size"] in sizes] for seed, rows in found[label, noise].items()}
+    return {seed: [row[column] for row in rows if row["size"] in sizes] for seed, rows in by_cell[label, noise].items()}
 
 
-def report(plan: Plan, results: Sequence[Result]) -> Findings:
-    """Return the errors over c with their exponents beside those of the theorem."""
-    names = {parts: label for label, parts in MAPS.items()}
-    groups = grouped(
-        results,
-        lambda r: (names[r.arguments["sketch"], r.arguments["blocks"], r.arguments["moments"]], r.arguments["noise"]),
-    )
-    found: Found = {place: {r.arguments["seed"]: r.rows for r in some} for place, some in groups.items()}
-    noises = [noise for noise in (MIDDLE, NOISES[-1]) if (ONE, noise) in found]
+def report(scope: Scope, results: Sequence[Result]) -> Findings:
+    """Return the errors over c with their exponents, measured and stated by the theorem."""
+    groups = grid.fill(scope, results)
+    by_cell: ByCell = {cell: {r.arguments["seed"]: r.rows for r in group} for cell, group in groups.items() if group}
+    noises = [noise for noise in (MIDDLE, NOISES[-1]) if (ONE, noise) in by_cell]
     return Findings(
         tables=[
-            Table(name="", title=f"Exponents in c, fitted on c ≥ {FITTED[0]}", rows=_slopes(found)),
-            Table(name="sizes", title="Errors over c, as the paper keeps moments and as we do", rows=_errors(found)),
+            ReportTable(name="", title=f"Exponents in c, fitted on c ≥ {FITTED[0]}", rows=_slopes(by_cell)),
+            ReportTable(
+                name="sizes", title="Errors over c, as the paper keeps moments and as we do", rows=_errors(by_cell)
+            ),
         ],
         verdicts=[
             _exponent(
-                found,
+                by_cell,
                 OBJECTIVE,
+                "objective-rate",
                 "The objective at the sketched solution exceeds its minimum by a factor 1 + ε with c ∝ 1/ε²",
             ),
-            _exponent(found, SOLUTION, "The sketched solution is at a distance O(√ε) from the exact one"),
-            _blocks(found),
-            _anchored(found),
+            _exponent(
+                by_cell, SOLUTION, "solution-rate", "The sketched solution is at a distance O(√ε) from the exact one"
+            ),
+            _blocks(by_cell),
+            _anchored(by_cell),
         ],
         figures={
-            "": side_by_side([_panel(found, MIDDLE, column) for column in (OBJECTIVE, SOLUTION)]),
-            "statistical": side_by_side([_panel(found, noise, STATISTICAL) for noise in noises]),
+            "": side_by_side([_panel(by_cell, MIDDLE, column) for column in (OBJECTIVE, SOLUTION)]),
+            "statistical": side_by_side([_panel(by_cell, noise, STATISTICAL) for noise in noises]),
         },
-        lesson=_lesson(found, MIDDLE),
+        lesson=_lesson(by_cell, MIDDLE),
     )
 
 
-def _slopes(found: Found) -> list[dict[str, Any]]:
-    rows = []
-    for label, noise in found:
+def _slopes(by_cell: ByCell) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    for label, noise in by_cell:
         row: dict[str, Any] = {"map": label, "noise": noise}
         for column in (OBJECTIVE, SOLUTION):
-            fitted = power_law(FITTED, curves(found, label, noise, column, FITTED))
+            fitted = power_law(FITTED, curves(by_cell, label, noise, column, FITTED))
             row |= {column: say(fitted, ".2f"), f"{column}, stated": STATED[column]}
         rows.append(row)
     return rows
 
 
-def _errors(found: Found) -> list[dict[str, Any]]:
-    rows = []
-    for label, noise in found:
+def _errors(by_cell: ByCell) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    for label, noise in by_cell:
         for place, size in enumerate(SIZES if label in (ONE, ANCHORED) else ()):
             row: dict[str, Any] = {"map": label, "noise": noise, "c": size}
             for column in (OBJECTIVE, SOLUTION, STATISTICAL):
-                by_seed = curves(found, label, noise, column).values()
-                row[column], row[f"{column} ±"] = summary(values[place] for values in by_seed)
+                by_seed = curves(by_cell, label, noise, column).values()
+                row |= with_error(column, (values[place] for values in by_seed))
             rows.append(row)
     return rows
 
 
-def _panel(found: Found, noise: float, column: str) -> Panel:
+def _panel(by_cell: ByCell, noise: float, column: str) -> Panel:
     lines = []
     for rank, label in enumerate(MAPS):
-        if (label, noise) not in found:
+        if (label, noise) not in by_cell:
             continue
-        by_seed = np.array(list(curves(found, label, noise, column).values()))
-        means, errors = zip(*(summary(at) for at in by_seed.T), strict=True)
-        lines.append(Line(label, SIZES, means, errors, rank=rank))
+        by_seed = curves(by_cell, label, noise, column).values()
+        lines.append(line(label, SIZES, zip(*by_seed, strict=True), rank=rank))
     if column in STATED:
         start = lines[0].mean[SIZES.index(FITTED[0])]
         stated = [start * (size / FITTED[0]) ** STATED[column] for size in FITTED]
-        lines.append(Line(f"c^{STATED[column]:g} (stated)", FITTED, stated))
+        lines.append(guide(f"c^{STATED[column]:g} (stated)", FITTED, stated))
     else:
-        lines.append(Line("statistical error", SIZES, [1.0] * len(SIZES)))
+        lines.append(guide("statistical error", SIZES, [1.0] * len(SIZES)))
     return Panel(
         title=f"noise {noise:g} × signal", xlabel="sketch size c", ylabel=column, lines=lines, log_x=True, log_y=True
     )
 
 
-def _exponent(found: Found, column: str, claim: str) -> Verdict:
+def _exponent(by_cell: ByCell, column: str, id: str, claim: str) -> Verdict:
     fitted = {
-        (label, noise): power_law(FITTED, curves(found, label, noise, column, FITTED))
-        for label, noise in found
+        (label, noise): power_law(FITTED, curves(by_cell, label, noise, column, FITTED))
+        for label, noise in by_cell
         if label in PAPER
     }
     stated = STATED[column]
     (label, noise), slowest = max(fitted.items(), key=lambda item: item[1].high)
     steepest = min(fitted.values(), key=lambda interval: interval.estimate)
     return Verdict(
-        claim=f"{claim}: it falls at least as fast as c^{stated:g}.",
-        outcome=judge((-slowest).minus(-stated)),
-        evidence=f"Fitted exponents of {column} in c ≥ {FITTED[0]} over {len(fitted)} maps and noise levels: from "
+        id,
+        f"{claim}: it falls at least as fast as c^{stated:g}.",
+        judge((-slowest).minus(-stated)),
+        f"Fitted exponents of {column} in c ≥ {FITTED[0]} over {len(fitted)} maps and noise levels: from "
         f"{say(steepest, '.2f')} to {say(slowest, '.2f')} ({label}, noise {noise:g}). Rule: every 95 % t-interval over "
         f"seeds below {stated:g}.",
     )
 
 
-def _ratios(found: Found, ours: str, theirs: str, column: str) -> dict[str, Interval]:
+def _ratios(by_cell: ByCell, ours: str, theirs: str, column: str) -> dict[str, Interval]:
     """Return the mean over the fitted sizes of log(theirs/ours), for each noise level."""
 
     def logs(label: str, noise: float) -> dict[int, float]:
-        by_seed = curves(found, label, noise, column, FITTED)
+        by_seed = curves(by_cell, label, noise, column, FITTED)
         return {seed: float(np.mean(np.log(values))) for seed, values in by_seed.items()}
 
     return {
-        f"noise {noise:g}": paired(logs(theirs, noise), logs(ours, noise)) for label, noise in found if label == ours
+        f"noise {noise:g}": paired(logs(theirs, noise), logs(ours, noise)) for label, noise in by_cell if label == ours
     }
 
 
-def _blocks(found: Found) -> Verdict:
+def _blocks(by_cell: ByCell) -> Verdict:
     return all_above(
+        "more-blocks-help",
         "More blocks lower the error; the theorem asks for D of order ε⁻¹·log³(d/δ).",
         f"Logarithm of the objective's excess with D = 1 over that with D = 4, mean over c ≥ {FITTED[0]}",
-        _ratios(found, FOUR, ONE, OBJECTIVE),
+        _ratios(by_cell, FOUR, ONE, OBJECTIVE),
         spec=".3f",
         also=f"That order exceeds {np.log(DIM / 0.1) ** 3:.0f} here (δ = 0.1), more than d; the authors' D is 1.",
     )
 
 
-def _anchored(found: Found) -> Verdict:
+def _anchored(by_cell: ByCell) -> Verdict:
     return all_above(
+        "anchored-is-nearer",
         "Anchored moments bring the sketched solution nearer to the exact one than sketched moments do (ours).",
         f"Logarithm of the squared distance with sketched over that with anchored moments, mean over c ≥ {FITTED[0]}",
-        _ratios(found, ANCHORED, ONE, STATISTICAL),
+        _ratios(by_cell, ANCHORED, ONE, STATISTICAL),
         spec=".2f",
     )
 
 
-def _lesson(found: Found, noise: float) -> str:
+def _lesson(by_cell: ByCell, noise: float) -> str:
     size = SIZES[3]
     place = SIZES.index(size)
 
     def at(label: str, column: str) -> float:
-        return summary(values[place] for values in curves(found, label, noise, column).values())[0]
+        return mean_of({seed: values[place] for seed, values in curves(by_cell, label, noise, column).items()})
 
-    fitted = {column: power_law(FITTED, curves(found, ONE, noise, column, FITTED)).estimate for column in STATED}
+    fitted = {column: power_law(FITTED, curves(by_cell, ONE, noise, column, FITTED)).estimate for column in STATED}
     return (
-        f"The theorem's rates are met with room: the excess falls like c^{fitted[OBJECTIVE]:.2f} and the distance "
+        f"The theorem's rates are met easily: the excess falls like c^{fitted[OBJECTIVE]:.2f} and the distance "
         f"like c^{fitted[SOLUTION]:.2f} (D = 1, noise {noise:g}). But a small relative error of the objective is not "
-        f"a small error of the estimate, for most of the objective is noise that no θ removes: at c = {size} the "
+        f"a small error of the estimate, because most of the objective is noise that no θ removes: at c = {size} the "
         f"objective is {at(ONE, OBJECTIVE):.1%} above its minimum, while the squared distance of the sketched "
         f"solution from the exact one is {at(ONE, STATISTICAL):.1f} times that of the exact one from the truth. A "
-        "sketch of the rewards gives away what the batch says; anchored moments bring the factor to "
+        "sketch of the rewards loses information; anchored moments bring the factor to "
         f"{at(ANCHORED, STATISTICAL):.1f}."
     )
 

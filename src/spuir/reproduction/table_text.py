@@ -1,4 +1,4 @@
-"""Tables and sentences as readers see them, the same in HTML and in Markdown."""
+"""Numbers, tables and sentences as text, the same in HTML and in Markdown."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ NUMBER = re.compile(rf"[+{MINUS}]?[\d.,]+(e[+-]?\d+)?( ?%)?( ± \S+)?( \[[^]]*\]
 
 @dataclass(frozen=True)
 class Sheet:
-    """A table as text: heads, rows of cells, and which columns hold numbers."""
+    """A table as text: column heads, rows of cells, and which columns hold numbers."""
 
     heads: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -23,8 +23,8 @@ class Sheet:
 def lay_out(rows: Sequence[Mapping[str, Any]], formats: Mapping[str, str]) -> Sheet:
     """Return records as text, columns in the order of first appearance.
 
-    A column ``x ±`` is shown beside ``x`` as "mean ± error". A column counts as numeric if all that it knows are
-    numbers, with an error or an interval or without.
+    A column ``x ±`` is shown together with ``x`` as "mean ± error". A column is numeric if all its known values are
+    numbers, with or without an error or an interval.
     """
     names = list(dict.fromkeys(name for row in rows for name in row))
     heads = [name for name in names if not (name.endswith(ERROR) and name.removesuffix(ERROR) in names)]
@@ -39,7 +39,7 @@ def _cell(row: Mapping[str, Any], name: str, spec: str | None) -> str:
 
 
 def number(value: Any, spec: str | None = None) -> str:
-    """Return a value as text: numbers by ``spec``, or with about four figures; a dash for what is not known."""
+    """Return a value as text: numbers by ``spec`` or with about four digits, and a dash for None."""
     if value is None:
         return UNKNOWN
     if isinstance(value, bool):
@@ -57,7 +57,7 @@ def number(value: Any, spec: str | None = None) -> str:
 
 
 def typeset(text: str) -> str:
-    """Return a sentence with minus signs before numbers, none before a zero, and a narrow space before per cent."""
+    """Return text with real minus signs before numbers, no minus before a zero, and a narrow space before "%"."""
     signed = re.sub(r"(?<![\w.\-])-(?=[\d.]|inf\b)", MINUS, text)
     signed = re.sub(r"\binf\b", "∞", signed)
     return re.sub(r"(?<=\d) ?%", "\u202f%", re.sub(rf"{MINUS}(0(?:\.0+)?)(?![\d.])", r"\1", signed))

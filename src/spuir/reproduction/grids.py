@@ -1,0 +1,46 @@
+"""Grids of cells: every cell has a name and its tasks, one per seed; a report finds the results by cell."""
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from spuir.reproduction.base import Scope
+from spuir.reproduction.tasks import Result, Task
+from spuir.reproduction.verdicts import last, with_error
+
+Name = TypeVar("Name", bound=Hashable)
+Cells = Mapping[Name, Sequence[Task]]
+
+
+@dataclass(frozen=True)
+class CellGrid(Generic[Name]):
+    """The grid of an experiment whose cells depend on the scope alone."""
+
+    cells: Callable[[Scope], Cells[Name]]
+
+    def __call__(self, scope: Scope, results: Sequence[Result] = ()) -> list[Task]:
+        """Return the tasks of all cells, in order."""
+        return tasks_of(self.cells(scope))
+
+    def fill(self, scope: Scope, results: Iterable[Result]) -> dict[Name, list[Result]]:
+        """Return the results of each cell."""
+        return fill(self.cells(scope), results)
+
+
+def tasks_of(cells: Cells[Any]) -> list[Task]:
+    """Return the tasks of all cells, in order."""
+    return [task for tasks in cells.values() for task in tasks]
+
+
+def fill(cells: Cells[Name], results: Iterable[Result]) -> dict[Name, list[Result]]:
+    """Return the results of each cell in the order of its tasks, without those that are missing."""
+    known = {result.task.key: result for result in results}
+    return {name: [known[task.key] for task in tasks if task.key in known] for name, tasks in cells.items()}
+
+
+def measured(results: Sequence[Result], columns: Mapping[str, str]) -> dict[str, Any]:
+    """Return what a table shows of one cell: mean and standard error of the last values, by title → column."""
+    record: dict[str, Any] = {}
+    for title, column in columns.items():
+        record |= with_error(title, last(results, column).values())
+    return record
