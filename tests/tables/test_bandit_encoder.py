@@ -181,9 +181,7 @@ def test_a_refusal_leaves_the_bandit_as_it_was() -> None:
     bandit = taught(ENCODER)
     before = bandit.coefficients_
     bad = LOG[:100].assign(age="old")
-    with pytest.raises(
-        InputError, match="column 'age': got 'old' at row 0, but the encoder learned this column as"
-    ):
+    with pytest.raises(InputError, match="column 'age': got 'old' at row 0, but the encoder learned this column as"):
         bandit.partial_fit(bad, ACTIONS[:100], REWARDS[:100])
     assert bandit.n_episodes_ == 2
     np.testing.assert_array_equal(bandit.coefficients_, before)
