@@ -114,7 +114,7 @@ def read_campaigns(path: str, campaigns: Sequence[str], *, max_rows: int, seed: 
     Parameters
     ----------
     path
-        The file, plain or gzip (detected from its first bytes), with Unix or Windows line ends; blank lines are skipped.
+        The file, plain or gzip (detected from its first bytes), with Unix or Windows line ends. Skips blank lines.
     campaigns
         Their hashes. A campaign without a valid row is refused.
     max_rows
