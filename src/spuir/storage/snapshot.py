@@ -8,7 +8,8 @@ Layout, all integers little-endian::
     digest   BLAKE2b (32) over every byte before it
 
 Nothing in a file is run or imported: the header is data, dtypes come from a short list, and classes from the type hints
-of a class that the caller names. Every size that a file claims is compared with its real size before memory is allocated.
+of a class that the caller names. Every size that a file claims is compared with its real size before any memory is
+allocated.
 """
 
 import json
