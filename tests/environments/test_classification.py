@@ -132,8 +132,8 @@ BROKEN = {
     "no label": (TABLE.replace("3,5,x", "3,5,"), {}, "row 4.*empty label.*drop that row"),
     "label alone": ("kind\nx\ny\nx\ny\n", {}, "row 2.*no numbers"),
     "open quote": (TABLE.replace("3,5,x", '3,5,"x'), {}, "row.*close the quotes"),
-    "empty": ("", {}, "no rows.*saved whole"),
-    "blank": ("\n\n", {}, "no rows.*saved whole"),
+    "empty": ("", {}, "no rows.*saved completely"),
+    "blank": ("\n\n", {}, "no rows.*saved completely"),
     "names alone": ("a,b,kind\n", {}, "no rows below the names"),
     "no such column": (TABLE, {"label": "sort"}, "row 1.*no column 'sort'.*a, b, kind"),
     "not separated by commas": (TABLE.replace(",", ";"), {"label": "kind"}, "row 1.*separate the cells by commas"),
@@ -142,8 +142,8 @@ BROKEN = {
     "one label": (TABLE.replace("y", "x"), {}, "1 labels in 4 rows.*name the label column"),
     "a label a row": ("a,b\n1,1\n2,2\n3,3\n4,4\n", {}, "4 labels in 4 rows.*name the label column"),
     "not text": (TABLE.encode() + b"\xff\xfe", {}, "byte 0xff.*UTF-8"),
-    "half a gzip": (gzip.compress((TABLE + "7,8,x\n" * 99).encode())[:-12], {}, "gzip file must be whole.*again"),
-    "gzip of noise": (b"\x1f\x8bnoise and more noise", {}, "gzip file must be whole.*again"),
+    "half a gzip": (gzip.compress((TABLE + "7,8,x\n" * 99).encode())[:-12], {}, "gzip file must be complete.*again"),
+    "gzip of noise": (b"\x1f\x8bnoise and more noise", {}, "gzip file must be complete.*again"),
 }
 
 

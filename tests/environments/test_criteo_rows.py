@@ -179,7 +179,7 @@ def test_a_truncated_last_row_is_told(path, tmp_path):
 
 
 def test_a_missing_campaign_is_named(path):
-    with pytest.raises(UnknownNameError, match="6000 rows, none of 0badcafe, but every campaign asked for must have"):
+    with pytest.raises(UnknownNameError, match="6000 rows, none of 0badcafe, but every requested campaign must have"):
         read(path, [MINE, "0badcafe"])
 
 
@@ -195,7 +195,7 @@ def test_files_that_are_something_else_are_refused_at_once(tmp_path):
     with pytest.raises(InputError, match="the file must be readable; check the path"):
         read(tmp_path / "nowhere.txt")
     (tmp_path / "cut.gz").write_bytes(gzip.compress(line().encode() * 1000)[:-20])
-    with pytest.raises(InputError, match="a gzip file must be whole"):
+    with pytest.raises(InputError, match="a gzip file must be complete"):
         read(tmp_path / "cut.gz")
 
 

@@ -1,9 +1,9 @@
-"""What every environment is: frozen parameters, true rewards drawn once from the seed, then contexts and feedback.
+"""The base of all environments: true rewards drawn once from the seed, then contexts and feedback.
 
-An environment keeps no position: contexts come from the generator given to ``draw``, noise from the one given
-to ``feedback``. Noise is drawn for all M actions whatever was executed, so that every policy meets the same
-contexts and the same noise, and generators advance alike for all of them. What an environment knows of a round beside
-its context travels as the payload of the rounds, an array with one entry for each row.
+An environment has no state: contexts come from the generator passed to ``draw``, noise from the one passed to
+``feedback``. Noise is drawn for all M actions, whatever was executed, so that all policies meet the same contexts and
+the same noise. The payload of the rounds, an array with one entry per row, holds what the environment needs to know
+about a row beside its context.
 """
 
 from abc import ABC, abstractmethod
@@ -22,11 +22,11 @@ CONTEXT_MEAN, CONTEXT_SD = 0.1, 0.04
 """Mean and standard deviation of each context coordinate in the paper's synthetic setting."""
 
 PLURAL = Rule("an integer ≥ 2", lambda v: COUNT.test(v) and v >= 2)
-"""What ``dim`` may be where actions differ in directions whose entries sum to zero."""
+"""Rule for ``dim`` in environments whose actions differ in directions with entries that sum to 0."""
 
 
 def derived(doc: str) -> Any:
-    """Declare what ``_settle`` finds at construction and no caller gives, ``n_actions`` of a table for instance."""
+    """Declare a field that ``_settle`` computes at construction, e.g. ``n_actions`` of a table."""
     return field(init=False, metadata={"doc": doc})
 
 
@@ -48,7 +48,7 @@ class Environment(ABC):
 
     @abstractmethod
     def _settle(self, rng: Generator) -> None:
-        """Draw the true parameters, once, at construction, and set what is derived from them."""
+        """Draw the true parameters and set the derived fields; called once, at construction."""
 
     def draw(self, n: int, rng: Generator) -> Rounds:
         """Draw n contexts (n, d): independent normal coordinates, mean 0.1 and standard deviation 0.04."""
@@ -63,7 +63,7 @@ class Environment(ABC):
         """Return the expected reward (n, M) of every action."""
 
     def _executed(self, rounds: Rounds, actions: Codes) -> tuple[Codes, Codes]:
-        """Return row numbers and checked action codes, the index of the executed cells of an (n, M) table."""
+        """Return row numbers and checked action codes: the index of the executed cells of an (n, M) table."""
         codes = np.asarray(actions)
         if codes.shape != (len(rounds),) or (codes.size and codes.dtype.kind not in "iu"):
             raise InputError(
@@ -104,7 +104,7 @@ class GaussianEnvironment(Environment):
 def varied_weights(n_actions: int, dim: int, level: float, spread: float, rng: Generator) -> Floats:
     """Draw weights (M, d) under which every action has the same mean and each is best for some contexts.
 
-    On contexts of this module's law ⟨θ_j, s⟩ has mean ``level`` and, a part shared by all actions aside,
+    On contexts of this module's distribution, ⟨θ_j, s⟩ has mean ``level`` and, without a part that all actions share,
     standard deviation ``spread``: θ_j = level/(0.1·d)·1 + (spread/0.04)·z_j, with directions z_j of length 1
     whose entries sum to zero. Up to d − 1 actions the z_j are orthonormal: the projections are then
     independent and alike, so each is the largest with probability 1/M. Beyond that they are independent;

@@ -13,7 +13,7 @@ from spuir.base import streams
 from spuir.base.parameters import COUNT, FLAG, SEED, TEXT, UNIT, Rule, optional, parameter, parameters_of
 from spuir.base.records import Codes, Feedback, Floats, Mask, Rounds
 from spuir.environments.base import Environment, derived
-from spuir.environments.tables import PATH, Numbers, at, file_stamp, is_number, place_of, read_names, read_rows
+from spuir.environments.csv_files import PATH, Numbers, at, file_stamp, is_number, place_of, read_names, read_rows
 from spuir.errors import InputError, MissingExtraError
 
 FLIPS = Rule("a number in [0, 0.5]", lambda v: UNIT.test(v) and v <= 0.5)
@@ -72,7 +72,7 @@ class Classification(Environment):
         put(self, "dim", table.columns.shape[1])
 
     def __reduce__(self) -> Any:
-        """Travel to another process as parameters: it reads the table once, instead of receiving it each time."""
+        """Pickle the parameters only: the other process reads the table once instead of receiving it each time."""
         return partial(type(self), **parameters_of(self)), ()
 
     @property
@@ -111,7 +111,7 @@ def prepared(
     seed: int | None,
     stamp: tuple[int, int] | None,
 ) -> Labelled:
-    """Return the standardised table; worlds of equal parameters share it, whatever their other seeds."""
+    """Return the standardised table; environments with equal parameters share it."""
     table = digits() if path is None else read_labelled(path, label, header, stamp)
     columns, codes = table.columns, table.codes
     if max_rows is not None and seed is not None and max_rows < len(codes):
@@ -119,7 +119,7 @@ def prepared(
         rows = np.sort(rng.choice(len(codes), max_rows, replace=False))
         columns, codes = columns[rows], codes[rows]
     spread = columns.std(axis=0)
-    # A constant column's deviation may be rounding alone; scaled up, that would look like a signal.
+    # The deviation of a constant column may be rounding error; scaled up, it would look like a signal.
     constant = np.ptp(columns, axis=0) == 0
     columns = np.where(constant, 0.0, (columns - columns.mean(axis=0)) / np.where(constant, 1.0, spread))
     if intercept:
@@ -135,8 +135,8 @@ def digits() -> Labelled:
     except ImportError:
         rule, remedy = "the built-in table is scikit-learn's", 'run pip install "spuir[data]", or give path='
         raise MissingExtraError("environment 'classification'", "no scikit-learn", rule, remedy) from None
-    found: Any = load_digits()
-    return Labelled(found.data.astype(np.float64), found.target.astype(np.intp), tuple(map(str, range(10))))
+    table: Any = load_digits()
+    return Labelled(table.data.astype(np.float64), table.target.astype(np.intp), tuple(map(str, range(10))))
 
 
 @lru_cache(maxsize=2)
@@ -152,7 +152,7 @@ def read_labelled(path: str, label: str | None, header: bool, stamp: tuple[int, 
     header
         Whether the first row holds names.
     stamp
-        What changes when the file does: a changed file is read again.
+        Time and size of the file: a changed file is read again.
     """
     rows = read_rows(path)
     place = -1
@@ -164,19 +164,19 @@ def read_labelled(path: str, label: str | None, header: bool, stamp: tuple[int, 
         raise InputError("label", repr(label), rule, "leave label out and put the labels in the last column")
     numbers, texts = Numbers(path), list[str]()
     for number, cells in rows:
-        found = cells.pop(place).strip()
-        if not found or not cells:
+        label_text = cells.pop(place).strip()
+        if not label_text or not cells:
             rule, remedy = "every row has numbers and a label", "complete or drop that row"
-            raise InputError(at(path, number), "no numbers" if found else "an empty label", rule, remedy)
+            raise InputError(at(path, number), "no numbers" if label_text else "an empty label", rule, remedy)
         numbers.add(number, cells)
-        texts.append(found)
+        texts.append(label_text)
     return _coded(path, numbers, texts)
 
 
 def _coded(path: str, numbers: Numbers, texts: Sequence[str]) -> Labelled:
-    """Return the table with its labels coded, or refuse labels that make no bandit."""
+    """Return the table with labels as codes, or refuse labels that cannot be actions."""
     if not texts:
-        raise InputError(f"file {path!r}", "no rows below the names", "a table needs some", "check the file")
+        raise InputError(f"file {path!r}", "no rows below the names", "a table needs rows", "check the file")
     known = set(texts)
     labels = sorted(known, key=float) if all(map(is_number, known)) else sorted(known)
     if len(labels) < 2 or len(labels) > max(2, len(texts) // 2):

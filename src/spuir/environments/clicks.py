@@ -1,4 +1,4 @@
-"""Clicks, conversions after a delay, and a reward that mixes both: what such environments share."""
+"""The base of environments with clicks, delayed conversions, and a reward that mixes both."""
 
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -32,7 +32,7 @@ class ClickEnvironment(Environment):
 
     Because λ depends on the batch, the expected reward needs a fixed one: ``expected_rewards`` takes λ at
     0.01 times the conversion rate of the best action at the mean context, which is about where λ settles for a
-    policy that has learnt. λ never exceeds 0.01, so any other choice would move an expected reward by at most 1 % of
+    policy that has learned. λ never exceeds 0.01, so any other choice would move an expected reward by at most 1 % of
     the click rate. The expectation counts every conversion, also when censored.
     """
 
@@ -59,18 +59,18 @@ class ClickEnvironment(Environment):
         click_rates: Floats | None = None,
         settled: float | None = None,
     ) -> None:
-        """Keep the truth.
+        """Set the true parameters.
 
         Parameters
         ----------
         conversion, delay
             (M, d) weights of conversions and of delays.
         levels
-            (2, M) constants beside them; None is 0.
+            (2, M) constants added to both; None means 0.
         click_rates
-            (M,) probability that each action is clicked; None is ``click_rate`` for all.
+            (M,) probability of a click for each action; None means ``click_rate`` for all.
         settled
-            Conversions per click of a policy that has learnt; None is the best action's at the contexts' usual mean.
+            Conversions per click of a trained policy; None means those of the best action at the mean context.
         """
         if settled is None:
             settled = float(expit(CONTEXT_MEAN * conversion.sum(axis=1)).max())

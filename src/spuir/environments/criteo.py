@@ -26,11 +26,11 @@ from spuir.environments.base import derived
 from spuir.environments.clicks import ClickEnvironment
 from spuir.environments.criteo_fit import Campaigns, FitSource, fitted
 from spuir.environments.criteo_generator import CAMPAIGNS, RECENT
-from spuir.environments.tables import PATH, file_stamp
+from spuir.environments.csv_files import PATH, file_stamp
 
 LOWEST_CLICK_RATE, CLICK_RANGE = 0.3, 0.2
 SETTLING = 4096
-"""Contexts over which it is found how often a policy that has learnt converts."""
+"""Contexts from which the conversion rate of a trained policy is estimated."""
 ENOUGH = Rule("an integer ≥ 5000", lambda v: COUNT.test(v) and v >= 5000)
 
 
@@ -42,7 +42,7 @@ class Criteo(ClickEnvironment):
     -----
     Rows come from Criteo's ``data.txt`` (``path``). Without it, rows in the same schema are generated, written to a
     temporary file, and go the same way; ``generated`` then is True, and no result is one on Criteo's data. The log
-    holds clicked ads only, so that nothing about clicks can be learnt from it.
+    holds clicked ads only, so nothing about clicks can be learned from it.
 
     As the paper's group does in earlier work (CBDF, SIGIR 2021):
 
@@ -130,12 +130,12 @@ class Criteo(ClickEnvironment):
         )
 
     def __reduce__(self) -> Any:
-        """Travel to another process as parameters: it fits or reads once, instead of receiving all rows each time."""
+        """Pickle the parameters only: the other process fits or reads once instead of receiving all rows each time."""
         return partial(type(self), **parameters_of(self)), ()
 
     @property
     def generated(self) -> bool:
-        """Whether the rows are generated, for want of a file."""
+        """Whether the rows are generated because there is no file."""
         return self.path is None
 
     def draw(self, n: int, rng: Generator) -> Rounds:

@@ -1,6 +1,6 @@
-"""From rows of Criteo's log to contexts, and to who converts and how late: components and fits of each campaign.
+"""Contexts and models of conversions and delays from the rows of Criteo's log, for each campaign.
 
-What takes long, reading a large file above all, is kept in a snapshot on request: :func:`fitted` reads that instead.
+Reading a large file takes long, so the fits can be cached in snapshots: :func:`fitted` reads these.
 """
 
 import json
@@ -26,18 +26,18 @@ from spuir.storage import snapshot
 
 KIND = "spuir criteo campaigns"
 MOST_LEVELS = 500
-"""Columns of 0 and 1 that a campaign has at most, for its most frequent categories."""
+"""The largest number of one-hot columns of a campaign, for its most frequent categories."""
 LEAST_VARIANCE = 1e-10
-"""A component with less variance than this part of the first is rounding, and becomes 0."""
+"""A component with a smaller share of the variance of the first is rounding error, and becomes 0."""
 CONSTANT = 4.0
-"""The column of a constant: so large that a ridge, meant for the others, hardly weighs on it."""
+"""The value of the constant column: so large that the ridge hardly shrinks its weight."""
 STEPS = 200
 """How many steps a fit may take; it usually converges in 15 to 50."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FitSource:
-    """What a fit depends on: a file as it is now, or the generator's arguments, and how its rows are used."""
+    """Everything that a fit depends on: the file or the arguments of the generator, and how rows are used."""
 
     path: str | None
     stamp: tuple[int, int] | None
@@ -50,7 +50,7 @@ class FitSource:
     intercept: bool
 
     def key(self) -> str:
-        """Return a text that is the same for the same fit: the file by absolute path, size and time."""
+        """Return a text that is equal for equal fits; a file counts by absolute path, size and time."""
         path = None if self.path is None else os.path.abspath(self.path)
         return json.dumps(asdict(self) | {"path": path, "spuir": __version__}, sort_keys=True)
 
@@ -83,20 +83,20 @@ class Campaigns:
 def fitted(source: FitSource, cache: str | None) -> Campaigns:
     """Return the fitted campaigns of ``source``, from the folder ``cache`` where it has them.
 
-    The snapshot is named by everything that the fit depends on, so that a changed file or parameter never meets an old
-    one, and it appears when it is whole: a process killed before leaves nothing that another one would read.
+    The name of the snapshot depends on everything that the fit depends on, so a changed file or parameter never uses an
+    old fit. The snapshot is written atomically, so a killed process leaves nothing that another one would read.
     """
     if cache is None:
         return _fitted_now(source)
     path = os.path.join(cache, f"criteo-{digest(source.key(), size=10)}.spuir")
     try:
         return _load(path, source)
-    except SnapshotError:  # not there yet; or damaged, and a new one takes its place
+    except SnapshotError:  # missing or damaged: a new one takes its place
         _prepare(cache)
-    found = _fitted_now(source)
-    meta, arrays = snapshot.pack(found)
+    campaigns = _fitted_now(source)
+    meta, arrays = snapshot.pack(campaigns)
     snapshot.write(path, {"kind": KIND, "key": source.key(), "campaigns": meta}, arrays)
-    return found
+    return campaigns
 
 
 def _load(path: str, source: FitSource) -> Campaigns:
@@ -180,7 +180,7 @@ def design(rows: CampaignRows) -> Any:
     n, columns = rows.categories.shape
     ints = np.sign(rows.ints) * np.log1p(np.abs(rows.ints))
     filled = np.flatnonzero(rows.categories.ravel() != ABSENT)
-    # A category is told by its column and its hash of 32 bits, in one number.
+    # One number identifies a category: its column and its hash of 32 bits.
     cells = (np.arange(columns) << 32 | rows.categories).ravel()[filled]
     levels, codes, counts = np.unique(cells, return_inverse=True, return_counts=True)
     order = np.argsort(-counts, kind="stable")[:MOST_LEVELS]

@@ -1,9 +1,9 @@
-"""Rows in the schema of Criteo's conversion log, for those who do not have the file.
+"""Generates rows in the schema of Criteo's conversion log, for users without the file.
 
-Marginals follow what is published of the real log: ranges of the integers, numbers of different categories, 60 days of
-clicks, 22.69 % of them converted within the 30 days of attribution; how often cells are empty, and how long most delays
-take, is a guess. Conversion and delay depend on the integers and on the frequent categories, by weights that campaigns
-share in part. No real row is in here.
+The marginal distributions follow what is published about the real log: ranges of the integers, numbers of categories,
+60 days of clicks, 22.69 % of them converted within the 30 days of attribution. The share of empty cells and the
+delays are guesses. Conversions and delays depend on the integers and the frequent categories, by weights that
+campaigns partly share. No row comes from the real log.
 """
 
 import gzip
@@ -223,16 +223,16 @@ def _times(places: Floats, rows: int) -> Integers:
 
 
 def write_rows(path: str | os.PathLike[str], rows: int = 60_000, *, seed: int = 0) -> None:
-    """Write a file of generated rows; its chunks are drawn and written one after the other.
+    """Write a file of generated rows, one chunk at a time.
 
     Parameters
     ----------
     path
-        Where to. A name that ends in .gz is written as gzip. The file appears when it is whole.
+        The file, written atomically; with gzip if its name ends in .gz.
     rows
-        How many. Four in five belong to the fifteen campaigns of Criteo-all.
+        Number of rows. Four in five belong to the fifteen campaigns of Criteo-all.
     seed
-        Of everything: equal arguments write equal bytes.
+        Seed of all draws: equal arguments write equal bytes.
     """
     check_value("rows", rows, COUNT, "write at least one")
     check_value("seed", seed, SEED, "choose another")

@@ -1,11 +1,12 @@
-"""Rows of Criteo's conversion log (``data.txt``), streamed: the campaigns asked for, in bounded memory.
+"""Rows of Criteo's conversion log (``data.txt``): reads the requested campaigns block by block, in bounded memory.
 
-One row is one ad that was clicked: 19 cells between tabs, no header, chronological. ``click_ts`` and ``conv_ts`` are
-seconds on one clock, the second empty where nothing was bought; then ``int1`` to ``int8``, then ``cat1`` to ``cat9``,
+One row is one ad that was clicked: 19 cells between tabs, no header, in order of time. ``click_ts`` and ``conv_ts`` are
+seconds on one clock, the second empty if nothing was bought; then ``int1`` to ``int8``, then ``cat1`` to ``cat9``,
 hashes of eight hexadecimal digits, of which ``cat3`` is the campaign.
 
-Whole blocks of bytes are split, compared and turned into numbers at once. Only the number of cells is looked at in
-rows of other campaigns. A row that breaks a rule is left out, counted, and reported with its line.
+NumPy splits, compares and converts whole blocks of bytes. This is faster than a CSV reader, because rows of other
+campaigns only need the right number of cells (ADR 18). A row that breaks a rule is left out, counted, and reported with
+its line.
 """
 
 import warnings
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 
 from spuir.base import streams
 from spuir.base.records import Floats, Mask
-from spuir.environments.tables import at, opened, shown
+from spuir.environments.csv_files import at, opened, shown
 from spuir.errors import InputError, UnknownNameError
 
 Integers = NDArray[np.int64]
@@ -31,13 +32,14 @@ CLICK, CONVERSION, INTS, CATEGORIES = 0, 1, slice(2, 10), slice(10, 19)
 CAMPAIGN = NAMES.index("cat3")
 WIDTH = len(NAMES)
 FILLED = (-1, 0, -1, 0, -1, 0, 0, 0)
-"""What stands for an empty int1…int8, as in the code of the paper's group."""
+"""Values for empty int1 to int8, as in the code of the paper's group."""
 ABSENT = -1
 """No conversion; no category."""
 
 LARGEST_SHARE = 0.01
-"""More broken rows than this share, and the file is refused."""
+"""A file with a larger share of broken rows is refused."""
 REPORTED = 5
+"""How many broken rows a warning describes."""
 BLOCK = 1 << 20
 LONGEST_ROW = 1 << 16
 TAB, NEWLINE, RETURN, MINUS, ZERO = b"\t\n\r-0"
@@ -91,11 +93,11 @@ class Problem(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Reading:
-    """What a file holds of some campaigns, in the order in which these were asked for.
+    """The rows of some campaigns in a file, in the order of the request.
 
-    ``kept`` has rows of each, at most as many as were asked for; ``counts`` (M,) says how many sound ones there are.
-    ``total`` rows were in the file, ``broken`` of them left out; ``problems`` are the first of these. The last click of
-    all campaigns came at ``last`` seconds.
+    ``kept`` has the rows of each, at most ``max_rows``; ``counts`` (M,) are the numbers of valid rows. The file has
+    ``total`` rows, of which ``broken`` were left out; ``problems`` describe the first of these. The last click of all
+    campaigns was at ``last`` seconds.
     """
 
     kept: tuple[CampaignRows, ...]
@@ -107,23 +109,23 @@ class Reading:
 
 
 def read_campaigns(path: str, campaigns: Sequence[str], *, max_rows: int, seed: int) -> Reading:
-    """Read the rows of ``campaigns`` from a file that may be far larger than memory.
+    """Read the rows of ``campaigns`` from a file that may be much larger than memory.
 
     Parameters
     ----------
     path
-        The file, plain or gzip (told by its first bytes), with line ends of Unix or Windows; blank lines are skipped.
+        The file, plain or gzip (detected from its first bytes), with Unix or Windows line ends. Skips blank lines.
     campaigns
-        Their hashes. One without a sound row is refused.
+        Their hashes. A campaign without a valid row is refused.
     max_rows
-        How many rows of each are kept: of more, so many are drawn at random, and stay in their order.
+        How many rows of each campaign to keep. If there are more, this many are drawn at random, and stay in order.
     seed
-        Of that draw.
+        Seed of that draw.
 
     Notes
     -----
-    Broken rows are left out with a warning that counts them and names the first. Where they are more than 1 % of all
-    rows (cells missing or too many) or of the campaigns' rows (cells that cannot be read), the file is refused.
+    Broken rows are left out with a warning that counts them and describes the first. The file is refused if more than
+    1 % of all rows have missing or extra cells, or more than 1 % of the campaigns' rows have unreadable cells.
     """
     wanted = _tokens("".join(campaigns).encode())
     search = _Search(path, wanted, [_Sample(max_rows, _drawing(seed, name)) for name in campaigns])
@@ -140,12 +142,12 @@ def _drawing(seed: int, campaign: str) -> Generator:
 
 
 def _tokens(text: bytes) -> NDArray[np.uint64]:
-    """Return hashes of eight digits, one behind the other, as one number each."""
+    """Return consecutive hashes of eight digits as one number each."""
     return np.frombuffer(text.lower(), np.uint64)
 
 
 def _blocks(path: str, file: Any) -> Iterator[Bytes]:
-    """Yield the file in pieces that end with a line."""
+    """Yield the file in blocks of complete lines."""
     rest = b""
     while chunk := file.read(BLOCK):
         end = chunk.rfind(b"\n") + 1
@@ -164,8 +166,8 @@ def _blocks(path: str, file: Any) -> Iterator[Bytes]:
 class _Lines:
     """A block of bytes split at tabs and line ends.
 
-    ``begins`` and ``ends`` (n,) bound each line, its end without the line end; ``sound`` (n,) tells which lines have
-    19 cells, ``blank`` (n,) which have nothing; ``tabs`` has the ends of the sound lines' cells, 19 each.
+    ``begins`` and ``ends`` (n,) are the bounds of each line, without its line end. ``sound`` (n,) marks lines with 19
+    cells, ``blank`` (n,) empty ones. ``tabs`` has the ends of the 19 cells of each sound line.
     """
 
     block: Bytes
@@ -179,12 +181,12 @@ class _Lines:
     def of(cls, block: Bytes) -> "_Lines":
         marks = np.flatnonzero(block <= NEWLINE)
         kinds = block[marks]
-        if (kinds < TAB).any():  # control characters, which are part of a cell and will be refused there
+        if (kinds < TAB).any():  # control characters are part of a cell, which will be refused
             marks, kinds = marks[kinds >= TAB], kinds[kinds >= TAB]
         last = np.flatnonzero(kinds == NEWLINE)
         ends = marks[last]
         begins = np.concatenate([[0], ends[:-1] + 1])
-        # Windows ends lines with two bytes; the first byte of the block is never looked at from the left.
+        # Windows ends lines with two bytes. The first line may be empty, hence the second test.
         ends = ends - ((block[ends - 1] == RETURN) & (ends > begins))
         sound = np.diff(last, prepend=-1) == WIDTH
         tabs = marks if sound.all() else marks[(last[sound, None] - np.arange(WIDTH)[::-1]).ravel()]
@@ -198,7 +200,7 @@ class _Lines:
 
 
 class _Sample:
-    """Rows drawn at random from a stream of unknown length: those with the smallest of random keys."""
+    """Rows drawn at random from a stream of unknown length: each gets a random key, and the smallest keys win."""
 
     def __init__(self, limit: int, rng: Generator) -> None:
         self.limit, self.count = limit, 0
@@ -214,7 +216,7 @@ class _Sample:
             self._keys.append(keys[low])
             self._rows.append(rows.take(low))
             self._held += int(low.sum())
-        # Twice as many as are kept, so that each row is copied a few times only, however small the blocks.
+        # Dropping rows only at twice the limit keeps copies rare, however small the blocks are.
         if self._held > 2 * self.limit:
             self._draw()
 
@@ -233,7 +235,7 @@ class _Sample:
 
 @dataclass(eq=False)
 class _Search:
-    """What has been found so far."""
+    """What has been read so far."""
 
     path: str
     wanted: NDArray[np.uint64]
@@ -255,7 +257,7 @@ class _Search:
         for code in np.unique(codes[fine]):
             self.samples[code].add(rows.take(fine & (codes == code)))
         self._report(split, np.concatenate([np.flatnonzero(~split.sound & ~split.blank), lines[~fine]]))
-        # Rows are in the order of their clicks, so that one in each block tells how far the log goes.
+        # Rows are in the order of their clicks, so the last one of each block is enough to find the end of the log.
         seconds, known = _numbers(block, split.begins[split.sound][-1:], split.tabs[-1:, CLICK])
         self.last = max(self.last, int(seconds[known].max(initial=0)))
         self.total += int((~split.blank).sum())
@@ -265,18 +267,18 @@ class _Search:
         self.lines += len(split.sound)
 
     def _asked(self, split: _Lines) -> tuple[Integers, Integers]:
-        """Return which of the sound lines belong to a campaign that is wanted, and its code."""
+        """Return which of the sound lines belong to a requested campaign, and its code."""
         begins, ends = split.tabs[:, CAMPAIGN - 1] + 1, split.tabs[:, CAMPAIGN]
         long = np.flatnonzero(ends - begins == HASH)
         text = split.block[begins[long, None] + np.arange(HASH)].tobytes()
         order = np.argsort(self.wanted)
-        found = _tokens(text)
-        place = order[np.minimum(np.searchsorted(self.wanted[order], found), len(order) - 1)]
-        hit = self.wanted[place] == found
-        return long[hit], place[hit]
+        tokens = _tokens(text)
+        codes = order[np.minimum(np.searchsorted(self.wanted[order], tokens), len(order) - 1)]
+        hit = self.wanted[codes] == tokens
+        return long[hit], codes[hit]
 
     def _report(self, split: _Lines, wrong: Integers) -> None:
-        """Note the first problems, with what they are."""
+        """Describe the first broken rows."""
         for line in np.sort(wrong)[: REPORTED - len(self.problems)]:
             self.problems.append(Problem(self.lines + int(line) + 1, *explained(split.text(int(line)))))
 
@@ -294,19 +296,19 @@ class _Search:
             raise InputError(at(self.path, line), among, rule, remedy)
 
     def result(self, campaigns: Sequence[str]) -> Reading:
-        """Return what was found, or refuse a file that is broken or lacks a campaign."""
+        """Return the rows, or refuse a file that is broken or lacks a campaign."""
         if self.total - self.whole > LARGEST_SHARE * self.total or self.unread > LARGEST_SHARE * self.asked:
             self.refuse()
         missing = [name for name, sample in zip(campaigns, self.samples, strict=True) if not sample.count]
         if missing:
-            got, rule = f"{self.total} rows, none of {', '.join(missing)}", "every campaign asked for must have rows"
-            remedy = "give the whole of Criteo's data.txt, whose column 13 is the campaign"
+            got, rule = f"{self.total} rows, none of {', '.join(missing)}", "every requested campaign must have rows"
+            remedy = "give the complete data.txt of Criteo, whose column 13 is the campaign"
             raise UnknownNameError(f"file {self.path!r}", got, rule, remedy)
         if self.broken:
             first = "; ".join(map(str, self.problems))
             more = "; …" if self.broken > len(self.problems) else ""
-            told = f"file {self.path!r}: {self.broken} of {self.total} rows are broken and left out ({first}{more})"
-            warnings.warn(told, stacklevel=3)
+            text = f"file {self.path!r}: {self.broken} of {self.total} rows are broken and left out ({first}{more})"
+            warnings.warn(text, stacklevel=3)
         return Reading(
             kept=tuple(sample.rows() for sample in self.samples),
             counts=np.array([sample.count for sample in self.samples], np.int64),
@@ -352,7 +354,7 @@ def _numbers(block: Bytes, begins: Integers, ends: Integers) -> tuple[Integers, 
         going = going[lengths[going] > place]
         if not len(going):
             break
-        digits = block[first[going] + place] - np.uint8(ZERO)  # what comes before 0 wraps to more than 9
+        digits = block[first[going] + place] - np.uint8(ZERO)  # characters before "0" wrap around to more than 9
         fine[going[digits > 9]] = False
         values[going] = 10 * values[going] + digits
     return np.where(negative, -1, 1) * values.reshape(begins.shape), fine.reshape(begins.shape)
@@ -381,6 +383,6 @@ def explained(line: bytes) -> tuple[str, str]:
 
 
 def _is_whole(cell: str) -> bool:
-    """Tell whether a cell is a whole number of at most 18 digits."""
+    """Return whether a cell is a whole number of at most 18 digits."""
     digits = cell.removeprefix("-")
     return digits.isascii() and digits.isdigit() and len(digits) <= DIGITS

@@ -14,7 +14,7 @@ from scipy.special import expit
 from spuir.base.parameters import POSITIVE, SEED, optional, parameter
 from spuir.base.records import Codes, Feedback, Floats, Mask, Rounds
 from spuir.environments.base import Environment, derived
-from spuir.environments.tables import PATH, at, file_stamp, place_of, read_names, read_rows, shown
+from spuir.environments.csv_files import PATH, at, file_stamp, place_of, read_names, read_rows, shown
 from spuir.errors import InputError, ParameterError
 
 COUPON, ACCEPTED = "coupon", "Y"

@@ -52,7 +52,7 @@ class FeatureMap(ABC):
         return self.columns(dim) + bool(self.intercept)
 
     def init(self, dim: int, rng: Generator) -> MapState:
-        """Return the state for contexts of ``dim`` columns; whatever is random is drawn here, once."""
+        """Return the state for contexts of ``dim`` columns; everything random is drawn here, once."""
         check_value("dim", dim, COUNT, "count the context columns")
         return self.state_type()
 

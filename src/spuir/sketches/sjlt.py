@@ -1,7 +1,7 @@
 """The block sparser Johnson–Lindenstrauss transform (Kane & Nelson 2014), the paper's sketch.
 
 Each row of the batch is added, with a random sign and scaled by 1/√D, to one random row in each of D blocks
-of c/D sketch rows. Applying it costs O(D·B·d), whatever c is.
+of c/D sketch rows. Applying it costs O(D·B·d) for any c.
 """
 
 from typing import final

@@ -1,4 +1,4 @@
-"""Shards of one episode: what collect returns, adds up and absorb takes, with a mark of where it belongs."""
+"""Shards: the sums of some rows of one episode, which collect returns and absorb takes."""
 
 import json
 from dataclasses import dataclass, replace
@@ -13,10 +13,10 @@ from spuir.policies import Policy
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Shard:
-    """What some rows of one episode contribute; shards of the same episode and policy add up.
+    """The sums of some rows of one episode; shards of the same episode and policy can be added.
 
-    ``episode`` is the number of episodes learnt before, ``fingerprint`` stands for the policy, its seed,
-    actions and, where the sums depend on it, the acting state. ``names`` are the columns of a DataFrame.
+    ``episode`` is the number of episodes learned before, ``fingerprint`` a digest of the policy, its seed, its actions
+    and, if the sums depend on it, the acting state. ``names`` are the columns of a DataFrame.
     """
 
     episode: int
@@ -45,9 +45,9 @@ class Shard:
 
 
 def fingerprint(policy: Policy, state: Any, owner: object) -> str:
-    """Return a mark that two bandits share when their shards may be added and absorbed.
+    """Return a digest that is equal for bandits whose shards can be added and absorbed.
 
-    It stands for the policy, for ``owner`` (seed and labels) and, where sums depend on it, the acting state.
+    It covers the policy, ``owner`` (seed and labels) and, if sums depend on it, the acting state.
     """
     settings = json.dumps(parameters_of(policy), sort_keys=True)
     parts: list[Content] = [type(policy).__name__, settings, repr(owner), str(state.dim)]

@@ -1,4 +1,4 @@
-"""Records to and from one file: arrays and a JSON header, checked by one digest, written atomically.
+"""Snapshots: files of arrays and a JSON header, checked by a digest and written atomically.
 
 Layout, all integers little-endian::
 
@@ -7,9 +7,9 @@ Layout, all integers little-endian::
     arrays   raw C-order bytes, each padded with zeros to 64 bytes
     digest   BLAKE2b (32) over every byte before it
 
-Nothing in a file is ever run or imported: the header is data, dtypes come from a short list, classes from
-the type hints of the class that the caller names. Each claim of a file is measured against its real size
-before anything is allocated from it.
+Nothing in a file is run or imported: the header is data, dtypes come from a short list, and classes from the type hints
+of a class that the caller names. Every size that a file claims is compared with its real size before any memory is
+allocated.
 """
 
 import json
@@ -47,7 +47,7 @@ _DTYPES = {"bool": "|u1", **{name: np.dtype(name).newbyteorder("<").str for name
 
 
 class _BrokenError(Exception):
-    """A rule that does not hold; the public functions add what they were looking at, and a remedy if it has none."""
+    """A broken rule; the public functions add the subject, and a remedy if there is none."""
 
     def __init__(self, got: str, rule: str, remedy: str | None = None) -> None:
         super().__init__(got, rule)
@@ -72,7 +72,7 @@ def _is(value: object, *kinds: type) -> bool:
 
 @contextmanager
 def _refusals(subject: str, remedy: str) -> Generator[None]:
-    """Turn every way to fail on a file or a record into a spuir error about ``subject``."""
+    """Turn every failure with a file or a record into a spuir error about ``subject``."""
     try:
         yield
     except _BrokenError as broken:
@@ -90,11 +90,10 @@ def _refusals(subject: str, remedy: str) -> Generator[None]:
 
 
 def write(path: Path, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Save ``header`` (JSON data) and ``arrays`` at exactly ``path``; whole or not at all.
+    """Save ``header`` (JSON data) and ``arrays`` at exactly ``path``, completely or not at all.
 
-    The bytes go to a new file in the same folder, reach the disk, and only then take the name: a failure
-    before that leaves a file that was there untouched, and one after it (in flushing the folder) leaves the
-    new file whole under the name.
+    A failure before the renaming leaves an old file untouched; a failure after it (when the folder is flushed) leaves
+    the complete new file.
     """
     target = _place(path)
     with _refusals(f"snapshot {target!r}", "save finite JSON data and plain arrays"):
@@ -104,7 +103,7 @@ def write(path: Path, header: Mapping[str, Any], arrays: Mapping[str, NDArray[An
             text = json.dumps({"header": header, "arrays": directory}, allow_nan=False).encode()
         except (TypeError, ValueError) as error:
             raise _BrokenError(str(error), "a header is finite JSON data") from error
-        _parse(text)  # what could not be read back is refused while the caller still has it
+        _parse(text)  # refuses now what could not be read back later
         write_atomically(target, _sealed(_chunks(text, plain.values())))
 
 
@@ -114,7 +113,7 @@ def read(path: Path) -> tuple[dict[str, Any], Arrays]:
     Raises
     ------
     SnapshotError
-        The file is missing, damaged, foreign, hostile or of a newer format.
+        The file is missing, damaged, malicious, of another kind or of a newer format.
     """
     where = _place(path)
     with _refusals(f"snapshot {where!r}", "restore the file from a copy, or save it again"):
@@ -132,7 +131,7 @@ def read(path: Path) -> tuple[dict[str, Any], Arrays]:
 
 
 def is_snapshot(path: Path) -> bool:
-    """Tell whether a file begins as a snapshot does."""
+    """Return whether a file begins like a snapshot."""
     if not os.path.isfile(_place(path)):
         return False
     with open(_place(path), "rb") as file:
@@ -151,14 +150,14 @@ def _place(path: Path) -> str:
 
 
 def _plain(array: NDArray[Any]) -> NDArray[Any]:
-    """Return ``array`` in C order and little-endian, copied only where it is not so already."""
+    """Return ``array`` in C order and little-endian, copied only if necessary."""
     fine = type(array) is np.ndarray and array.dtype.name in _DTYPES
     _require(fine, f"a {type(array).__name__} of {getattr(array, 'dtype', '?')}", f"dtypes are {', '.join(_DTYPES)}")
     return np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")
 
 
 def _chunks(text: bytes, arrays: Iterable[NDArray[Any]]) -> Iterator[Any]:
-    """Yield the bytes of a file in order, all but the digest."""
+    """Yield the bytes of a file in order, without the digest."""
     text += b" " * (-(_PREAMBLE.size + len(text)) % _ALIGN)
     yield _PREAMBLE.pack(_MAGIC, FORMAT_VERSION, len(text)) + text
     for array in arrays:
@@ -176,7 +175,7 @@ def _sealed(chunks: Iterable[Any]) -> Iterator[Any]:
 
 
 def _preamble(raw: bytes, size: int) -> int:
-    """Return the header length that a file of ``size`` bytes claims, if it can be true."""
+    """Return the header length that a file of ``size`` bytes claims, if it is possible."""
     least = _PREAMBLE.size + _DIGEST
     _require(size >= least and len(raw) == _PREAMBLE.size, f"{size} bytes", f"a snapshot has at least {least}")
     magic, version, length = _PREAMBLE.unpack(raw)
@@ -190,7 +189,7 @@ def _preamble(raw: bytes, size: int) -> int:
 
 
 def _parse(text: bytes) -> tuple[dict[str, Any], list[_Entry]]:
-    """Return the caller's header and the directory of arrays, every claim checked but the total size."""
+    """Return the caller's header and the directory of arrays, with all claims checked except the total size."""
     _require(len(text) <= _MAX_HEADER, f"a header of {len(text)} bytes", f"a header has at most {_MAX_HEADER} bytes")
     try:
         tree: Any = json.loads(text.decode(), object_pairs_hook=_object, parse_float=_finite, parse_constant=_finite)
@@ -230,7 +229,7 @@ def _entry(claim: Any) -> _Entry:
 
 
 def _verify(file: BufferedReader, size: int) -> None:
-    """Compare the digest of all bytes before the last 32 with those, in constant memory."""
+    """Compare the last 32 bytes with the digest of all bytes before them, in constant memory."""
     digest, left = blake2b(digest_size=_DIGEST), size - _DIGEST
     file.seek(0)
     while left and (chunk := file.read(min(left, _CHUNK))):

@@ -1,4 +1,4 @@
-"""Tables from files that users bring: comma separated, plain or gzip, read with refusals that name file and row."""
+"""Comma-separated files of users, plain or gzip; errors name file and row."""
 
 import csv
 import gzip
@@ -19,31 +19,31 @@ from spuir.errors import InputError
 PATH = Rule("a path", lambda v: isinstance(v, str) or (isinstance(v, os.PathLike) and isinstance(os.fspath(v), str)))
 GZIP = b"\x1f\x8b"
 LONGEST = 40
-"""Characters of a cell that a refusal shows."""
+"""Characters of a cell that an error shows."""
 
 
 def shown(cell: str) -> str:
-    """Return a cell as a refusal shows it."""
+    """Return a cell as an error shows it."""
     return repr(cell if len(cell) <= LONGEST else cell[:LONGEST] + "…")
 
 
 def at(path: str, row: int) -> str:
-    """Return the subject of a refusal: the file and the row, as an editor numbers lines."""
+    """Return the subject of an error: the file and the row, numbered like the lines in an editor."""
     return f"file {path!r}, row {row}"
 
 
 def file_stamp(path: str) -> tuple[int, int] | None:
-    """Return what changes when the file does; None where there is none, which reading it will refuse."""
+    """Return time and size of a file, which change when the file does; None if it does not exist."""
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size
+    return status.st_mtime_ns, status.st_size
 
 
 @contextmanager
 def opened(path: str) -> Iterator[io.BufferedReader | gzip.GzipFile]:
-    """Open a file for its bytes, unpacked if it is gzip (told by its first ones), and refuse what cannot be read."""
+    """Open a file for reading bytes, decompressed if its first bytes are those of gzip; refuse unreadable files."""
     subject = f"file {path!r}"
     try:
         with open(path, "rb") as raw:
@@ -51,7 +51,7 @@ def opened(path: str) -> Iterator[io.BufferedReader | gzip.GzipFile]:
             raw.seek(0)
             yield gzip.GzipFile(fileobj=raw) if packed else raw
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        rule = "a gzip file must be whole"
+        rule = "a gzip file must be complete"
         raise InputError(subject, str(error), rule, "get the file again") from error
     except OSError as error:
         rule, remedy = "the file must be readable", "check the path"
@@ -62,13 +62,13 @@ def opened(path: str) -> Iterator[io.BufferedReader | gzip.GzipFile]:
 
 
 def read_rows(path: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield the number of each row and its cells as they stand, spaces around them included, blank lines left out.
+    """Yield the number of each row and its cells, with spaces around them, and skip blank lines.
 
     Parameters
     ----------
     path
-        A comma-separated file in UTF-8, plain or gzip (told by its first bytes), with line ends of any system. The
-        first row sets the number of cells that every other one must have.
+        A comma-separated file in UTF-8, plain or gzip (detected from its first bytes), with any line ends. All rows
+        must have as many cells as the first.
     """
     with opened(path) as raw, io.TextIOWrapper(raw, "utf-8-sig", newline="") as text:
         reader = csv.reader(text, strict=True)
@@ -87,20 +87,22 @@ def read_rows(path: str) -> Iterator[tuple[int, list[str]]]:
             rule, remedy = "rows are cells between commas", "close the quotes of that row"
             raise InputError(at(path, reader.line_num), str(error), rule, remedy) from error
     if not width:
-        raise InputError(f"file {path!r}", "no rows", "a table needs some", "check that the file was saved whole")
+        raise InputError(f"file {path!r}", "no rows", "a table needs rows", "check that the file was saved completely")
 
 
 def read_names(path: str, rows: Iterator[tuple[int, list[str]]]) -> list[str]:
-    """Return the names of the columns, which the first of the rows holds."""
+    """Return the names of the columns from the first row."""
     number, names = next(rows)
     if all(map(is_number, names)):
         rule = "the first row must hold the names of the columns"
-        raise InputError(at(path, number), "numbers only", rule, "add names, or say header=False where that is offered")
+        raise InputError(
+            at(path, number), "numbers only", rule, "add names, or pass header=False if the environment has it"
+        )
     return [name.strip() for name in names]
 
 
 def place_of(path: str, names: Sequence[str], wanted: str) -> int:
-    """Return the place of the column called ``wanted``."""
+    """Return the position of the column called ``wanted``."""
     if wanted not in names:
         rule = f"there is no column {wanted!r}"
         remedy = f"the columns are {', '.join(names[:8])}{', …' if len(names) > 8 else ''}: name the right one"
@@ -111,7 +113,7 @@ def place_of(path: str, names: Sequence[str], wanted: str) -> int:
 
 
 def is_number(cell: str) -> bool:
-    """Tell whether a cell is a finite number."""
+    """Return whether a cell is a finite number."""
     try:
         return isfinite(float(cell))
     except ValueError:
@@ -125,12 +127,12 @@ class Numbers:
         self.path, self._values, self._rows = path, array("d"), 0
 
     def add(self, row: int, cells: Sequence[str]) -> None:
-        """Add the cells of a row; one that is no finite number is refused."""
+        """Add the cells of a row, which must all be finite numbers."""
         try:
             numbers = [float(cell) for cell in cells]
         except ValueError:
             numbers = [np.nan]
-        # One sum tells of most rows that all is finite; only one that overflows needs a look at each cell.
+        # A finite sum proves that all cells are finite; only after an overflow each cell has to be tested.
         if not isfinite(sum(numbers)) and not all(map(isfinite, numbers)):
             wrong = next(cell for cell in cells if not is_number(cell))
             remedy = "encode texts as numbers and fill gaps, or name the label column"
