@@ -104,7 +104,7 @@ def side_by_side(panels: Sequence[Panel]) -> "Figure":
         if panel.log_y:
             _plain_decades(ax, "y")
         _mark_measured(figure, ax, panel)
-    figures.label_ends(figure, drawn)
+    figures.label_ends(figure, {ax: some for ax, some in drawn.items() if some})
     return figure
 
 
