@@ -91,8 +91,9 @@ def side_by_side(panels: Sequence[Panel]) -> "Figure":
     figure, axes = figures.new_figure(len(panels))
     drawn: dict[Axes, list[Curve]] = {}
     for ax, panel in zip(axes, panels, strict=True):
-        # A line without any value has no end to put its label at.
-        drawn[ax] = [one for one in panel.lines if np.isfinite(one.mean).any()]
+        # A line without any value that its axis can hold has no end to put its label at.
+        least = 0.0 if panel.log_y else -np.inf
+        drawn[ax] = [one for one in panel.lines if (np.isfinite(one.mean) & (one.mean > least)).any()]
         ax.set(xlabel=panel.xlabel, ylabel=panel.ylabel, xscale="log" if panel.log_x else "linear")
         ax.set_yscale("log" if panel.log_y else "linear")
         banded = any(np.nan_to_num(one.error).any() for one in drawn[ax])
@@ -103,7 +104,7 @@ def side_by_side(panels: Sequence[Panel]) -> "Figure":
         if panel.log_y:
             _plain_decades(ax, "y")
         _mark_measured(figure, ax, panel)
-    figures.label_ends(figure, drawn)
+    figures.label_ends(figure, {ax: some for ax, some in drawn.items() if some})
     return figure
 
 

@@ -224,7 +224,7 @@ def new_figure(panels: int) -> "tuple[Figure, list[Axes]]":
 
 def draw_curves(ax: "Axes", curves: Sequence[Curve], *, settle: float = 0.0, marked: bool = False) -> None:
     """Draw curves with bands; the first share ``settle`` of the values does not stretch the vertical axis."""
-    ends: list[Series] = []
+    ends: list[Series] = [np.empty(0)]
     for curve in curves:
         colour, dashes = curve.look
         low, high = curve.mean - curve.error, curve.mean + curve.error

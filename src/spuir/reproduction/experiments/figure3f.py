@@ -125,10 +125,11 @@ def lesson(groups: Mapping[Name, Sequence[Result]], sizes: Sequence[int]) -> str
 
     exact, paper, ours = regret("spuir", BATCH), regret("spuir", CLAIMED), regret("spuir (ours)", CLAIMED)
     enough = [size for size in sizes if regret("spuir (ours)", size) <= paper]
+    unit = exact or float("nan")
     return (
         f"Without a sketch SPUIR's regret per context is {exact:.5f}. A sketch of {CLAIMED} rows multiplies it by "
-        f"{paper / exact:.1f} with the paper's moments, which are sketched like the contexts, and by "
-        f"{ours / exact:.1f} with ours, which keep the residuals of the last estimate unsketched. Ours need only "
+        f"{paper / unit:.1f} with the paper's moments, which are sketched like the contexts, and by "
+        f"{ours / unit:.1f} with ours, which keep the residuals of the last estimate unsketched. Ours need only "
         f"c = {min(enough, default=BATCH):,} to match the paper's with {CLAIMED} rows."
     )
 
