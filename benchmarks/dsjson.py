@@ -91,7 +91,7 @@ def ours(path: str) -> int:
     if survey is None or FORMAT.read is None:
         return 0
     names = tuple(survey.schema.names)
-    request = Request(schema=survey.schema, columns=names, part=survey.parts[0], faults=Faults())
+    request = Request(schema=survey.schema, columns=names, section=survey.sections[0], faults=Faults())
     return sum(batch.num_rows for batch in FORMAT.read(path, request))
 
 

@@ -102,14 +102,14 @@ class Draws:
     @cached_property
     def uniforms(self) -> Floats:
         """One number in [0, 1) for each decision (n,), from which its action is drawn."""
-        return (splitmix64(self.keys) >> np.uint64(11)) * 2.0**-53
+        return (splitmix64(self.keys) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
     def normals(self, lane: int, columns: int, rows: slice = slice(None)) -> Floats:
         """Return standard normals (k, columns) for the chosen rows; each ``lane`` ≥ 1 gives independent ones."""
         starts = splitmix64(self.keys[rows] + np.uint64(lane * GOLDEN_RATIO % 2**64))
         steps = np.arange(columns, dtype=np.uint64) * _GOLDEN
         words = splitmix64(starts[:, None] + steps)
-        uniforms: Floats = ((words >> np.uint64(11)) + 0.5) * 2.0**-53
+        uniforms = ((words >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
         return np.asarray(ndtri(uniforms), dtype=np.float64)
 
 

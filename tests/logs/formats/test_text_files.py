@@ -6,6 +6,7 @@ import io
 import json
 import pickle
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,7 +33,7 @@ def cut_at(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(text_files, "SPLIT_BYTES", 1)
 
 
-def write_csv(path: Path, quoting: int = csv.QUOTE_MINIMAL, end: str = "\n", mark: str = "") -> Path:
+def write_csv(path: Path, quoting: Any = csv.QUOTE_MINIMAL, end: str = "\n", mark: str = "") -> Path:
     text = io.StringIO()
     writer = csv.writer(text, quoting=quoting, lineterminator=end)
     writer.writerow(["action", "reward", "a\nname"])
