@@ -22,33 +22,6 @@ FAMILIES = (
 """Folders with one member per file, which is named after the member."""
 SHARED = {"__init__", "base"}
 """Module names that stand for the same thing in every room."""
-AWAITED: dict[str, int] = {
-    "Table": 2,
-    "Source": 2,
-    "Truth": 2,
-    "Rows": 5,
-    "Exponential": 2,
-    "Survey": 2,
-    "Identity": 2,
-    "Times": 2,
-    "Column": 2,
-    "Episode": 2,
-    "Joined": 2,
-    "Plan": 4,
-    "Line": 2,
-    "Cost": 2,
-    "Lines": 2,
-    "Found": 2,
-    "Hashed": 2,
-    "Cell": 2,
-    "Moment": 2,
-    "Cells": 2,
-    "Place": 4,
-    "Run": 2,
-    "Job": 2,
-    "Moments": 2,
-}
-"""Class names that are still used more than once, and how often; each waits for its renaming."""
 
 
 def public_classes(module: Path) -> list[str]:
@@ -67,7 +40,7 @@ def test_no_two_public_classes_have_the_same_name() -> None:
     for module in sorted(HOUSE.rglob("*.py")):
         for name in public_classes(module):
             places[name].append(module.relative_to(HOUSE).as_posix())
-    shared = {name: where for name, where in places.items() if len(where) > AWAITED.get(name, 1)}
+    shared = {name: where for name, where in places.items() if len(where) > 1}
     assert not shared, f"one name, several classes: {shared}"
 
 

@@ -324,7 +324,6 @@ def test_overflow_is_refused_and_the_state_untouched(name, rewards):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"contexts": np.zeros((40, 7))}, "7 columns"),
         ({"actions": np.full(40, M)}, f"code {M} at row 0"),
         ({"contexts": np.full((40, D), np.nan)}, "nan at row 0, column 0"),
         ({"contexts": np.full((40, D), np.inf)}, "inf at row 0, column 0"),

@@ -169,7 +169,6 @@ WRONG = {
     "half a click": ({"click": np.full(60, 0.5)}, "click: got 0.5 at row 0.*0 or 1"),
     "two conversions": ({"conversion": np.arange(60.0) // 30 * 2}, "conversion: got 2.0 at row 30"),
     "a negative time": ({"elapsed": np.where(np.arange(60) == 7, -0.1, 1.0)}, "elapsed: got -0.1 at row 7"),
-    "columns": ({"contexts": np.ones((60, 4))}, "4 columns"),
     "not a number": ({"contexts": np.full((60, 3), np.nan)}, "nan at row 0"),
 }
 

@@ -93,7 +93,6 @@ def test_a_new_action_has_no_counts_of_its_own_yet(policy, state, like):
 @pytest.mark.parametrize(
     ("batch", "words"),
     [
-        (batch_of([0], contexts=np.zeros((1, 5))), "5 columns"),
         (batch_of([3]), "code 3"),
         (batch_of([0, 0], contexts=[[0.0, 0.0], [0.0, np.nan]]), "row 1, column 1"),
         (batch_of([0], contexts=[[np.inf, 0.0]]), "inf"),

@@ -93,7 +93,7 @@ class Levels:
 
 
 @dataclass
-class Moments:
+class RunningMoments:
     """Sums of two columns about their first values, for their correlation; and whether they were always equal."""
 
     origin: tuple[float, float] | None = None
@@ -132,7 +132,7 @@ class ContextColumn:
     def __init__(self, name: str, actions: ActionCheck, part: Any) -> None:
         self.name, self._part = name, part
         self.kind, self.rows, self.absent, self.other = "empty", 0, 0, 0
-        self._levels, self._moments = Levels(actions), Moments()
+        self._levels, self._moments = Levels(actions), RunningMoments()
         self._low, self._high = np.inf, -np.inf
         self._infinite, self._later, self._lengths = ProblemRows(), ProblemRows(), ProblemRows()
         self._own, self._numbers, self._words = 0.0, 0, ProblemRows()

@@ -6,7 +6,7 @@ from spuir.sketches.base import Sketch
 SKETCHES = Registry(
     "sketch",
     {
-        "identity": "spuir.sketches.identity:Identity",
+        "identity": "spuir.sketches.identity:IdentitySketch",
         "sjlt": "spuir.sketches.sjlt:SJLT",
         "gaussian": "spuir.sketches.gaussian:Gaussian",
     },

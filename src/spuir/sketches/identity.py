@@ -11,7 +11,7 @@ from spuir.sketches.base import Sketch, Spread
 
 
 @final
-class Identity(Sketch):
+class IdentitySketch(Sketch):
     """Keep all rows."""
 
     def keeps(self, rows: int) -> bool:
