@@ -230,7 +230,7 @@ class Bandit:
             with self._lock:
                 if self._current is model:  # no other thread has settled them, or added an action
                     self._current = model._replace(state=state, names=model.names_after(X))
-        return decided.relabelled(model.labels.array, ids, state.episode, first)
+        return decided.relabel(model.labels.array, ids, state.episode, first)
 
     def _draws(self, episode: int, first: int | None, n: int, ids: Any) -> streams.Draws:
         """Return the draws of n rows, keyed by their ids or by their numbers from ``first`` on."""

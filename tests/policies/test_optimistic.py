@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from spuir import make_policy
-from spuir.base.streams import generator
+from spuir.base.streams import Draws, generator
 from spuir.errors import InputError
 from spuir.policies.learner import RidgeState
 from spuir.policies.optimistic import Optimistic
@@ -170,3 +170,30 @@ def test_ten_thousand_actions_most_never_tried() -> None:
     decision = policy.decide(state, np.array([[1.0, 0.3]] * 50), generator(4, "draw"))
     assert decision.actions.min() >= 10 and len(set(decision.actions.tolist())) > 40
     np.testing.assert_allclose(decision.propensities, 1 / 9990, rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["sbucb", "puir", "puir-exp", "puir-kernel"])
+@pytest.mark.parametrize("change", [{}, {"alpha": 0.0}, {"alpha": 5.0}, {"floor": 0.1}], ids=str)
+@pytest.mark.parametrize("masked", [False, True])
+def test_one_row_is_decided_as_in_a_batch(name: str, change: dict[str, float], masked: bool) -> None:
+    policy = optimistic(name, **change)
+    state = learnt(policy)
+    mask = generator(5, "mask").random((N, M)) < 0.6 if masked else None
+    if mask is not None:
+        mask[~mask.any(axis=1), 0] = True
+    whole = policy.decide(state, CONTEXTS, Draws.numbered(1, 0, 0, N), mask)
+    assert list(policy.predict(state, CONTEXTS, mask)) == list(whole.probabilities.argmax(axis=1))
+    for row in range(N):
+        own = None if mask is None else mask[row : row + 1]
+        alone = policy.decide(state, CONTEXTS[row : row + 1], Draws.numbered(1, 0, row, 1), own)
+        assert (alone.actions[0], alone.propensities[0]) == (whole.actions[row], whole.propensities[row])
+        assert policy.predict(state, CONTEXTS[row : row + 1], own)[0] == whole.probabilities[row].argmax()
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e308])
+def test_one_row_that_has_no_finite_score_is_refused(value: float) -> None:
+    policy = optimistic()
+    contexts = CONTEXTS[:1].copy()
+    contexts[0, 2] = value
+    with pytest.raises(InputError, match=r"at row 0, column 2|overflow"):
+        policy.decide(learnt(policy), contexts, generator(4, "draw"))

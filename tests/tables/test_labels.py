@@ -4,7 +4,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy import sparse
 
 from spuir.errors import InputError, ParameterError, UnknownNameError
@@ -177,3 +180,45 @@ class TestLabels:
             less.retired("a").retired("c")
         with pytest.raises(UnknownNameError):
             less.retired("zzz")
+
+
+TEXTS = st.lists(
+    st.text(st.characters(exclude_characters="\0", codec="utf-8"), max_size=7), min_size=1, max_size=12, unique=True
+)
+
+
+class TestWholeColumns:
+    @given(names=TEXTS, seed=st.integers(0, 99), wider=st.booleans())
+    def test_text_arrays_have_the_codes_of_their_labels(self, names: list[str], seed: int, wider: bool) -> None:
+        codes = np.random.default_rng(seed).integers(len(names), size=20)
+        values = np.array([names[code] for code in codes], dtype=f"U{9 if wider else max(map(len, names)) or 1}")
+        np.testing.assert_array_equal(Labels.of(names).encode(values), codes)
+
+    @pytest.mark.parametrize("wrong", ["mai", "mail ", "mailmailmail", "", "Mail"])
+    def test_a_text_that_only_resembles_a_label_is_unknown(self, wrong: str) -> None:
+        with pytest.raises(UnknownNameError, match=r"at row 1"):
+            Labels.of(["mail", "call"]).encode(np.array(["mail", wrong, "call"]))
+
+    @pytest.mark.parametrize(
+        "column",
+        [
+            lambda names: names,
+            np.array,
+            lambda names: np.array(names, dtype=object),
+            pd.Series,
+            lambda names: pd.Categorical(names, categories=["call", "none", "mail"]),
+            lambda names: pd.Series(names, dtype="category"),
+            lambda names: pa.array(names).dictionary_encode(),
+            lambda names: pa.chunked_array([names[:2], names[2:]]).dictionary_encode(),
+            pa.array,
+        ],
+        ids=["list", "text", "objects", "series", "categorical", "categories", "dictionary", "chunks", "arrow"],
+    )
+    def test_every_kind_of_column_has_the_same_codes(self, column: Any) -> None:
+        names = ["mail", "call", "call", "mail", "call"]
+        assert Labels.of(["call", "mail"]).encode(column(names)).tolist() == [1, 0, 0, 1, 0]
+
+    @pytest.mark.parametrize("column", [pd.Categorical(["a", None]), pa.array(["a", None]).dictionary_encode()])
+    def test_a_missing_label_is_named(self, column: Any) -> None:
+        with pytest.raises(UnknownNameError, match=r"got None at row 1.*drop or fill"):
+            Labels.of(["a", "b"]).encode(column)

@@ -344,10 +344,10 @@ class Decision:
         kept = ("actions", "propensities", "exact", "ids", "episode", "_first")
         return {name: getattr(self, name) for name in kept} | {"_table": self._table}
 
-    def relabelled(self, labels: NDArray[Any], ids: Any, episode: int, first: int | None) -> "Decision":
-        """Return the same decision with labels (M,) in place of codes, and what its draws were keyed by."""
-        actions = labels[self.actions]
-        return Decision(actions, self.propensities, self._make, exact=self.exact, ids=ids, episode=episode, first=first)
+    def relabel(self, labels: NDArray[Any], ids: Any, episode: int, first: int | None) -> "Decision":
+        """Put labels (M,) in place of codes, and say what the draws were keyed by; return the decision."""
+        self.actions, self.ids, self.episode, self._first = labels[self.actions], ids, episode, first
+        return self
 
     @property
     def probabilities(self) -> Floats:

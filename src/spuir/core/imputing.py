@@ -117,6 +117,10 @@ class Link:
     linearised: Callable[[Floats], Floats]
     linear: bool = False
 
+    def score(self, z: Floats) -> Floats:
+        """Return the reward that a policy expects at z, uncapped; ``z`` itself for the linear link."""
+        return z if self.linear else self.reward(z, None)
+
     @quietly
     def reward(self, z: Floats, cap: float | None) -> Floats:
         """Return T at z, at most ``cap``, as an array of its own."""

@@ -87,22 +87,25 @@ class Acting:
     bound: Bound | None = None
 
 
-@quietly
 def row_winners(means: Floats, solved: Solved, alpha: float, row: Floats, eligible: Mask | None) -> Winners:
-    """Return the argmax of mean (M,) + α·width for one context (1, p), all widths from one product."""
+    """Return the argmax of mean (M,) + α·width for one context (p,), all widths from one product.
+
+    ``eligible`` is (1, M), None for all.
+    """
     m, scores = len(means), means
     if alpha:
-        projected = (row @ solved.stacked_roots).reshape(m, -1)
+        projected = row.dot(solved.stacked_roots).reshape(m, -1)
         scores = means + alpha * np.sqrt(np.vecdot(projected, projected))
     if not math.isfinite(np.add.reduce(scores)):
-        check_finite(scores, row)
+        check_finite(scores, row[None])
     if eligible is not None:
         scores = np.where(eligible[0], scores, -np.inf)
     best = scores.item(scores.argmax())
     tied = scores >= best - TIE * abs(best)
-    if np.count_nonzero(tied) > 1:
+    codes = tied.nonzero()[0]
+    if len(codes) > 1:
         return Winners.of(scores[:, None])
-    return Winners.without_ties(tied.nonzero()[0], m)
+    return Winners.without_ties(codes, m)
 
 
 def winners(

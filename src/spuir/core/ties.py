@@ -5,7 +5,7 @@ column per context: reductions over actions are then operations on whole rows.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -108,8 +108,7 @@ def undecided_columns(candidates: Mask) -> Codes:
     return np.flatnonzero(candidates.sum(axis=0) > 1)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Winners:
+class Winners(NamedTuple):
     """The outcome of an argmax rule for n contexts: the winner, and the columns in which several tie.
 
     ``winner`` (n,) is the lowest tied code; ``columns`` (k,) are the contexts with ties, and ``tied`` (M, k) marks the

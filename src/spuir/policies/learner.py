@@ -213,8 +213,7 @@ class Learner:
     @quietly
     def means(self, readout: Readout, rows: Floats) -> Floats:
         """Return T(θ_j,s) (M, n), the same linearised reward that is imputed; ⟨θ_j,s⟩ for the linear link."""
-        z = readout.solved.theta @ rows.T
-        return z if self.link.linear else self.link.reward(z, None)
+        return self.link.score(readout.solved.theta @ rows.T)
 
     def estimates(self, state: RidgeState, contexts: Floats) -> tuple[Floats, Floats]:
         """Return T(θ_j,s) and ‖s‖ in the inverse of Ψ_j, each (n, M); before a map is fixed, 0 and 1."""

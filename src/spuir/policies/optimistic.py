@@ -16,10 +16,10 @@ from spuir.core import screening, ties
 from spuir.core.quiet import quietly
 from spuir.errors import InputError
 from spuir.policies.base import Recipe
-from spuir.policies.learner import RidgeState
+from spuir.policies.learner import Readout, RidgeState
 from spuir.policies.ridge import Ridge
 
-ONE_ROW = 2**17
+ONE_ROW = 2**21
 """Up to so many numbers in all factors, one context is scored densely: screening would cost more than it saves."""
 
 
@@ -49,7 +49,7 @@ class Optimistic(Ridge):
         self, state: RidgeState, contexts: Floats, rng: Generator | Draws, eligible: Mask | None = None
     ) -> Decision:
         """Draw actions by ever closer widths; exact ones are computed only where scores are too close for others."""
-        if not self.fixed(state):
+        if not self.learner.fixed(state):
             return super().decide(state, contexts, rng, eligible)
         mask, winners = self._winners(state, contexts, eligible)
         allowed = None if mask is None else np.ascontiguousarray(mask.T)
@@ -62,7 +62,7 @@ class Optimistic(Ridge):
 
     def predict(self, state: RidgeState, contexts: Floats, eligible: Mask | None = None) -> Codes:
         """Return the most probable action of each context (n,): the best score, the lowest code of equals."""
-        if not self.fixed(state):
+        if not self.learner.fixed(state):
             return super().predict(state, contexts, eligible)
         return self._winners(state, contexts, eligible)[1].winner
 
@@ -75,8 +75,7 @@ class Optimistic(Ridge):
         learner = self.learner
         readout = learner.readout(state)
         if n == 1 and readout.solved.upper.size <= ONE_ROW:
-            row = learner.feature_map.apply(state.features, contexts)
-            return mask, screening.row_winners(learner.means(readout, row)[:, 0], readout.solved, self.alpha, row, mask)
+            return mask, self._row_winners(readout, learner.feature_map.apply(state.features, contexts)[0], mask)
         rule = screening.Acting(
             solved=readout.solved, alpha=self.alpha, bound=readout.bound if self.alpha and self.screen else None
         )
@@ -91,6 +90,12 @@ class Optimistic(Ridge):
         except InputError:
             ties.check_finite(contexts, contexts)  # in the caller's rows and columns, not in a block's
             raise
+
+    @quietly
+    def _row_winners(self, readout: Readout, row: Floats, mask: Mask | None) -> ties.Winners:
+        """Return who has the largest score for one row of features (p,)."""
+        means = self.learner.link.score(readout.solved.theta.dot(row))
+        return screening.row_winners(means, readout.solved, self.alpha, row, mask)
 
 
 def _recipe(summary: str, paper: dict[str, Any], **defaults: Any) -> Recipe:

@@ -99,7 +99,8 @@ class Labels:
         if hasattr(actions, "categories") and hasattr(actions, "codes"):
             return self._encode_levels(actions.categories.tolist(), actions.codes)
         if hasattr(actions, "dictionary") and hasattr(actions, "indices"):
-            return self._encode_levels(actions.dictionary.to_pylist(), actions.indices.fill_null(-1).to_numpy())
+            numbers = actions.indices.fill_null(-1) if actions.null_count else actions.indices
+            return self._encode_levels(actions.dictionary.to_pylist(), numbers.to_numpy())
         return self._encode_array(np.asarray(actions))
 
     def _encode_levels(self, levels: list[Any], numbers: NDArray[Any]) -> Codes:
@@ -195,11 +196,12 @@ class Labels:
 class _Texts:
     """Text labels as rows of 64-bit words, two characters each, found by one key per row.
 
-    The key is Σ word × odd number, so that padding does not change it; a key that is found is compared with its
-    label, word by word.
+    The key is Σ word × odd number over some ``columns`` of words, one alone if that tells the labels apart. A key
+    that is found is compared with its label, word by word.
     """
 
     words: Words
+    columns: tuple[int, ...]
     keys: Words
     order: Codes
 
@@ -207,19 +209,25 @@ class _Texts:
     def of(cls, labels: NDArray[Any]) -> "_Texts | None":
         """Return the labels (M,) by key; None in the unlikely case that two have the same."""
         words = _words(labels)
-        keys = _keys(words)
-        order = keys.argsort()
-        return cls(words, keys[order], order) if len(np.unique(keys)) == len(keys) else None
+        every = tuple(range(words.shape[1]))
+        for columns in (*((one,) for one in every), every):
+            keys = _keys(words, columns)
+            if len(np.unique(keys)) == len(keys):
+                order = keys.argsort()
+                return cls(words, columns, keys[order], order)
+        return None
 
     def codes(self, values: NDArray[Any]) -> Codes | None:
         """Return the code of each value (n,), None where one is no label."""
         words = _words(values)
-        place = self.keys.searchsorted(_keys(words))
+        place = self.keys.searchsorted(_keys(words, self.columns))
         codes = self.order.take(place, mode="clip")
         given, known = words.shape[1], self.words.shape[1]
         shared = min(given, known)
         if not np.array_equal(words[:, :shared], self.words[:, :shared].take(codes, axis=0)):
             return None
+        if given == known:
+            return codes
         rest = words[:, shared:] if given > known else self.words[:, shared:].take(codes, axis=0)
         return None if rest.any() else codes
 
@@ -232,10 +240,12 @@ def _words(texts: NDArray[Any]) -> Words:
     return np.ascontiguousarray(texts).view(np.uint64).reshape(len(texts), -1)
 
 
-def _keys(words: Words) -> Words:
+def _keys(words: Words, columns: tuple[int, ...]) -> Words:
+    """Return one key per row of words (n, k); a column that the rows do not have counts as padding."""
     keys = np.zeros(len(words), np.uint64)
-    for column, factor in zip(words.T, _odd_numbers(words.shape[1]), strict=True):
-        keys += column * factor
+    for column in columns:
+        if column < words.shape[1]:
+            keys += words[:, column] * _odd_numbers(column + 1)[column]
     return keys
 
 

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from spuir.base.records import Batch, Codes, Floats, Mask, State
+from spuir.base.records import FLOAT, Batch, Codes, Floats, Mask, State
 from spuir.core.statistics import dense_rows
 from spuir.core.ties import eligible_mask
 from spuir.errors import InputError, ParameterError
@@ -39,6 +39,8 @@ class Model(NamedTuple):
 
     def contexts(self, X: Any, own: bool) -> Floats:
         """Return contexts as float64 (n, d), in memory of their own if ``own``."""
+        if self.encoder is None and type(X) is np.ndarray and X.dtype == FLOAT and X.ndim == 2 and X.shape[1]:
+            return X.copy() if own else np.ascontiguousarray(X)  # what a service passes for each request
         table = self._table(X)
         contexts = dense_rows(table, slice(None))
         shared = own and self.encoder is None and isinstance(table, np.ndarray)
