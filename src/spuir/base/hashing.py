@@ -40,6 +40,11 @@ def digest(*parts: Content, size: int = 16) -> str:
     return running.hexdigest()
 
 
+def hash64(content: bytes) -> int:
+    """Return the first eight bytes of BLAKE2b of ``content``, little-endian; saved models and logs depend on it."""
+    return int.from_bytes(blake2b(content, digest_size=8).digest(), "little")
+
+
 def mix64(words: Words) -> Words:
     """Return ``words`` with their bits mixed, one to one: the last three steps of SplitMix64.
 

@@ -15,11 +15,10 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from spuir.base.hashing import GOLDEN_RATIO, splitmix64
+from spuir.base.hashing import GOLDEN_RATIO, Words, hash64, splitmix64
 from spuir.errors import ParameterError
 
 Seed = int | Generator | None
-Words = NDArray[np.uint64]
 Floats = NDArray[np.float64]
 
 _GOLDEN = np.uint64(GOLDEN_RATIO)
@@ -81,8 +80,8 @@ class Draws:
         texts = [str(one).encode() for one in ids]
 
         def make_keys() -> Words:
-            digests = b"".join(blake2b(text, digest_size=8).digest() for text in texts)
-            return splitmix64(np.frombuffer(digests, "<u8") ^ np.uint64(_root(seed, "id", episode)))
+            hashes = np.fromiter(map(hash64, texts), np.uint64, len(texts))
+            return splitmix64(hashes ^ np.uint64(_root(seed, "id", episode)))
 
         return cls(len(texts), make_keys)
 
@@ -116,4 +115,4 @@ class Draws:
 @lru_cache(maxsize=256)
 def _root(seed: int, kind: str, episode: int) -> int:
     """Return the 64-bit number that all decisions of an episode share."""
-    return int.from_bytes(blake2b(f"{seed} decide {kind} {episode}".encode(), digest_size=8).digest(), "little")
+    return hash64(f"{seed} decide {kind} {episode}".encode())

@@ -7,12 +7,12 @@ later rows do not change it.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from hashlib import blake2b
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from spuir.base.hashing import hash64
 from spuir.base.records import Codes, Floats
 from spuir.tables.coercion import categories, flags, lists, matrix, numbers, occurrences, times
 from spuir.tables.raw_columns import Location, RawColumn
@@ -318,4 +318,4 @@ def hash_of(column: str, level: str) -> int:
     """
     # A lone surrogate, e.g. from a text that was cut, is not valid UTF-8; it is hashed as its own three bytes.
     text = f"{column}={level}".encode(errors="surrogatepass")
-    return int.from_bytes(blake2b(text, digest_size=8).digest(), "little")
+    return hash64(text)
