@@ -17,6 +17,8 @@ CASES = {
     "fourier": ("fourier", {"n_features": 16, "bandwidth": 0.9}),
     "fourier auto": ("fourier", {"n_features": 16}),
     "fourier auto, raw and 1": ("fourier", {"n_features": 16, "raw": True, "intercept": True, "ridge": 4.0}),
+    "nystroem": ("nystroem", {"landmarks": 16}),
+    "nystroem, few rows and 1": ("nystroem", {"landmarks": 400, "intercept": True, "bandwidth_factor": 1.5}),
 }
 SUSPECTS = (None, -1, 0, 1.5, np.nan, np.inf, "nonsense", 3, [1])
 

@@ -20,6 +20,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "fourier": ("fourier", {"n_features": 20, "bandwidth": 0.7}),
     "fourier auto": ("fourier", {"n_features": 20}),
     "fourier + raw + 1": ("fourier", {"n_features": 20, "raw": True, "intercept": True}),
+    "nystroem + 1": ("nystroem", {"landmarks": 20, "intercept": True}),
 }
 
 

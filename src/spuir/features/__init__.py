@@ -19,6 +19,7 @@ FEATURES = Registry(
         "identity": "spuir.features.identity:Identity",
         "intercept": "spuir.features.identity:Intercept",
         "fourier": "spuir.features.fourier:Fourier",
+        "nystroem": "spuir.features.nystroem:Nystroem",
     },
 )
 

@@ -5,6 +5,7 @@ codes, or when a row of weight w comes as w copies. So equal rows are merged, so
 every k-th row is chosen.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -52,7 +53,7 @@ def canonical_rows(
     kept = np.flatnonzero(mass > 0)
     if not len(kept):
         return Rows(contexts=contexts[kept], actions=actions[kept], rewards=rewards[kept], weights=mass[kept])
-    hashes = _hash(contexts, rewards)[kept]
+    hashes = _hash([*contexts.T, rewards])[kept]
     codes = actions[kept]
     order = np.lexsort((hashes, codes))
     hashes, codes = hashes[order], codes[order]
@@ -69,10 +70,18 @@ def canonical_rows(
     return Rows(contexts=contexts[source], actions=actions[source], rewards=rewards[source], weights=summed[chosen])
 
 
-def _hash(contexts: Floats, rewards: Floats) -> Hashes:
-    """Return one hash per row (n,) of its context and reward; adding 0 turns −0 into 0."""
-    total = np.zeros(len(contexts), np.uint64)
-    for place, column in enumerate([*contexts.T, rewards], start=1):
+def distinct_contexts(contexts: Floats, weights: Floats | None) -> tuple[Floats, Floats]:
+    """Return the distinct contexts (n, d) of positive weight in an order given by their content, and their weights."""
+    mass = np.ones(len(contexts)) if weights is None else np.asarray(weights, dtype=np.float64)
+    kept = np.flatnonzero(mass > 0)
+    hashes, first, member = np.unique(_hash(list(contexts.T))[kept], return_index=True, return_inverse=True)
+    return contexts[kept[first]], np.bincount(member, mass[kept], len(hashes))
+
+
+def _hash(columns: Sequence[Floats]) -> Hashes:
+    """Return one hash per row (n,) of its values in all columns; adding 0 turns −0 into 0."""
+    total = np.zeros(len(columns[0]), np.uint64)
+    for place, column in enumerate(columns, start=1):
         bits = (column + 0.0).view(np.uint64)
         total += mix64(bits + np.uint64((place * GOLDEN_RATIO) % 2**64))
     return total
