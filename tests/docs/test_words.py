@@ -23,14 +23,12 @@ PLAIN = {
     "for ever": "always",
 }
 """Words to avoid, and what to write instead."""
-STORED = ROOT / "docs" / "reproduction.md"
-"""Written from a stored run, whose sentences are those of that run."""
 RECORDS = ROOT / "docs" / "adr"
 """Design records keep the words of their day."""
 PAGES = [
     page
     for page in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")))
-    if not page.is_relative_to(RECORDS) and page != STORED
+    if not page.is_relative_to(RECORDS)
 ]
 
 
