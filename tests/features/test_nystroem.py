@@ -1,5 +1,7 @@
 """Nyström features against their definition, and what makes them safe on raw columns."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from scipy.spatial.distance import cdist, pdist
@@ -10,14 +12,14 @@ from spuir.features.nystroem import LEAST_EIGENVALUE, Nystroem, NystroemState
 D = 3
 
 
-def fixed(features: Nystroem, X: np.ndarray, weights: np.ndarray | None = None) -> NystroemState:
-    start = features.init(X.shape[1], generator(0, "map"))
-    state = features.fix(start, X, np.zeros(len(X), np.intp), np.zeros(len(X)), weights)  # type: ignore[arg-type]
+def fixed(features: Nystroem, X: Any, weights: Any = None) -> NystroemState:
+    start: Any = features.init(X.shape[1], generator(0, "map"))
+    state = features.fix(start, X, np.zeros(len(X), np.intp), np.zeros(len(X)), weights)
     assert isinstance(state, NystroemState)
     return state
 
 
-def rows(n: int = 300, seed: int = 0) -> np.ndarray:
+def rows(n: int = 300, seed: int = 0) -> Any:
     return generator(seed, "rows").normal([1.0, -20.0, 300.0], [0.1, 5.0, 80.0], (n, D))
 
 

@@ -75,7 +75,8 @@ def distinct_contexts(contexts: Floats, weights: Floats | None) -> tuple[Floats,
     mass = np.ones(len(contexts)) if weights is None else np.asarray(weights, dtype=np.float64)
     kept = np.flatnonzero(mass > 0)
     hashes, first, member = np.unique(_hash(list(contexts.T))[kept], return_index=True, return_inverse=True)
-    return contexts[kept[first]], np.bincount(member, mass[kept], len(hashes))
+    summed = np.bincount(member, mass[kept], len(hashes)).astype(np.float64, copy=False)
+    return contexts[kept[first]], summed
 
 
 def _hash(columns: Sequence[Floats]) -> Hashes:

@@ -73,12 +73,10 @@ class Nystroem(FeatureMap):
         """Refuse a map of other columns or of more landmarks."""
         super().check_state(state, dim)
         arrays = (state.origin, state.mean, state.scale, state.landmarks, state.projection)
-        if any(array is None for array in arrays):
-            if all(array is None for array in arrays):
-                return
-            raise ParameterError("feature map", "a half fixed map", "it is fixed as a whole", "call fit to start anew")
-        shapes = [np.shape(array) for array in arrays]
-        k = shapes[3][0] if shapes[3] else 0
+        shapes = [array.shape for array in arrays if array is not None]
+        if not shapes:
+            return  # not fixed yet
+        k = 0 if state.landmarks is None else len(state.landmarks)
         if shapes != [(dim,), (dim,), (dim,), (k, dim), (k, k)] or not 1 <= k <= self.landmarks:
             rule = f"this map has {dim} columns and at most {self.landmarks} landmarks"
             raise ParameterError("feature map", f"arrays of shapes {shapes}", rule, "call fit to start anew")
