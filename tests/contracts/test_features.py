@@ -92,7 +92,8 @@ def test_a_row_is_mapped_alone(features):
     state, X = features.fix(drawn(features), *rows(), None), rows(seed=2)[0]
     whole = features.apply(state, X)
     for part in (slice(0, 1), slice(7, 60), slice(299, None, -7)):
-        np.testing.assert_allclose(features.apply(state, X[part]), whole[part], rtol=0, atol=1e-13)
+        # Rounding of a product, which the projection on small eigenvalues multiplies by up to a thousand.
+        np.testing.assert_allclose(features.apply(state, X[part]), whole[part], rtol=0, atol=1e-12)
     assert whole.shape == (300, features.width(4))
     assert len(set(features.names(state, list("abcd")))) == features.width(4)
     assert features.apply(state, X[:0]).shape == (0, features.width(4))
