@@ -1,20 +1,12 @@
 """The ridge learner: standard errors of its coefficients."""
 
 import warnings
-from typing import Any
 
 import numpy as np
 import pytest
 
 import spuir
-
-B, D, M = 60, 3, 3
-rng = np.random.default_rng(0)
-X, ACTIONS, REWARDS = rng.normal(size=(B, D)), rng.integers(M, size=B), rng.normal(size=B)
-
-
-def taught(policy: Any = "puir", **given: Any) -> spuir.Bandit:
-    return spuir.Bandit(policy, M, random_state=0).partial_fit(X, ACTIONS, REWARDS, **given)
+from tests.bandits import ACTIONS, REWARDS, D, M, X, taught
 
 
 class TestStandardErrors:
@@ -31,6 +23,7 @@ class TestStandardErrors:
 
     @pytest.mark.parametrize(("ridge", "scale"), [(1e-6, 1.0), (1.0, 1e6), (1e-9, 1e3)])
     def test_repeated_rows_have_finite_ones(self, ridge: float, scale: float) -> None:
+        rng = np.random.default_rng(1)
         rows = scale * np.repeat(rng.normal(size=(1, 4)), 50, axis=0)
         bandit = spuir.Bandit(spuir.make_policy("sbucb", ridge=ridge, intercept=True), 1, random_state=0)
         with warnings.catch_warnings():

@@ -13,14 +13,7 @@ import spuir
 from spuir.base.streams import generator
 from spuir.errors import SnapshotError
 from spuir.storage import snapshot
-
-B, D, M = 60, 3, 3
-rng = np.random.default_rng(0)
-X, ACTIONS, REWARDS = rng.normal(size=(B, D)), rng.integers(M, size=B), rng.normal(size=B)
-
-
-def taught(policy: Any = "puir", **given: Any) -> spuir.Bandit:
-    return spuir.Bandit(policy, M, random_state=0).partial_fit(X, ACTIONS, REWARDS, **given)
+from tests.bandits import B, taught
 
 
 @pytest.mark.parametrize(

@@ -9,14 +9,7 @@ import pytest
 
 import spuir
 from spuir.errors import InputError, ParameterError, UnknownNameError
-
-B, D, M = 60, 3, 3
-rng = np.random.default_rng(0)
-X, ACTIONS, REWARDS = rng.normal(size=(B, D)), rng.integers(M, size=B), rng.normal(size=B)
-
-
-def taught(policy: Any = "puir", **given: Any) -> spuir.Bandit:
-    return spuir.Bandit(policy, M, random_state=0).partial_fit(X, ACTIONS, REWARDS, **given)
+from tests.bandits import ACTIONS, REWARDS, M, X, taught
 
 
 @pytest.mark.parametrize("which", [0, 1, 2])
