@@ -41,19 +41,7 @@ UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
     show_default=True,
     help="File for the model.",
 )
-@click.option("--rewards", multiple=True, help="Table of rewards, joined to the log by decision_id; repeatable.")
-@click.option(
-    "--default-reward", type=float, default=0.0, show_default=True, help="Reward assumed when --rewards has none."
-)
-@click.option(
-    "--aggregation",
-    default="earliest",
-    show_default=True,
-    help="How to combine several rewards of one decision: earliest, sum, average, median, min or max.",
-)
-@click.option("--window", help="Time after a decision within which rewards count, e.g. 6h.  [default: no limit]")
-@click.option("--rename-rewards", multiple=True, metavar="OLD=NEW", help="Same as --rename, for --rewards.")
-@click.option("--type-rewards", multiple=True, metavar="NAME=TYPE", help="Same as --type, for --rewards.")
+@options.joining
 @options.opening
 @click.option("--actions", multiple=True, help="Action labels, separated by commas.  [default: those in the log]")
 @click.option("--scale", is_flag=True, help="Standardise numeric columns by their values in the first episode.")
@@ -90,7 +78,7 @@ def train(
     encoding = {name: given[name] for name in ("scale", "intercept") if given[name]}
     encoding |= {name: given[name] for name in ("hashing", "max_levels") if given[name] is not None}
     _keep_apart(out, [*given["log"], *given["rewards"]])
-    log, notices = _open(given)
+    log, notices = options.open_with_rewards(given)
     engine = make_engine(given["engine"], **_engine_options(given))
     note = _ignore if quiet else _print_note
     for notice in notices:
@@ -129,36 +117,6 @@ def _print_note(note: str) -> None:
 
 def _ignore(_: str) -> None:
     """Print nothing."""
-
-
-def _open(given: dict[str, Any]) -> tuple[Any, list[str]]:
-    """Open the log, joined with its rewards if they are in another table; return it with notes about the join."""
-    from spuir.logs import join_logs, open_log
-
-    how = options.how_to_open(given)
-    source: Any = list(given["log"]) if len(given["log"]) > 1 else given["log"][0]
-    reward_columns = options.columns_in(given["rename_rewards"], given["type_rewards"], "-rewards")
-    if not given["rewards"]:
-        _refuse_without_rewards()
-        return open_log(source, **how), []
-    joined = join_logs(
-        open_log(source, **how, kind="decisions"),
-        open_log(list(given["rewards"]), **reward_columns, time_unit=given["time_unit"], kind="rewards"),
-        default=given["default_reward"],
-        aggregation=given["aggregation"],
-        window=given["window"],
-    )
-    return joined.log, [str(joined.report)]
-
-
-def _refuse_without_rewards() -> None:
-    """Refuse the options of the join if there is no table of rewards."""
-    context = click.get_current_context()
-    for name in ("default_reward", "aggregation", "window", "rename_rewards", "type_rewards"):
-        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
-            option = f"--{name.replace('_', '-')}"
-            rule, remedy = "it belongs to --rewards", "add --rewards, or leave it out"
-            raise ParameterError(option, context.params[name], rule, remedy)
 
 
 def _engine_options(given: dict[str, Any]) -> dict[str, Any]:
