@@ -52,41 +52,72 @@ class Blocks:
         return (first + np.arange(len(rows))) // self.size
 
 
+class BlockAdder:
+    """Adds up values of some rows per block; blocks of consecutive rows are summed at the speed of memory."""
+
+    def __init__(self, blocks: Codes, count: int, weights: Floats | None) -> None:
+        self.count, self._weights, self._blocks = count, weights, blocks
+        self._ordered = bool((blocks[1:] >= blocks[:-1]).all())
+        if self._ordered and len(blocks):
+            self._starts = np.flatnonzero(np.concatenate([[True], blocks[1:] != blocks[:-1]]))
+            self._numbers = blocks[self._starts]
+
+    def __call__(self, total: Floats, values: Floats) -> None:
+        """Add weighted values (n,) to the sums (B,) of their blocks."""
+        if self._weights is not None:
+            values = values * self._weights
+        if not self._ordered:
+            total += np.bincount(self._blocks, values, self.count)
+        elif len(values):
+            total[self._numbers] += np.add.reduceat(values, self._starts)
+
+
 @dataclass(eq=False)
 class TermSums:
-    """Sums (B,) of one estimator's terms per block: ωa, ωb and ωd; and the span of its terms over single rows.
+    """Sums (B,) of one estimator's terms per block, and the span of its terms over single rows.
 
-    ``numerator`` and ``denominator`` are None for an estimator without a ratio.
+    ``model`` is Σωv̂, None without a reward model; ``plain`` is Σωa, ``numerator`` Σωb and ``denominator`` Σωd of an
+    estimator with a ratio.
     """
 
+    model: "ModelSums | None"
     plain: Floats
     numerator: Floats | None = None
     denominator: Floats | None = None
-    span: float = 0.0
+    own_span: float = 0.0
 
     @classmethod
-    def zero(cls, blocks: int, terms: Terms) -> "TermSums":
+    def zero(cls, blocks: int, terms: Terms, model: "ModelSums | None" = None) -> "TermSums":
         """Return empty sums for terms of this form."""
         ratio = terms.numerator is not None
-        return cls(np.zeros(blocks), np.zeros(blocks) if ratio else None, np.zeros(blocks) if ratio else None)
+        return cls(model, np.zeros(blocks), np.zeros(blocks) if ratio else None, np.zeros(blocks) if ratio else None)
 
-    def add(self, blocks: Codes, weights: Floats | None, terms: Terms) -> None:
-        """Add the terms of n rows, given their blocks (n,) and weights (n,), None for ones."""
-        count, span = len(self.plain), 0.0
+    def add(self, adder: BlockAdder, terms: Terms) -> None:
+        """Add the terms of rows."""
+        span = 0.0
         if terms.plain is not None:
-            self.plain += block_sums(blocks, _weighted(terms.plain, weights), count)
-            span = _span(terms.plain)
-        if self.numerator is not None and self.denominator is not None and terms.numerator is not None:
-            below = np.ones(len(blocks)) if terms.denominator is None else terms.denominator
-            self.numerator += block_sums(blocks, _weighted(terms.numerator, weights), count)
-            self.denominator += block_sums(blocks, _weighted(below, weights), count)
-            span += _span(terms.numerator)
-        self.span = max(self.span, span)
+            adder(self.plain, terms.plain)
+            span = span_of(terms.plain)
+        if self.numerator is not None and self.denominator is not None:
+            if terms.numerator is not None and terms.denominator is not None:
+                adder(self.numerator, terms.numerator)
+                adder(self.denominator, terms.denominator)
+                span += span_of(terms.numerator)
+        self.own_span = max(self.own_span, span)
+
+    @property
+    def span(self) -> float:
+        """The span of the terms of a single row."""
+        return self.own_span + (0.0 if self.model is None else self.model.span)
+
+    @property
+    def _plain(self) -> Floats:
+        return self.plain if self.model is None else self.plain + self.model.sums
 
     def value(self, weight: Floats, draws: Floats | None = None) -> Floats:
         """Return the estimate, given the weight (B,) of the blocks; one for each row of ``draws`` (k, B)."""
         total = _drawn(weight, draws)
-        value = _drawn(self.plain, draws) / total
+        value = _drawn(self._plain, draws) / total
         if self.numerator is not None and self.denominator is not None:
             below = _drawn(self.denominator, draws)
             value = value + np.where(below > 0, _drawn(self.numerator, draws) / np.where(below > 0, below, 1.0), 0.0)
@@ -94,24 +125,28 @@ class TermSums:
 
     def influence(self, weight: Floats) -> Floats:
         """Return the first-order effect (B,) of each block on the estimate; the effects sum to 0."""
-        total = weight.sum()
-        found = (self.plain - self.plain.sum() / total * weight) / total
+        total, plain = weight.sum(), self._plain
+        found = (plain - plain.sum() / total * weight) / total
         if self.numerator is not None and self.denominator is not None and self.denominator.sum() > 0:
             below = self.denominator.sum()
             found = found + (self.numerator - self.numerator.sum() / below * self.denominator) / below
         return found
 
 
-def block_sums(blocks: Codes, values: Floats, count: int) -> Floats:
-    """Return the sum of values (n,) per block (count,)."""
-    return np.bincount(blocks, values, count).astype(np.float64, copy=False)
+class ModelSums:
+    """Σωv̂ per block (B,) of one policy, which all estimators with a reward model share, and the span of v̂."""
+
+    def __init__(self, blocks: int) -> None:
+        self.sums, self.span = np.zeros(blocks), 0.0
+
+    def add(self, adder: BlockAdder, expected: Floats) -> None:
+        """Add v̂ (n,)."""
+        adder(self.sums, expected)
+        self.span = max(self.span, span_of(expected))
 
 
-def _weighted(values: Floats, weights: Floats | None) -> Floats:
-    return values if weights is None else values * weights
-
-
-def _span(values: Floats) -> float:
+def span_of(values: Floats) -> float:
+    """Return the length of the shortest interval that holds 0 and all values."""
     return float(max(values.max(initial=0.0), 0.0) - min(values.min(initial=0.0), 0.0))
 
 

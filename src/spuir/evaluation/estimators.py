@@ -1,7 +1,7 @@
-r"""Estimators of a policy's value: small objects that turn rows into terms to be summed.
+"""Estimators of a policy's value: small objects that turn rows into terms to be summed.
 
-Every estimate has the form :math:`\sum ω a / \sum ω + \sum ω b / \sum ω d` over rows with weights ω, so that one pass
-over a log gives the estimate, and the sums per block of rows give its error. With ρ = π(a|x)/p the weight of a row, q̂
+Every estimate has the form Σωv̂/Σω + Σωa/Σω + Σωb/Σωd over rows with weights ω, so that one pass over a log gives the
+estimate, and the sums per block of rows give its error. With ρ = π(a|x)/p the weight of a row, q̂
 the predicted reward of the executed action and v̂ = Σ_a π(a|x) q̂(x, a):
 
 =============  ============================================  ===================================================
@@ -29,7 +29,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from spuir.base.records import Floats
+from spuir.base.records import Codes, Floats
 from spuir.errors import ParameterError, UnknownNameError, did_you_mean
 
 GRID = (3.0, 10.0, 30.0, 100.0, float("inf"))
@@ -42,15 +42,14 @@ class TargetRows(NamedTuple):
     """One policy on n logged rows, each (n,).
 
     ``rewards`` r; ``target`` π(a|x), the probability of the executed action under the policy; ``propensities`` p;
-    ``predicted`` q̂ of the executed action and ``expected`` v̂ under the policy, both 0 where there is no reward model.
-    ``estimated`` are propensities of the propensity model, None where none was fitted.
+    ``predicted`` q̂ of the executed action, 0 where there is no reward model. ``estimated`` are propensities of the
+    propensity model, None where none was fitted.
     """
 
     rewards: Floats
     target: Floats
     propensities: Floats
     predicted: Floats
-    expected: Floats
     estimated: Floats | None = None
 
     @property
@@ -58,18 +57,25 @@ class TargetRows(NamedTuple):
         """ρ = π(a|x)/p (n,)."""
         return self.target / self.propensities
 
+    def at(self, rows: Codes) -> "TargetRows":
+        """Return some of the rows."""
+        return TargetRows(*(None if column is None else column[rows] for column in self))  # type: ignore[arg-type]
+
 
 class Terms(NamedTuple):
-    """What an estimator adds up, each (n,): a, and b and d of a ratio; None stands for 0, and for 1 below."""
+    """What an estimator adds up beside v̂, each (n,): a, and b and d of a ratio; None where there is none.
 
-    plain: Floats | None
+    All are 0 where the policy never chooses the executed action, so that such rows need not be looked at.
+    """
+
+    plain: Floats | None = None
     numerator: Floats | None = None
     denominator: Floats | None = None
 
 
 @dataclass(frozen=True)
 class Estimator(ABC):
-    """An estimator by name; ``terms`` says what it sums."""
+    """An estimator by name; ``terms`` says what it sums beside v̂, which those that need a reward model add."""
 
     name: ClassVar[str]
     needs_model: ClassVar[bool] = False
@@ -96,8 +102,8 @@ class DirectMethod(Estimator):
     error_of = "dr"
 
     def terms(self, rows: TargetRows, ratios: Floats) -> Terms:
-        """Return v̂."""
-        return Terms(rows.expected)
+        """Return nothing beside v̂."""
+        return Terms()
 
 
 @dataclass(frozen=True)
@@ -149,8 +155,8 @@ class DoublyRobust(Estimator):
     unbiased = True
 
     def terms(self, rows: TargetRows, ratios: Floats) -> Terms:
-        """Return v̂ + ρ(r − q̂)."""
-        return Terms(rows.expected + ratios * (rows.rewards - rows.predicted))
+        """Return ρ(r − q̂)."""
+        return Terms(ratios * (rows.rewards - rows.predicted))
 
 
 @dataclass(frozen=True)
@@ -161,8 +167,8 @@ class SelfNormalisedDoublyRobust(Estimator):
     needs_model = True
 
     def terms(self, rows: TargetRows, ratios: Floats) -> Terms:
-        """Return v̂, and ρ(r − q̂) over ρ."""
-        return Terms(rows.expected, ratios * (rows.rewards - rows.predicted), ratios)
+        """Return ρ(r − q̂) over ρ."""
+        return Terms(None, ratios * (rows.rewards - rows.predicted), ratios)
 
 
 @dataclass(frozen=True)
@@ -175,8 +181,8 @@ class SwitchDoublyRobust(Estimator):
     bound: float = 100.0
 
     def terms(self, rows: TargetRows, ratios: Floats) -> Terms:
-        """Return v̂ + 1[ρ ≤ bound]·ρ(r − q̂)."""
-        return Terms(rows.expected + np.where(ratios <= self.bound, ratios, 0.0) * (rows.rewards - rows.predicted))
+        """Return 1[ρ ≤ bound]·ρ(r − q̂)."""
+        return Terms(np.where(ratios <= self.bound, ratios, 0.0) * (rows.rewards - rows.predicted))
 
     @property
     def setting(self) -> float:
@@ -194,9 +200,9 @@ class ShrunkDoublyRobust(Estimator):
     shrinkage: float = 100.0
 
     def terms(self, rows: TargetRows, ratios: Floats) -> Terms:
-        """Return v̂ + λρ/(ρ² + λ)·(r − q̂)."""
+        """Return λρ/(ρ² + λ)·(r − q̂)."""
         shrunk = self.shrinkage * ratios / (np.square(ratios) + self.shrinkage)
-        return Terms(rows.expected + shrunk * (rows.rewards - rows.predicted))
+        return Terms(shrunk * (rows.rewards - rows.predicted))
 
     @property
     def setting(self) -> float:

@@ -56,11 +56,12 @@ def _normal(estimate: Estimate, risk: float, seed: int) -> tuple[float, float]:
     nearly symmetric. g increases, and its inverse is 3·((1 + γ(x − γ/6))^(1/3) − 1)/γ.
     """
     effects, error = estimate.influence, estimate.standard_error
-    squares, count = np.square(effects).sum(), len(effects)
+    powers = np.square(effects)
+    squares, count = powers.sum(), len(effects)
     # The variance of a variance: rare large effects leave fewer degrees of freedom than there are blocks.
-    kurtosis = max(float(count * (effects**4).sum() / squares**2), 3.0)
+    kurtosis = max(float(count * (powers @ powers) / squares**2), 3.0)
     quantile = float(stdtrit(min(count - 1, 2 * count / (kurtosis - 1)), 1 - risk / 2))
-    skewness = float((effects**3).sum() / squares**1.5)
+    skewness = float((powers @ effects) / squares**1.5)
     bounds = quantile * np.array([1.0, -1.0])
     if abs(skewness) > 1e-6:
         bounds = 3 * (np.cbrt(1 + skewness * (bounds - skewness / 6)) - 1) / skewness

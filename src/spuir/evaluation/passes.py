@@ -8,7 +8,7 @@ import numpy as np
 
 from spuir.base.records import Codes, Floats
 from spuir.errors import InputError, ParameterError
-from spuir.evaluation.block_sums import Blocks, Estimate, TermSums, block_sums, least_error
+from spuir.evaluation.block_sums import BlockAdder, Blocks, Estimate, ModelSums, TermSums, least_error
 from spuir.evaluation.estimators import FAMILY, BalancedInversePropensity, Chosen, Estimator, TargetRows, Terms
 from spuir.evaluation.logged_rows import EvaluationLog, LoggedRows, refuse_without_exploration
 from spuir.evaluation.propensity_model import PropensityModel
@@ -18,6 +18,10 @@ from spuir.evaluation.targets import LoggedTarget, Target
 from spuir.tables.arrow import arrow
 
 Watch = Callable[[str, int, int], object]
+OBSERVED = "observed"
+"""Key of the sums of the log's own rewards."""
+MOSTLY = 0.7
+"""Rows that a policy might have had are picked out where they are a smaller share than this."""
 MOST_LEVELS = 8
 """Segments that a report shows."""
 MOST_STRETCHES = 60
@@ -146,6 +150,7 @@ def _wider(ends: tuple[float, float], values: Floats) -> tuple[float, float]:
 class TargetSums:
     """What the second pass keeps of one policy."""
 
+    model: ModelSums
     terms: dict[str, TermSums] = field(default_factory=dict[str, TermSums])
     weights: WeightSums = field(default_factory=WeightSums)
     mass: Floats = field(default_factory=lambda: np.zeros(0))
@@ -166,7 +171,7 @@ class EstimatePass:
         n_actions = len(self.fit.log.actions)
         self.weight, self.rows = np.zeros(self.blocks.count), np.zeros(self.blocks.count, np.int64)
         self.levels: dict[Any, int] = {}
-        self.sums = {one.name: TargetSums() for one in self.targets}
+        self.sums = {one.name: TargetSums(ModelSums(self.blocks.count)) for one in self.targets}
         for sums in self.sums.values():
             sums.mass, sums.segments = np.zeros(n_actions), np.zeros((MOST_LEVELS + 1, n_actions))
         self.by_time = np.zeros((3, min(MOST_STRETCHES, len(self.fit.log.episode_names) or 20, self.fit.rows)))
@@ -183,29 +188,34 @@ class EstimatePass:
     def _add(self, rows: LoggedRows, done: int) -> None:
         fit, blocks = self.fit, self.blocks.numbers(rows, done)
         weights = None if fit.unit_weights else rows.weights
-        self.weight += block_sums(blocks, rows.weights, self.blocks.count)
+        adder = BlockAdder(blocks, self.blocks.count, weights)
+        adder(self.weight, np.ones(len(rows)))
         self.rows += np.bincount(blocks, minlength=self.blocks.count)
         predicted, estimated = self._predict(rows)
-        propensities = fit.propensities(rows, estimated)
-        at = np.arange(len(rows))
-        known = np.zeros(len(rows)) if predicted is None else predicted[at, rows.actions]
+        known = np.zeros(len(rows)) if predicted is None else rows.executed(predicted)
+        logged = TargetRows(rows.rewards, rows.rewards, fit.propensities(rows, estimated), known, estimated)
         levels = self._levels(rows)
         self._add_time(rows, done)
         for target in self.targets:
             sums = self.sums[target.name]
             if isinstance(target, LoggedTarget):
-                self._add_terms(sums, blocks, weights, [Terms(rows.rewards)] * len(self._forms))
+                self._add_terms(sums, adder, [Terms(rows.rewards)])
                 self._add_mass(sums, rows.actions, None, levels)
                 continue
             view = target.view(rows, predicted)
-            seen = TargetRows(rows.rewards, view.target, propensities, known, view.expected, estimated)
-            ratios = seen.ratios
-            sums.weights.add(ratios, view.target)
-            self._add_terms(sums, blocks, weights, [form.terms(seen, ratios) for form in self._forms])
-            if isinstance(view.probabilities, int):
-                self._add_mass(sums, np.full(len(rows), view.probabilities), None, levels)
-            else:
-                self._add_mass(sums, None, view.probabilities, levels)
+            if view.expected is not None:
+                sums.model.add(adder, view.expected)
+            chosen = np.flatnonzero(view.target)
+            part, some = logged._replace(target=view.target), adder
+            if len(chosen) < MOSTLY * len(rows):
+                part = part.at(chosen)
+                some = BlockAdder(blocks[chosen], self.blocks.count, None if weights is None else weights[chosen])
+            ratios = part.ratios
+            sums.weights.add(ratios, part.target, len(rows))
+            self._add_terms(sums, some, [form.terms(part, ratios) for form in self._forms])
+            single = isinstance(view.probabilities, int)
+            codes = np.full(len(rows), view.probabilities) if single else None
+            self._add_mass(sums, codes, None if isinstance(view.probabilities, int) else view.probabilities, levels)
 
     def _predict(self, rows: LoggedRows) -> tuple[Floats | None, Floats | None]:
         """Return predicted rewards (n, M) and estimated propensities (n,), None where no model is fitted."""
@@ -217,12 +227,15 @@ class EstimatePass:
         chances = None if fit.propensity_model is None else fit.propensity_model.predict(features, rows, folds)
         return predicted, chances
 
-    def _add_terms(self, sums: TargetSums, blocks: Codes, weights: Floats | None, terms: Sequence[Terms]) -> None:
-        for form, one in zip(self._forms, terms, strict=True):
-            key = form_key(form)
+    def _add_terms(self, sums: TargetSums, adder: BlockAdder, terms: Sequence[Terms]) -> None:
+        """Add the terms of every form; those of the log itself are the same for all."""
+        observed = len(terms) < len(self._forms)
+        keys = [OBSERVED] if observed else [form_key(form) for form in self._forms]
+        for at, (key, one) in enumerate(zip(keys, terms, strict=True)):
             if key not in sums.terms:
-                sums.terms[key] = TermSums.zero(self.blocks.count, one)
-            sums.terms[key].add(blocks, weights, one)
+                model = sums.model if not observed and self._forms[at].needs_model else None
+                sums.terms[key] = TermSums.zero(self.blocks.count, one, model)
+            sums.terms[key].add(adder, one)
 
     def _add_mass(self, sums: TargetSums, codes: Codes | None, chances: Floats | None, levels: Codes | None) -> None:
         """Add the probabilities (n, M), or single choices (n,), to the shares of the actions."""
@@ -271,7 +284,8 @@ class EstimatePass:
         return made, estimator.setting
 
     def _estimate(self, target: Target, form: Estimator) -> Estimate:
-        sums = self.sums[target.name].terms[form_key(form)]
+        key = OBSERVED if isinstance(target, LoggedTarget) else form_key(form)
+        sums = self.sums[target.name].terms[key]
         return Estimate(parts=((1.0, sums),), weight=self.weight, rows=self.rows, by=self.blocks.by)
 
     def support(self, target: Target) -> Support | None:

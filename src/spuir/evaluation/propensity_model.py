@@ -5,7 +5,6 @@ Reports say so wherever they are used.
 """
 
 import numpy as np
-from scipy.optimize import minimize
 from scipy.special import logsumexp
 
 from spuir.base.hashing import splitmix64
@@ -78,6 +77,8 @@ def _among(chances: Floats, eligible: Mask) -> Floats:
 
 def _logistic(features: Floats, actions: Codes, n_actions: int) -> Floats:
     """Return the coefficients (p, M) of a multinomial logistic regression with a small ridge."""
+    from scipy.optimize import minimize  # slow to import, and only logs without propensities need it
+
     n, width = features.shape
     chosen = np.zeros((n, n_actions))
     chosen[np.arange(n), actions] = 1.0

@@ -38,16 +38,18 @@ class WeightSums:
         self.same = True
         self.histogram = np.zeros(len(EDGES) + 1)
 
-    def add(self, ratios: Floats, target: Floats) -> None:
-        """Take the weights ρ and probabilities π (n,) of the executed actions."""
-        self.rows += len(ratios)
+    def add(self, ratios: Floats, target: Floats, rows: int) -> None:
+        """Take the weights ρ and probabilities π (k,) of the executed actions; the others of ``rows`` have 0."""
+        self.rows += rows
         self.total += float(ratios.sum())
-        self.squares += float(np.square(ratios).sum())
+        self.squares += float(ratios @ ratios)
         self.matched += float(target.sum())
-        top = ratios if len(ratios) <= LARGEST else np.partition(ratios, -LARGEST)[-LARGEST:]
+        top = ratios if len(self.largest) < LARGEST else ratios[ratios > self.largest.min()]
         joined = np.concatenate([self.largest, top])
         self.largest = joined if len(joined) <= LARGEST else np.partition(joined, -LARGEST)[-LARGEST:]
-        self.same = self.same and bool(np.abs(ratios - 1).max(initial=0.0) < 1e-9)
+        self.same = self.same and len(ratios) == rows and bool(np.abs(ratios - 1).max(initial=0.0) < 1e-9)
+        if len(ratios) < rows:
+            self.histogram[0] += rows - len(ratios)
         self.histogram += np.bincount(np.searchsorted(EDGES, ratios, side="right"), minlength=len(EDGES) + 1)
 
     @property

@@ -23,11 +23,12 @@ TOLERANCE = 1e-6
 class TargetView(NamedTuple):
     """A policy on n rows: π of the executed action and v̂ under the policy, both (n,), and probabilities or a code.
 
+    ``expected`` v̂ is None where there is no reward model.
     ``probabilities`` is (n, M), or the code of the only action that the policy ever chooses.
     """
 
     target: Floats
-    expected: Floats
+    expected: Floats | None
     probabilities: Floats | int
 
 
@@ -49,7 +50,7 @@ class Target(ABC):
     def view(self, rows: LoggedRows, predicted: Floats | None) -> TargetView:
         """Return what estimators need, given predicted rewards (n, M) or None."""
         chances = self.probabilities(rows)
-        expected = np.zeros(len(rows)) if predicted is None else np.vecdot(chances, predicted)
+        expected = None if predicted is None else np.einsum("ij,ij->i", chances, predicted)
         return TargetView(rows.executed(chances), expected, chances)
 
 
@@ -69,6 +70,14 @@ class UniformTarget(Target):
         if rows.eligible is None:
             return np.full((len(rows), len(self.log.actions)), 1 / len(self.log.actions))
         return rows.eligible / rows.eligible.sum(axis=1, keepdims=True)
+
+    def view(self, rows: LoggedRows, predicted: Floats | None) -> TargetView:
+        """Return what estimators need, without sums over equal numbers where every action is eligible."""
+        if rows.eligible is not None:
+            return super().view(rows, predicted)
+        share = 1 / len(self.log.actions)
+        expected = None if predicted is None else predicted @ np.full(predicted.shape[1], share)
+        return TargetView(np.full(len(rows), share), expected, self.probabilities(rows))
 
 
 class FixedTarget(Target):
@@ -104,7 +113,7 @@ class FixedTarget(Target):
         if rows.eligible is not None:
             return super().view(rows, predicted)
         target = (rows.actions == self.code).astype(np.float64)
-        expected = np.zeros(len(rows)) if predicted is None else predicted[:, self.code]
+        expected = None if predicted is None else np.ascontiguousarray(predicted[:, self.code])
         return TargetView(target, expected, self.code)
 
 
