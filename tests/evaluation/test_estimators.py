@@ -142,3 +142,36 @@ def test_unknown_and_repeated_estimators_are_refused() -> None:
         make_estimators(["switchdr"])
     with pytest.raises(ParameterError, match="twice"):
         make_estimators(["dr", "dr"])
+
+
+def test_values_are_those_of_the_open_bandit_pipeline() -> None:
+    """The numbers are what obp 0.5.7 computes for these rows; it does not install beside this project's Python."""
+    rng = np.random.default_rng(0)
+    chances, logged = rng.dirichlet(np.ones(3), 500), 0.05 + 0.85 * rng.dirichlet(np.ones(3), 500)
+    actions, rewards, guesses = rng.integers(3, size=500), rng.normal(size=500), rng.normal(size=(500, 3))
+    rows = [
+        {"r": r, "a": int(a), "p": float(p[a]), "pi": pi.tolist(), "q": q.tolist()}
+        for r, a, p, pi, q in zip(rewards, actions, logged, chances, guesses, strict=True)
+    ]
+    peer = {
+        "ips": -0.24077720621798682,
+        "clipped-ips": -0.07750167453082682,
+        "snips": -0.14141858723059172,
+        "dm": 0.06539207141999633,
+        "dr": -0.29489406237792326,
+        "sndr": -0.14621913896320443,
+        "switch-dr": 0.04249898625450229,
+        "dros": 0.0021304059306790093,
+    }
+    for name, value in peer.items():
+        assert row_by_row(name, rows, SET.get(name)) == pytest.approx(value, abs=1e-9), name
+
+
+def test_values_are_those_of_vowpal_wabbits_estimators(table: list[dict[str, Any]]) -> None:
+    peer = pytest.importorskip("estimators.bandits.snips", reason="vw-estimators is not installed")
+    plain = pytest.importorskip("estimators.bandits.ips")
+    for name, module in (("snips", peer), ("ips", plain)):
+        theirs = module.Estimator()
+        for row in table:
+            theirs.add_example(row["p"], row["r"], row["pi"][row["a"]])
+        assert row_by_row(name, table) == pytest.approx(theirs.get(), abs=1e-9)

@@ -180,12 +180,18 @@ class EvaluationReport:
         if one.value is None or one.low is None or one.high is None:
             reasons = "; ".join(support.reasons) if support is not None else ""
             return f"{name}: the log cannot tell what it earns: {reasons}. What would help: {self.help_wanted}."
-        half, digits = (one.high - one.low) / 2, self.digits
         parts = [self._against(pair) for pair in self._shown(name)]
         doubts = support.reasons if support is not None and support.verdict == WEAK else ()
         weak = f" The support is weak: {'; '.join(doubts)}." if doubts else ""
         compared = f": {', '.join(parts)}" if parts else ""
-        return f"{name} earns {one.value:,.{digits}f} ± {half:,.{digits}f} per decision{compared}.{weak}"
+        return f"{name} earns {self._with_interval(one.value, one.low, one.high)} per decision{compared}.{weak}"
+
+    def _with_interval(self, value: float, low: float, high: float) -> str:
+        """Return "value ± half", or both ends where the interval is lopsided."""
+        sides = sorted((value - low, high - value))
+        if sides[1] > 1.3 * sides[0]:
+            return f"{number(value, self.digits)} ({number(low, self.digits)} to {number(high, self.digits)})"
+        return f"{number(value, self.digits)} ± {number((high - low) / 2, self.digits)}"
 
     def _shown(self, name: str) -> list[PolicyDifference]:
         """Return the differences worth a sentence: with the log, uniform, the best single action, other models."""

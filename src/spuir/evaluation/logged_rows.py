@@ -84,6 +84,9 @@ class LoggedRows:
 class EvaluationLog:
     """A log to evaluate on: iterate over it for :class:`LoggedRows`, any number of times.
 
+    Reading sets ``actions`` (all labels), ``logged`` (codes of the executed ones), ``silent`` (rows without a reward)
+    and ``faults`` (broken rows); ``complete`` says that all rows were read once.
+
     Parameters
     ----------
     log
@@ -109,6 +112,7 @@ class EvaluationLog:
     silent: int = 0
     faults: Faults = field(default_factory=Faults)
     complete: bool = False
+    logged: set[int] = field(default_factory=set[int])
     _codes: dict[Hashable, int] = field(default_factory=dict[Hashable, int])
     _episodes: dict[Any, int] = field(default_factory=dict[Any, int])
 
@@ -155,6 +159,7 @@ class EvaluationLog:
         _check_propensities(batch)
         check_numbers(batch)
         actions = self._encode(batch.column("action"), "action")
+        self.logged.update(np.unique(actions).tolist())
         rewards = _floats(batch, "reward")
         _check_probabilities(batch)
         names = batch.schema.names
@@ -291,6 +296,6 @@ def _check_slates(batch: Any) -> None:
 def refuse_without_exploration(most: float, least: float, actions: Sequence[Hashable]) -> None:
     """Refuse a log whose propensities, from ``least`` to ``most``, are all 1."""
     if len(actions) > 1 and least >= 1 - LEAST_EXPLORATION and most <= 1 + 1e-9:
-        rule = f"a log without exploration over {listed(list(actions))} says nothing about other policies"
+        rule = f"a log without exploration over {listed(sorted(actions, key=str))} says nothing about other policies"
         remedy = "decide with a floor from now on, e.g. floor=0.05, or use --propensity estimate if chance was involved"
         raise InputError("propensity", "1 in every row", rule, remedy)

@@ -20,6 +20,8 @@ from spuir.tables.encoder import Encoder
 
 MOST_NUMBERS = 1 << 27
 """Numbers in the sums of a reward model; more are refused."""
+RIDGES = (1.0, 10.0, 100.0, 1e3, 1e4, 1e5)
+"""Values of λ to choose from."""
 LANDMARKS = 100
 """Landmarks of the Nyström features of a reward model."""
 FIRST_ROWS = 20_000
@@ -85,12 +87,13 @@ class RewardModel(ABC):
 class RidgeRewards(RewardModel):
     """One ridge regression per action and fold, shrunk towards the mean reward.
 
-    An action that the other folds never have is predicted by their mean reward.
+    ``ridge`` is λ; None chooses it by the squared error on the held-out folds, which their sums give. An action that
+    the other folds never have is predicted by their mean reward.
     """
 
-    def __init__(self, folds: int, ridge: float = 1.0) -> None:
+    def __init__(self, folds: int, ridge: float | None = None) -> None:
         super().__init__(folds)
-        self._ridge = ridge
+        self.ridge = ridge
         self._sums: Statistics | None = None
 
     def collect(self, features: Floats, actions: Codes, rewards: Floats, weights: Floats, folds: Codes) -> None:
@@ -114,16 +117,19 @@ class RidgeRewards(RewardModel):
         grown = np.zeros((n_actions * self.folds, table.shape[1]))
         grown[: len(table)] = table
         by_fold = grown.reshape(n_actions, self.folds, -1).transpose(1, 0, 2)
-        self._theta, self._mean = np.zeros((self.folds, n_actions, width)), np.zeros(self.folds)
-        for fold in range(self.folds):
-            others = [by_fold[other] for other in range(self.folds) if other != fold or self.folds == 1]
-            sums = Statistics(width, np.sum(others, axis=0))
-            rows = sums.weight.sum()
-            # The last column is constant: its moment is the sum of rewards, its Gram column the sum of features.
-            mean = float(sums.moment[:, -1].sum() / rows) if rows else 0.0
-            centred = sums.moment - mean * sums.gram[:, :, -1]
-            self._theta[fold] = solve(sums.gram.copy(), centred, self._ridge).theta
-            self._mean[fold] = mean
+        every = range(self.folds)
+        others = [
+            Statistics(width, np.sum([by_fold[other] for other in every if other != fold or self.folds == 1], axis=0))
+            for fold in every
+        ]
+        held_out = [Statistics(width, by_fold[fold]) for fold in every]
+        grid = RIDGES if self.ridge is None else (self.ridge,)
+        fits = [[_ridge_fit(sums, ridge) for sums in others] for ridge in grid]
+        errors = [sum(map(_squared_error, held_out, fit)) for fit in fits]
+        best = int(np.argmin(errors))
+        self.ridge = grid[best]
+        self._theta = np.stack([theta for theta, _ in fits[best]])
+        self._mean = np.array([mean for _, mean in fits[best]])
 
     def predict(self, features: Floats, folds: Codes) -> Floats:
         """Return mean + ⟨θ_j, s⟩ of the row's fold."""
@@ -133,6 +139,24 @@ class RidgeRewards(RewardModel):
             if len(rows):
                 found[rows] = features[rows] @ self._theta[fold].T + self._mean[fold]
         return found
+
+
+def _ridge_fit(sums: Statistics, ridge: float) -> tuple[Floats, float]:
+    """Return θ (M, p) of a regression on rewards minus their mean, and that mean."""
+    rows = sums.weight.sum()
+    # The last column is constant: its moment is the sum of rewards, its Gram column the sum of features.
+    mean = float(sums.moment[:, -1].sum() / rows) if rows else 0.0
+    return solve(sums.gram.copy(), sums.moment - mean * sums.gram[:, :, -1], ridge).theta, mean
+
+
+def _squared_error(sums: Statistics, fit: tuple[Floats, float]) -> float:
+    """Return the squared error of a fit on the rows that these sums are of."""
+    theta, mean = fit
+    # mean + ⟨θ, s⟩ is linear in the features, of which the last one is constant.
+    whole = theta.copy()
+    whole[:, -1] += mean
+    fitted = np.matvec(sums.gram, whole)
+    return float(sums.energy.sum() - 2 * (whole * sums.moment).sum() + (whole * fitted).sum())
 
 
 class RegressorRewards(RewardModel):

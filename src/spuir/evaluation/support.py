@@ -15,10 +15,12 @@ from spuir.base.records import Floats
 GOOD, WEAK, NONE = "good", "weak", "none"
 LARGEST = 4096
 """How many of the largest weights are kept, for the tail of their distribution."""
-LEAST_PIECES, FEW_PIECES = 30, 200
+LEAST_PIECES, FEW_PIECES = 30, 300
 """Effective rows below which there is no support, and below which it is weak."""
 MOST_UNSEEN, SOME_UNSEEN = 0.05, 0.001
 """Share of a policy's choices on actions that were never logged."""
+MOST_OF_ONE = 0.02
+"""Share of the whole weight that a single row may have."""
 HEAVY_TAIL, HOPELESS_TAIL = 0.7, 1.0
 """Tail index of the weights above which their variance is not to be trusted, and their mean neither."""
 LEAST_MEAN = 0.8
@@ -141,8 +143,12 @@ def judge(sums: WeightSums, mass: Floats, counts: Floats, actions: Sequence[Hash
     if short < 1 - 0.02 and unseen <= SOME_UNSEEN:
         sentence = f"the mean weight is {sums.mean:.2f} instead of 1: some of its choices were never tried in context"
         (bad if short < LEAST_MEAN else doubts).append(sentence)
+    elif sums.mean < LEAST_MEAN and unseen <= SOME_UNSEEN:
+        doubts.append(f"the mean weight is {sums.mean:.2f}, far from 1, on few rows")
     elif sums.mean - SURE * sums.error > 1 + 0.02:
         doubts.append(f"the mean weight is {sums.mean:.2f} instead of 1: the logged propensities are too small")
+    if sums.effective >= FEW_PIECES and sums.largest.max() > MOST_OF_ONE * sums.total:
+        doubts.append(f"a single row has {sums.largest.max() / sums.total:.1%} of the whole weight")
     if tail is not None and tail > HEAVY_TAIL:
         sentence = f"a few rows dominate (Pareto index {tail:.2f}, largest weight {sums.largest.max():,.0f})"
         (bad if tail > HOPELESS_TAIL and sums.effective < FEW_PIECES else doubts).append(sentence)

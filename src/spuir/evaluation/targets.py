@@ -129,14 +129,12 @@ class LabelledTarget(Target):
         super().prepare(log)
         own = list(self.own_labels())
         self._columns = np.array([-1 if (code := log.code(label)) is None else code for label in own], np.intp)
-        known = set(self._columns.tolist())
-        missing = [label for code, label in enumerate(log.actions) if code not in known]
-        if len(missing) == len(log.actions):
-            rule = f"the log has {listed(log.actions)}, and none of them is the same"
+        logged = [log.actions[code] for code in sorted(log.logged)]
+        missing = [log.actions[code] for code in sorted(log.logged - set(self._columns.tolist()))]
+        if len(missing) == len(logged):
+            rule = f"the log has {listed(logged)}, and none of them is the same"
             raise InputError(f"actions of {self.name}", listed(own), rule, "evaluate on a log of the same actions")
-        if not missing:
-            return []
-        return [f"{self.name} does not know {listed(missing)}, which the log has: it never chooses them."]
+        return [f"{self.name} does not know {listed(missing)} of the log, and never chooses it."] if missing else []
 
     def ordered(self, own: Floats) -> Floats:
         """Return the policy's columns (n, m) in the order of the log's labels (n, M)."""
