@@ -233,7 +233,7 @@ class Job:
     def check_floor(self, actions: int) -> None:
         """Add a notice if the floor of the policy does not allow so many actions."""
         floor = self.policy.floor
-        if floor * actions > 1 + TIE:
+        if floor is not None and floor * actions > 1 + TIE:
             most = int(1 / floor + TIE)
             self.add_notice(f"With floor={floor}, decisions can have at most {most} eligible actions of {actions}.")
 
