@@ -79,7 +79,7 @@ def test_decisions_whose_window_is_open_are_not_learned_as_zeros(tmp_path: Path)
     csv.write_csv(rewards.slice(0, 397), tmp_path / "rewards.csv")
     given = (tmp_path / "decisions.csv", "--rewards", tmp_path / "rewards.csv", "--window", "2d", "-b", 100)
     result = call(*given, "-o", tmp_path / "m")
-    # The last reward came 2 h after decision 396. Decisions of its last 2 d are open: those from 396 − 46 h / 36 min on.
+    # The last reward came 2 h after decision 396. Decisions of the last 2 d are open: 396 − 46 h / 36 min on.
     assert "80 decisions are left out: at 2023-11-24T23:36:00+00:00" in result.stderr, result.stderr
     slices = [slice(0, 100), slice(100, 200), slice(200, 300), slice(300, 320)]
     assert gap(spuir.load(tmp_path / "m"), one_by_one("puir", table, slices)) < 1e-9

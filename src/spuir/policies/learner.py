@@ -15,7 +15,7 @@ from spuir.base.records import Batch, Floats, Info, State, require_finite
 from spuir.core.imputing import Link
 from spuir.core.quiet import quietly
 from spuir.core.screening import Bound, squared_widths
-from spuir.core.solving import Solved, solve
+from spuir.core.solving import Solved, fit_root, solve
 from spuir.core.statistics import Statistics, add_scaled, dense_rows
 from spuir.core.ties import check_finite
 from spuir.errors import InputError, ParameterError, ShardError
@@ -235,45 +235,9 @@ class Learner:
         observed = state.observed
         gram = observed.gram
         solved = solve(gram.copy(), observed.moment, self.ridge)
-        spread, fitted_dims = _spread(gram, self.ridge)
+        root, dims = fit_root(gram, self.ridge)
         fitted = np.einsum("mi,mij,mj->m", solved.theta, gram, solved.theta)
         residual = np.maximum(observed.energy - 2 * np.einsum("mi,mi->m", solved.theta, observed.moment) + fitted, 0.0)
-        freedom = observed.weight - fitted_dims
+        freedom = observed.weight - dims
         variance = np.where(freedom > 0, residual / np.where(freedom > 0, freedom, 1.0), np.nan)
-        return np.sqrt(variance[:, None] * spread)
-
-
-def _spread(gram: Floats, ridge: float) -> tuple[Floats, Floats]:
-    """Return the diagonal (M, p) of Ψ⁻¹ΦΨ⁻¹ and the trace (M,) of Ψ⁻¹Φ, with Ψ = λI + Φ, for columns of any scale.
-
-    With Φ = FFᵀ it is Ψ⁻¹F = F(λI + FᵀF)⁻¹, whose squares sum up to the diagonal, never below 0.
-    """
-    diagonal = np.einsum("mii->mi", gram)
-    # F is triangular with the largest column first: rounding in a large column then never reaches a small one.
-    order = np.argsort(-diagonal, axis=1)
-    every = np.arange(len(gram))[:, None]
-    roots = np.sqrt(diagonal[every, order])
-    unit = np.where(roots > 0, roots, 1.0)
-    factor = roots[:, :, None] * _triangular(
-        gram[every[:, :, None], order[:, :, None], order[:, None, :]] / (unit[:, :, None] * unit[:, None, :])
-    )
-    inner = factor.transpose(0, 2, 1) @ factor + ridge * np.eye(gram.shape[1])
-    scale = 1.0 / np.sqrt(np.einsum("mii->mi", inner))
-    scaled = scale[:, :, None] * inner * scale[:, None, :]
-    right = scale[:, :, None] * factor.transpose(0, 2, 1)
-    solved = scale[:, :, None] * np.asarray(np.linalg.solve(scaled, right), np.float64)
-    spread = np.empty_like(diagonal)
-    spread[every, order] = np.square(solved).sum(axis=1)
-    return spread, np.einsum("mij,mji->m", factor, solved)
-
-
-def _triangular(correlations: Floats) -> Floats:
-    """Return L (M, p, p) with LLᵀ the given matrices of unit diagonal; 0 in columns that depend on earlier ones."""
-    p = correlations.shape[1]
-    noise = 64 * p * np.finfo(np.float64).eps  # of the sums that make a Gram matrix, with room to spare
-    made = np.zeros_like(correlations)
-    for k in range(p):
-        column = correlations[:, k:, k] - (made[:, k:, :k] @ made[:, k, :k, None])[:, :, 0]
-        pivot = column[:, :1]
-        made[:, k:, k] = np.where(pivot > noise, column / np.sqrt(np.where(pivot > noise, pivot, 1.0)), 0.0)
-    return made
+        return np.sqrt(variance[:, None] * np.square(root).sum(axis=2))
