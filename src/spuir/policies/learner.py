@@ -18,7 +18,7 @@ from spuir.base.records import Batch, Floats, Info, State, require_finite
 from spuir.core.imputing import LINKS, Link
 from spuir.core.quiet import quietly
 from spuir.core.screening import Bound, squared_widths
-from spuir.core.solving import Solved, solve
+from spuir.core.solving import Solved, fit_root, solve
 from spuir.core.statistics import Statistics, add_scaled, dense_rows
 from spuir.core.ties import check_finite
 from spuir.errors import InputError, ParameterError, ShardError
@@ -327,14 +327,11 @@ class RidgeLearner(Learner):
         What a sketch adds to the error of the fit is in the energy of its sums.
         """
         observed = state.observed
-        solved = solve(observed.gram.copy(), observed.moment, self.ridge)
-        # Φ_j = VEVᵀ: in its eigenvectors the variances (λI+Φ_j)⁻¹Φ_j(λI+Φ_j)⁻¹ are sums of squares, never below 0.
-        spectrum, vectors = np.linalg.eigh(observed.gram)
-        noise = spectrum.shape[1] * np.finfo(np.float64).eps * spectrum[:, -1:]
-        spectrum = np.where(spectrum > noise, spectrum, 0.0)
-        spread = np.matmul(np.square(vectors), (spectrum / np.square(self.ridge + spectrum))[:, :, None])[:, :, 0]
-        fitted = np.einsum("mi,mij,mj->m", solved.theta, observed.gram, solved.theta)
+        gram = observed.gram
+        solved = solve(gram.copy(), observed.moment, self.ridge)
+        root, dims = fit_root(gram, self.ridge)
+        fitted = np.einsum("mi,mij,mj->m", solved.theta, gram, solved.theta)
         residual = np.maximum(observed.energy - 2 * np.einsum("mi,mi->m", solved.theta, observed.moment) + fitted, 0.0)
-        freedom = observed.weight - (spectrum / (self.ridge + spectrum)).sum(axis=1)
+        freedom = observed.weight - dims
         variance = np.where(freedom > 0, residual / np.where(freedom > 0, freedom, 1.0), np.nan)
-        return np.sqrt(variance[:, None] * spread)
+        return np.sqrt(variance[:, None] * np.square(root).sum(axis=2))
