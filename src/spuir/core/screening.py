@@ -96,8 +96,7 @@ def row_winners(means: Floats, solved: Solved, alpha: float, row: Floats, eligib
     if alpha:
         projected = row.dot(solved.stacked_roots).reshape(m, -1)
         scores = means + alpha * np.sqrt(np.vecdot(projected, projected))
-    if not math.isfinite(np.add.reduce(scores)):
-        check_finite(scores, row[None])
+    check_finite(scores, row[None])
     if eligible is not None:
         scores = np.where(eligible[0], scores, -np.inf)
     best = scores.item(scores.argmax())

@@ -5,6 +5,7 @@ column per context: reductions over actions are then operations on whole rows.
 """
 
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -122,7 +123,7 @@ class Winners(NamedTuple):
     @classmethod
     def without_ties(cls, winner: Codes, m: int) -> "Winners":
         """Return winners (n,) among m actions without any tie."""
-        return cls(winner=winner, columns=np.empty(0, np.intp), tied=np.empty((m, 0), np.bool_))
+        return cls(winner, *_no_ties(m))
 
     @classmethod
     def of(cls, scores: Floats) -> "Winners":
@@ -137,10 +138,12 @@ class Winners(NamedTuple):
         One uniform decides a row: below m·floor it picks an eligible action, above it the rule's. They are drawn only
         if a row needs one.
         """
-        actions, rule = self.winner.copy(), np.ones(len(self.winner))
+        n = len(self.winner)
         if not floor and not len(self.columns):
-            return actions, rule
-        uniforms = draw_uniforms()
+            rule = np.empty(n)
+            rule.fill(1.0)  # faster than np.ones, which shows where one row is decided at a time
+            return self.winner, rule
+        actions, rule, uniforms = self.winner.copy(), np.ones(n), draw_uniforms()
         m = len(self.tied)
         options = np.full(len(rule), m) if eligible is None else eligible.sum(axis=0)
         lost = floor * options
@@ -165,6 +168,12 @@ class Winners(NamedTuple):
             share = self.tied[actions[explored[inside]], column] / self.tied[:, column].sum(axis=0)
             rule[explored[inside]] = share
         return actions, floor + rest * rule
+
+
+@lru_cache(maxsize=64)
+def _no_ties(m: int) -> tuple[Codes, Mask]:
+    """Return the columns and the marks of winners without ties; arrays without entries, which nobody can write to."""
+    return np.empty(0, np.intp), np.empty((m, 0), np.bool_)
 
 
 def nth_true(allowed: Mask, position: Codes) -> Codes:
