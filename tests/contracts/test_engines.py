@@ -24,9 +24,19 @@ ROWS, BATCH = 1_500, 250
 MARKS = {"spark": [pytest.mark.spark, pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs Java")]}
 
 
+@pytest.fixture(scope="module")
+def dask() -> Iterator[Engine]:
+    """Dask with two workers, started once: every start imports the library in each worker."""
+    with make_engine("dask", workers=2) as started:
+        yield started
+
+
 @pytest.fixture(scope="module", params=[pytest.param(name, marks=MARKS.get(name, [])) for name in ENGINES.names()])
 def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
     """Each registered engine with two workers, started once."""
+    if request.param == "dask":
+        yield request.getfixturevalue("dask")
+        return
     if request.param == "spark":
         pytest.importorskip("pyspark", reason="Spark is an extra")
     with make_engine(request.param, workers=2) as started:
@@ -107,37 +117,37 @@ class Slow(Collect):
         return super().__call__(scanned)
 
 
-def test_a_killed_dask_worker_changes_nothing(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    train(str(folder), "puir", batch_size=BATCH, out=tmp_path / "here")
-    with make_engine("dask", workers=2) as engine:
-        client: Any = getattr(engine, "client")  # noqa: B009 - an engine need not have one
-        before = set(client.run(os.getpid).values())
-        monkeypatch.setattr("spuir.training.pipeline.Collect", Slow)
-        killer = threading.Timer(0.6, os.kill, (min(before), signal.SIGKILL))
-        killer.start()
-        try:
-            train(str(folder), "puir", batch_size=BATCH, engine=engine, out=tmp_path / "there")
-        finally:
-            killer.cancel()
-            killer.join()
-        after = set(client.run(os.getpid).values())
-    assert min(before) not in after
-    assert (tmp_path / "there").read_bytes() == (tmp_path / "here").read_bytes()
-
-
 def test_an_address_where_nobody_answers_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("spuir.training.engines.dask.CONNECT_SECONDS", 1)
+    monkeypatch.setattr("spuir.training.engines.dask.CONNECT_SECONDS", 0.2)
     with pytest.raises(InputError, match="no scheduler answered"):
         make_engine("dask", address="tcp://127.0.0.1:1")
 
 
-def test_a_cluster_that_runs_already_is_used_and_left(folder: Path, tmp_path: Path) -> None:
+def test_a_cluster_that_runs_already_is_used_and_left(dask: Engine, folder: Path, tmp_path: Path) -> None:
     train(str(folder), "puir", batch_size=BATCH, out=tmp_path / "here")
-    with make_engine("dask", workers=1) as running:
-        address = getattr(running, "cluster").scheduler_address  # noqa: B009 - an engine need not have one
-        with make_engine("dask", address=address) as guest:
-            train(str(folder), "puir", batch_size=BATCH, engine=guest, out=tmp_path / "there")
-        assert list(running.map(double, [4])) == [8]
+    address = getattr(dask, "cluster").scheduler_address  # noqa: B009 - an engine need not have one
+    with make_engine("dask", address=address) as guest:
+        train(str(folder), "puir", batch_size=BATCH, engine=guest, out=tmp_path / "there")
+    assert list(dask.map(double, [4])) == [8]
+    assert (tmp_path / "there").read_bytes() == (tmp_path / "here").read_bytes()
+
+
+def test_a_killed_dask_worker_changes_nothing(
+    dask: Engine, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train(str(folder), "puir", batch_size=BATCH, out=tmp_path / "here")
+    client: Any = getattr(dask, "client")  # noqa: B009 - an engine need not have one
+    before = set(client.run(os.getpid).values())
+    monkeypatch.setattr("spuir.training.pipeline.Collect", Slow)
+    killer = threading.Timer(0.6, os.kill, (min(before), signal.SIGKILL))
+    killer.start()
+    try:
+        train(str(folder), "puir", batch_size=BATCH, engine=dask, out=tmp_path / "there")
+    finally:
+        killer.cancel()
+        killer.join()
+    after = set(client.run(os.getpid).values())
+    assert min(before) not in after
     assert (tmp_path / "there").read_bytes() == (tmp_path / "here").read_bytes()
 
 

@@ -105,8 +105,7 @@ def row_winners(means: Floats, rule: Acting, row: Floats, eligible: Mask | None)
         if len(rule.levels) > 1:
             return _row_levels(means, bonuses, rule.levels, row, eligible)
         scores = means + bonuses
-    if not math.isfinite(np.add.reduce(scores)):
-        check_finite(scores, row[None])
+    check_finite(scores, row[None])
     if eligible is not None:
         scores = np.where(eligible[0], scores, -np.inf)
     best = scores.item(scores.argmax())

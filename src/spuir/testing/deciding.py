@@ -25,7 +25,7 @@ from spuir.testing.trial import (
     trained,
 )
 
-DRAWS = 100_000
+DRAWS = 40_000
 ERROR_RATE = 1e-7
 """Probability of rejecting a correct policy in one comparison of draws with probabilities."""
 RARE = 10.0
@@ -146,7 +146,7 @@ def the_best_score_is_chosen(policy: Policy) -> None:
 
 
 def draws_match_the_probabilities(policy: Policy) -> None:
-    """Check 100,000 draws on four contexts, and 20,000 before learning, by chi-square tests of error rate 1e-7 each."""
+    """Check 40,000 draws on four contexts, and 8,000 before learning, by chi-square tests of error rate 1e-7 each."""
     some = contexts(4)
     mask = np.arange(N_ACTIONS) != 2
     for sizes, eligible, draws in (((), mask, DRAWS // 5), (SIZES, None, DRAWS)):
