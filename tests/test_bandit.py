@@ -52,7 +52,7 @@ class TestNames:
         fit = ["X", "actions", "rewards", "propensities", "sample_weight", "eligible"]
         assert names_of(spuir.Bandit.partial_fit)[:6] == fit
         assert names_of(spuir.Bandit.collect)[:4] == ["X", "actions", "rewards", "row_ids"]
-        assert names_of(spuir.Bandit.add_action) == ["label", "like"]
+        assert names_of(spuir.Bandit.add_action) == ["label", "like", "ramp", "ramp_episodes"]
         assert names_of(spuir.Bandit.remove_action) == ["label"]
         assert names_of(spuir.load) == ["path", "random_state"]
         columns = [

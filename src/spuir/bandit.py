@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from spuir.base import streams
 from spuir.base.data_frame import data_frame
+from spuir.base.parameters import SEED, SHARE, check_value, optional
 from spuir.base.records import Decision, Floats, Info, Mask, Scores, State, as_ids
 from spuir.core import ties
 from spuir.errors import InputError, NotFittedError, ParameterError, ShardError
@@ -198,7 +199,11 @@ class Bandit(Estimator):
         else:
             draws = streams.Draws.identified(self._seed, episode, ids)
         try:
-            decided = self.policy_.decide(state, contexts, draws, mask)
+            caps, policy = model.caps, self.policy_
+            if caps is None:
+                decided = policy.decide(state, contexts, draws, mask)
+            else:
+                decided = policy.decide_by_table(state, contexts, draws, mask, caps)
         except BaseException:
             if first is not None:
                 with self._lock:
@@ -213,6 +218,8 @@ class Bandit(Estimator):
     def predict(self, X: Any, eligible: ArrayLike | None = None) -> NDArray[Any]:
         """Return the most probable action of each row, the first of equals; changes nothing."""
         model = self._model
+        if model.caps is not None:
+            return model.labels.array[self._table(X, eligible).probabilities.argmax(axis=1)]
         contexts, state, mask = self._prepared(model, X, eligible, own=False)
         return model.labels.array[self.policy_.predict(state, contexts, mask)]
 
@@ -227,7 +234,8 @@ class Bandit(Estimator):
     def _table(self, X: Any, eligible: ArrayLike | None) -> Scores:
         model = self._model
         contexts, state, mask = self._prepared(model, X, eligible, own=False)
-        return self.policy_.table(state, contexts, ties.eligible_mask(mask, len(contexts), state.n_actions))
+        every = ties.eligible_mask(mask, len(contexts), state.n_actions)
+        return self.policy_.acting(state, contexts, every, model.caps)
 
     def _prepared(self, model: Model, X: Any, eligible: ArrayLike | None, own: bool) -> tuple[Floats, Any, Mask | None]:
         """Return contexts as float64 (a copy if ``own``), the state, and eligibility (n, M) or None for all."""
@@ -359,13 +367,31 @@ class Bandit(Estimator):
 
     # ---- live actions ---------------------------------------------------------------------------------------
 
-    def add_action(self, label: Hashable, like: Hashable | None = None) -> Self:
-        """Add an action: never tried, or starting from a copy of what is known of ``like``."""
+    def add_action(
+        self, label: Hashable, like: Hashable | None = None, ramp: float | None = 0.1, ramp_episodes: int = 5
+    ) -> Self:
+        """Add an action: never tried, or starting from a copy of what is known of ``like``.
+
+        Parameters
+        ----------
+        label, like
+            Its label, never used before, and the action whose estimates it starts from; None = none.
+        ramp
+            Largest probability of all new actions together in a decision, so that a new action is not tried on
+            everyone: each of k new actions has at most ramp/k. Established actions share what is above, as the policy
+            chooses among them. None = no limit. It does not apply before the first episode, or where no established
+            action is eligible.
+        ramp_episodes
+            How many episodes the limit lasts.
+        """
+        check_value("ramp", ramp, optional(SHARE), "the default is 0.1")
+        check_value("ramp_episodes", ramp_episodes, SEED, "the default is 5")
         with self._lock:
-            model = self._model
+            model, learned = self._model, self.n_episodes_
             source = None if like is None else model.labels.code(like)
             state = None if model.state is None else self.policy_.grow(model.state, source)
-            self._current = model._replace(labels=model.labels.added(label), state=state)
+            labels = model.labels.added(label, ramp if learned else None, learned + ramp_episodes)
+            self._current = model._replace(labels=labels, state=state)
         return self
 
     def remove_action(self, label: Hashable) -> Self:

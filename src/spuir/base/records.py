@@ -236,6 +236,9 @@ class Batch:
         (B,) outcome columns of environments with delays; read by delayed-feedback policies only.
     row_ids
         (B,) integers unique within the episode; rows are hashed by them. None = 0…B−1.
+    caps
+        (M,) largest probabilities of the actions that ramped up in this episode, infinite for the others; None = no
+        action did. They bear on the learning policy's own probabilities.
     """
 
     contexts: Any
@@ -250,6 +253,7 @@ class Batch:
     conversion: Floats | None = None
     elapsed: Floats | None = None
     row_ids: NDArray[np.int64] | None = None
+    caps: Floats | None = None
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -286,9 +290,10 @@ class Batch:
 
     def at(self, rows: Codes) -> "Batch":
         """Return the chosen rows, which keep the ids that they have here."""
-        columns: dict[str, Any] = {item.name: getattr(self, item.name) for item in fields(self)}
+        columns: dict[str, Any] = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "caps"}
         columns["row_ids"] = np.arange(len(self)) if self.row_ids is None else self.row_ids
-        return Batch(**{name: column[rows] for name, column in columns.items() if column is not None})
+        chosen = {name: column[rows] for name, column in columns.items() if column is not None}
+        return Batch(**chosen, caps=self.caps)
 
     def __len__(self) -> int:
         """Return B, the number of rows."""

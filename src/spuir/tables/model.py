@@ -56,6 +56,11 @@ class Model(NamedTuple):
         mask = eligible_mask(self.labels.table("eligible", given), n, m)
         return eligible_mask(mask & np.array(self.labels.active), n, m)
 
+    @property
+    def caps(self) -> Floats | None:
+        """The largest probabilities (M,) of actions that ramp up now; None if none does."""
+        return self.labels.caps(0 if self.state is None else self.state.episode) if self.labels.ramps else None
+
     def executed(self, X: Any, given: dict[str, Any]) -> dict[str, Any]:
         """Return actions, rewards, propensities and eligibility as ``given``, or of the decision that X is."""
         if not isinstance(X, Decision):
@@ -93,8 +98,9 @@ class Model(NamedTuple):
         """Return an episode's columns as a batch of codes."""
         contexts = self._table(X)
         codes = self.labels.encode(actions)
+        caps = self.caps
         bare = propensities is None and sample_weight is None and eligible is None and not columns
-        if bare and self.labels.all_active:
+        if bare and self.labels.all_active and caps is None:
             return Batch.encoded(contexts, codes, rewards)
         n, m = len(codes), len(self.labels.names)
         for name, column in columns.items():
@@ -108,7 +114,7 @@ class Model(NamedTuple):
         given: dict[str, Any] = {"rewards": rewards, "propensities": propensities, "weights": sample_weight}
         if eligible is not None or not self.labels.all_active:
             given["eligible"] = self._could_be_executed(eligible, codes)
-        made = Batch(contexts=contexts, actions=codes, **given, **columns)
+        made = Batch(contexts=contexts, actions=codes, **given, **columns, caps=caps)
         # Rows of weight 0 are no rows, and an episode without rows is none.
         return made if made.weights is None or made.weights.all() else made.at(np.flatnonzero(made.weights))
 
