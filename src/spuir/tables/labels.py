@@ -2,13 +2,13 @@
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from spuir.base.hashing import Words, splitmix64
+from spuir.base.hashing import Words, odd_numbers
 from spuir.base.records import Codes, Floats, as_array
 from spuir.errors import InputError, ParameterError, UnknownNameError, nearest
 from spuir.tables.contexts import is_arrow, listed
@@ -274,13 +274,8 @@ def _keys(words: Words, columns: tuple[int, ...]) -> Words:
     keys = np.zeros(len(words), np.uint64)
     for column in columns:
         if column < words.shape[1]:
-            keys += words[:, column] * _odd_numbers(column + 1)[column]
+            keys += words[:, column] * odd_numbers(column + 1)[column]
     return keys
-
-
-@lru_cache(maxsize=16)
-def _odd_numbers(count: int) -> Words:
-    return splitmix64(np.arange(count, dtype=np.uint64)) | np.uint64(1)
 
 
 def _array(names: tuple[Hashable, ...]) -> NDArray[Any]:
