@@ -145,6 +145,23 @@ class Bandit(LearnedModel):
 
     # ---- learning -------------------------------------------------------------------------------------------
 
+    def fix(self, X: Any, sample_weight: ArrayLike | None = None) -> Self:
+        """Fix the scales and landmarks of the feature map on a sample of contexts, before the first episode.
+
+        Without this call the first episodes are the sample. The sample is not learned from.
+        """
+        with self._lock:
+            model, policy = self._model, self.policy_
+            contexts = model.contexts(X, own=False)
+            state = self._start(model, contexts.shape[1])
+            if state.episode:
+                rule = "the feature map is fixed by the first episode at the latest"
+                raise InputError("fix", f"{state.episode} episodes learned", rule, "call it before partial_fit")
+            weights = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
+            state = policy.fix(state, contexts, weights)
+            self._current = model._replace(state=state, names=model.names_after(X))
+        return self
+
     def partial_fit(
         self,
         X: Any,

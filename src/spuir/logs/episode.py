@@ -78,6 +78,7 @@ class Episode:
         self._values: list[Floats] = []
         self._times: list[Instants] = []
         self._closed: _Closed | None = None
+        self._as_of: int | None = None
 
     # ---- while it is open -----------------------------------------------------------------------------------
 
@@ -190,19 +191,27 @@ class Episode:
 
     # ---- closing --------------------------------------------------------------------------------------------
 
-    def close(self) -> Report:
-        """Settle every decision's reward and return what was counted; closing again changes nothing."""
+    def close(self, as_of: Any = None) -> Report:
+        """Settle every decision's reward and return what was counted; closing again changes nothing.
+
+        Parameters
+        ----------
+        as_of
+            The time until which rewards are complete, as in :meth:`record`. Decisions whose window ends later are left
+            out of the batch; None leaves out none.
+        """
+        end = None if as_of is None else int(instants(as_of, 1, "as_of")[0])
         with self._lock:
             if self._closed is None:
-                self._closed = self._settle()
+                self._closed, self._as_of = self._settle(end), end
             return self._closed.settled.report
 
-    def _settle(self) -> _Closed:
+    def _settle(self, as_of: int | None) -> _Closed:
         rows = joined(self._rows)
         owners = np.array([self._positions.get(name, -1) for name in self._ids], np.intp)
         values = np.concatenate([np.empty(0), *self._values])
         times = np.concatenate([np.empty(0, np.int64), *self._times])
-        settled = settle(self.rules, rows.times, owners, values, times, self._ids)
+        settled = settle(self.rules, rows.times, owners, values, times, self._ids, as_of)
         report = settled.report + Report(duplicates=self._duplicates)
         kept = np.flatnonzero(~np.isnan(settled.rewards))
         return _Closed(settled._replace(report=report), kept, list(self._positions), rows)
@@ -290,6 +299,7 @@ class Episode:
                 "rules": {name: getattr(rules, name) for name in ("default", "aggregation", "window", "late")},
                 "duplicates": self._duplicates,
                 "closed": self._closed is not None,
+                "as_of": self._as_of,
             }
             origins = [self._origins.get(name, -1) for name in self._positions]
             arrays = pack_rows(rows) | {
@@ -321,7 +331,8 @@ class Episode:
         made._rows = [rows] if ids else []
         made._ids, made._values, made._times = rewarded, [values], [times]
         if header.get("closed"):
-            made.close()
+            made._as_of = header.get("as_of")
+            made._closed = made._settle(made._as_of)
         return made
 
     def __getstate__(self) -> dict[str, Any]:

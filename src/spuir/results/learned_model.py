@@ -65,9 +65,18 @@ class LearnedModel(Estimator):
 
     @property
     def coefficients_(self) -> Floats:
-        """Coefficients θ (M, p) of the feature columns, in the order of :attr:`actions_`."""
+        """Coefficients (M, d) per unit of the context columns, in the order of :attr:`actions_`.
+
+        Maps without a unit, such as random Fourier features, have one coefficient per feature column instead.
+        """
         policy, state = estimating(self.policy_, self._model)
         return policy.coefficients(state).copy()
+
+    @property
+    def intercept_(self) -> Floats:
+        """The constant of each action (M,), in the order of :attr:`actions_`; 0 without an intercept."""
+        policy, state = estimating(self.policy_, self._model)
+        return policy.intercepts(state).copy()
 
     def coefficient_table(self) -> list[Coefficient]:
         """Return every coefficient with its feature's name and standard error.

@@ -3,6 +3,8 @@
 from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from spuir.errors import NotFittedError, ParameterError
 from spuir.policies import Policy
 from spuir.tables.model import Model
@@ -39,7 +41,8 @@ def coefficient_rows(policy: Policy, model: Model) -> list[Coefficient]:
     named = model.names if model.encoder is None else model.encoder.names
     inputs = list(named) if named else [f"x{i}" for i in range(state.dim)]
     features = ridge.feature_names(state, inputs)
-    theta, errors = ridge.coefficients(state), ridge.standard_errors(state)
+    theta = np.column_stack([ridge.coefficients(state), ridge.intercepts(state)])
+    errors = ridge.standard_errors(state)
     return [
         Coefficient(label, feature, float(theta[code, column]), float(errors[code, column]))
         for code, label in enumerate(model.labels.names)
