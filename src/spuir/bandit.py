@@ -1,5 +1,6 @@
 """The object that users hold: a policy with its state, labels for actions, and scikit-learn's verbs."""
 
+import warnings
 from collections.abc import Hashable
 from copy import deepcopy
 from dataclasses import replace
@@ -14,7 +15,7 @@ from spuir.base import streams
 from spuir.base.parameters import SEED, SHARE, check_value, optional
 from spuir.base.records import Decision, Floats, Mask, Scores, as_ids
 from spuir.core import ties
-from spuir.errors import InputError, ParameterError, ShardError
+from spuir.errors import InputError, InterceptWarning, ParameterError, ShardError
 from spuir.policies import Policy
 from spuir.results.learned_model import LearnedModel
 from spuir.storage import model_file, snapshot
@@ -33,7 +34,7 @@ class Bandit(LearnedModel):
     Parameters
     ----------
     policy
-        A policy object, or a registered name.
+        A policy object, or a registered name; the default needs no tuning.
     actions
         Their number M (labels 0…M−1), or a list of labels.
     random_state
@@ -55,6 +56,9 @@ class Bandit(LearnedModel):
     >>> bandit.partial_fit(day, rewards=[0.0, 1.0]).n_episodes_
     1
     """
+
+    _advises = True
+    """Whether to warn of a policy that cannot learn from the first batch; ``run`` compares policies as they are."""
 
     def _start(self, model: Model, dim: int) -> Any:
         """Return the model's state, or a fresh one for contexts of ``dim`` columns; refuse another number of them."""
@@ -215,6 +219,8 @@ class Bandit(LearnedModel):
             contents = contents_of(batch, state.n_actions, model.decision_ids(X) if ids is None else ids)
             if not allow_repeat:
                 model.lineage.check(contents)
+            if not state.episode and self._advises and (advice := policy.advice(batch)):
+                warnings.warn(advice, InterceptWarning, stacklevel=2)
             state, info = policy.learn(state, batch, self._episode_rng(policy, state.episode))
             lineage = model.lineage.after(contents)
             self._current = model._replace(names=model.names_after(X), state=state, lineage=lineage)

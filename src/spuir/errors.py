@@ -98,3 +98,7 @@ def did_you_mean(name: object, names: Iterable[str], kind: str = "names") -> str
     known = list(names)
     near = nearest(name, known)
     return f"the {kind} are {', '.join(known)}" if near is None else f"did you mean {near!r}?"
+
+
+class InterceptWarning(UserWarning):
+    """A policy without an intercept learns from rewards that do not average 0."""

@@ -111,6 +111,10 @@ class Policy(ABC):
         """
         return state, (batch,)
 
+    def advice(self, batch: Batch) -> str | None:
+        """Return what is wrong with learning from such a first batch by this policy, None if nothing is."""
+        return None
+
     def learn(self, state: Any, batch: Batch, rng: Generator) -> tuple[Any, Info]:
         """Return the state after one episode: prepare, collect, absorb. An empty batch is not an episode."""
         info = Info(rows=len(batch), counts=per_action(batch.actions, batch.given_weights, int(state.n_actions)))
