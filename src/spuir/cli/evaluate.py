@@ -126,9 +126,7 @@ def _ignore(_: str) -> None:
 def _open(given: dict[str, Any]) -> tuple[Any, list[str]]:
     """Open the log; a column named by --propensity is renamed."""
     column = given["propensity"]
-    if column in (None, "uniform", "estimate", "propensity"):
-        return options.open_with_rewards(given)
-    return options.open_with_rewards(given | {"rename": (*given["rename"], f"{column}=propensity")})
+    return options.open_with_rewards(given, None if column in ("uniform", "estimate") else column)
 
 
 def _trained(log: Any, policy: str, given: dict[str, Any], watch: Any) -> tuple[Any, Any]:

@@ -30,6 +30,7 @@ from spuir.logs.columns import renaming
 from spuir.logs.span import log_after
 from spuir.tables.arrow import arrow
 from spuir.tables.encoder import LEARNING_ROWS
+from spuir.training.propensities import with_column
 
 ESTIMATORS = ("dm", "ips", "clipped-ips", "snips", "dr", "sndr", "switch-dr", "dros")
 AGAINST = (LOGGED, UNIFORM, ALWAYS + "*")
@@ -138,13 +139,11 @@ def _ignore(*_: object) -> None:
 
 def _open(source: Any, propensity: str | None, opening: Mapping[str, Any]) -> Log:
     """Open the log; another column than ``propensity`` takes its name."""
-    given = dict(opening)
-    if propensity is not None and propensity not in PROPENSITIES:
-        if isinstance(source, Log):
-            rule = f"of an open log it is one of {', '.join(PROPENSITIES)}"
-            raise ParameterError("propensity", repr(propensity), rule, "rename the column when the log is opened")
-        given["rename"] = {**(given.get("rename") or {}), propensity: "propensity"}
-    log = source if isinstance(source, Log) else open_log(source, **given)
+    column = None if propensity in PROPENSITIES else propensity
+    if column is not None and isinstance(source, Log):
+        rule = f"of an open log it is one of {', '.join(PROPENSITIES)}"
+        raise ParameterError("propensity", repr(column), rule, "rename the column when the log is opened")
+    log = source if isinstance(source, Log) else open_log(source, **with_column(opening, column))
     if _kind(propensity) == "logged" and "propensity" not in log.schema.names:
         rule = "off-policy evaluation weights rows by it"
         remedy = (
