@@ -137,7 +137,9 @@ class TestLogs:
         weighted = evaluate(
             frame.assign(weight=weights.astype(float)), {"rule": threshold}, estimators=["ips", "snips"]
         )
-        copies = evaluate(frame.loc[frame.index.repeat(weights.tolist())], {"rule": threshold}, estimators=["ips", "snips"])
+        copies = evaluate(
+            frame.loc[frame.index.repeat(weights.tolist())], {"rule": threshold}, estimators=["ips", "snips"]
+        )
         for name in ("rule", "logged"):
             assert values(weighted, name) == pytest.approx(values(copies, name), rel=1e-9)
 
@@ -262,6 +264,43 @@ class TestRefusals:
     def test_a_model_of_other_columns(self, frame: pd.DataFrame, bandit: spuir.Bandit) -> None:
         with pytest.raises(InputError, match="no column 'y', but model was trained on it"):
             evaluate(frame.drop(columns="y"), {"model": bandit})
+
+
+class TestTrainingRows:
+    """A model is not evaluated on rows that it learned from, unless asked to."""
+
+    POLICY = spuir.make_policy("sbucb", intercept=True, floor=0.05)
+
+    def taught(self, frame: Any, sizes: list[int]) -> spuir.Bandit:
+        made, start = spuir.Bandit(self.POLICY, ACTIONS, random_state=0), 0
+        for size in sizes:
+            rows = frame[start : start + size]
+            made.partial_fit(rows[CONTEXT], rows.action, rows.reward)
+            start += size
+        return made
+
+    def test_the_same_log_is_refused_however_it_is_cut(self, frame: pd.DataFrame) -> None:
+        model = self.taught(frame, [450, 450])
+        for size in (None, 7):
+            with pytest.raises(InputError, match=r"model: got the log that it learned from.*--on-training-rows"):
+                evaluate(frame, {"model": model}, batch_size=size)
+        found = evaluate(frame, {"model": model}, on_training_rows=True)
+        assert "model learned from rows of this log: its value is too high." in found.notices
+
+    @pytest.mark.parametrize("sizes", [[200, 200, 200], [120, 300, 77]])
+    def test_some_episodes_are_enough(self, sizes: list[int], frame: pd.DataFrame) -> None:
+        with pytest.raises(InputError, match=r"model: got 3 episodes of \d+ that it learned from"):
+            evaluate(frame, {"model": self.taught(frame, sizes)})
+
+    def test_episodes_of_the_log_are_recognised_wherever_they_are(self, frame: pd.DataFrame) -> None:
+        model = self.taught(frame[600:], [100, 100])
+        with pytest.raises(InputError, match="2 episodes of 9 that it learned from"):
+            evaluate(frame.assign(episode=np.arange(900) // 100), {"model": model})
+
+    def test_other_rows_are_fine(self, frame: pd.DataFrame, longer: pd.DataFrame) -> None:
+        assert evaluate(longer, {"model": self.taught(frame, [450, 450])}, against=[]).evaluated == ("model",)
+        later = evaluate(frame[450:], {"model": self.taught(frame, [450])}, against=[])
+        assert not any("learned from" in notice for notice in later.notices)
 
 
 class TestReport:

@@ -132,18 +132,22 @@ def _open(given: dict[str, Any]) -> tuple[Any, list[str]]:
 def _trained(log: Any, policy: str, given: dict[str, Any], watch: Any) -> tuple[Any, Any]:
     """Return a bandit that has learned the earlier part of the log, and the rest of the log."""
     from spuir.logs.span import split_log
-    from spuir.policies import make_policy
-    from spuir.training import train
+    from spuir.training import policy_for_logs, train
 
     if given["after"] is not None:
         rule = "--policy splits the log by --holdout"
         raise ParameterError("--after", given["after"], rule, "leave one of the two out")
     values = {n: options.parse(text) for n, text in options.pairs_in(given["settings"], "--set", "alpha=0.3").items()}
-    made = make_policy(policy, preset="paper" if given["preset"] == "paper" else None, **values)
+    made = policy_for_logs(policy, preset="paper" if given["preset"] == "paper" else None, **values)
     earlier, rest = split_log(log, given["holdout"])
     how = {"batch_size": given["batch_size"], "every": given["every"]}
-    trained = train(earlier, made, encoding={"scale": True, "intercept": True}, watch=watch, **how)
+    trained = train(earlier, made, watch=watch, propensity=_known_propensity(log, given["propensity"]), **how)
     return trained.bandit, rest
+
+
+def _known_propensity(log: Any, given: str | None) -> str | None:
+    """Return what training needs to know about propensities, for policies that weigh rows by them."""
+    return "uniform" if given == "uniform" and "propensity" not in log.schema.names else None
 
 
 def _show(report: "EvaluationReport", notices: list[str], out: Path | None, as_json: bool, quiet: bool) -> None:

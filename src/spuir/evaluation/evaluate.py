@@ -11,6 +11,7 @@ from spuir.errors import InputError, ParameterError
 from spuir.evaluation.block_sums import GROUPINGS, Blocks
 from spuir.evaluation.estimators import Chosen, Estimator, make_estimators
 from spuir.evaluation.evaluation_report import ALWAYS, EvaluationReport
+from spuir.evaluation.learned_rows import LearnedRows
 from spuir.evaluation.logged_rows import EvaluationLog
 from spuir.evaluation.passes import EstimatePass, FitPass, Watch, needs_propensity_model
 from spuir.evaluation.propensity_model import PropensityModel
@@ -121,8 +122,13 @@ def evaluate(
         estimators=chosen,
         watch=watch or _ignore,
     )
+    for target in targets:
+        if isinstance(target, BanditTarget):
+            target.columns(job.log.context)
+            job.learned.append(LearnedRows(target, job.log))
     with threadpool_limits(limits=1):
         fit = job.fit(reward_model, folds)
+        job.check_learned(on_training_rows)
         baselines, candidates = make_baselines(against, fit, targets)
         notices = [notice for target in (*targets, *baselines) for notice in target.prepare(fit.log)]
         blocks = Blocks.of(_grouping(group_by, log), fit.rows)
@@ -221,6 +227,7 @@ class Evaluation:
     def __init__(self, log: EvaluationLog, propensity: str, estimators: Sequence[Any], watch: Watch) -> None:
         self.log, self.propensity, self.estimators, self.watch = log, propensity, estimators, watch
         self.notices = list(log.log.notices)
+        self.learned: list[LearnedRows] = []
 
     def fit(self, reward_model: Any, folds: int) -> FitPass:
         """Read the log once and fit the models; by smaller pieces if all rows are in one fold."""
@@ -236,6 +243,7 @@ class Evaluation:
                 else None,
                 fold_by=by,
                 folds=folds,
+                learned=[one for one in self.learned if one.useful and not self.log.complete],
             )
             fit.run(self.watch)
             if len(fit.seen_folds) > 1 or folds == 1:
@@ -243,6 +251,14 @@ class Evaluation:
         fit.finish()
         self._notice(fit)
         return fit
+
+    def check_learned(self, allowed: bool) -> None:
+        """Refuse models that learned from this log, or note it."""
+        for one in self.learned:
+            if not allowed:
+                one.refuse()
+            elif one.found() is not None:
+                self.notices.append(f"{one.target.name} learned from rows of this log: its value is too high.")
 
     def _fold_keys(self) -> list[str]:
         names = self.log.log.schema.names

@@ -10,6 +10,7 @@ from spuir.base.records import Codes, Floats
 from spuir.errors import InputError, ParameterError
 from spuir.evaluation.block_sums import BlockAdder, Blocks, Estimate, ModelSums, TermSums, least_error
 from spuir.evaluation.estimators import FAMILY, BalancedInversePropensity, Chosen, Estimator, TargetRows, Terms
+from spuir.evaluation.learned_rows import LearnedRows
 from spuir.evaluation.logged_rows import EvaluationLog, LoggedRows, refuse_without_exploration
 from spuir.evaluation.propensity_model import PropensityModel
 from spuir.evaluation.reward_models import ContextFeatures, RewardModel
@@ -61,6 +62,7 @@ class FitPass:
     propensity_model: PropensityModel | None
     fold_by: str
     folds: int
+    learned: Sequence[LearnedRows] = ()
     rows: int = 0
     weight: float = 0.0
     reward: float = 0.0
@@ -102,6 +104,8 @@ class FitPass:
         self.sums.add("inverse", rows.actions, rows.weights * inverse, n_actions)
         self.sums.add("squares", rows.actions, rows.weights * inverse**2, n_actions)
         self.sums.add("earned", rows.actions, rows.weights * inverse * rows.rewards, n_actions)
+        for one in self.learned:
+            one.add(rows)
         folds = rows.folds(self.fold_by, self.folds)
         self.seen_folds.update(np.unique(folds).tolist())
         if self.reward_model is not None or self.propensity_model is not None:

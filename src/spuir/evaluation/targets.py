@@ -179,12 +179,16 @@ class BanditTarget(LabelledTarget):
 
     def probabilities(self, rows: LoggedRows) -> Floats:
         """Return what ``predict_proba`` says, action by action of the log."""
-        table: Any = rows.table
-        if self.bandit.encoder is None:
-            table = table.select(self.columns(table.schema.names))
-            if not hasattr(self.bandit, "feature_names_in_"):
-                table = np.column_stack([one.to_numpy(zero_copy_only=False) for one in table.columns])
-        return self.ordered(self.bandit.predict_proba(table, self.own_mask(rows)))
+        return self.ordered(self.bandit.predict_proba(self.table(rows), self.own_mask(rows)))
+
+    def table(self, rows: LoggedRows) -> Any:
+        """Return the contexts of rows as the bandit takes them."""
+        if self.bandit.encoder is not None:
+            return rows.table
+        table = rows.table.select(self.columns(rows.table.schema.names))
+        if hasattr(self.bandit, "feature_names_in_"):
+            return table
+        return np.column_stack([one.to_numpy(zero_copy_only=False) for one in table.columns])
 
 
 class TableTarget(LabelledTarget):
