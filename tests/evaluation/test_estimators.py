@@ -5,11 +5,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.worlds import ACTIONS, World, row_by_row, soft
 from spuir.errors import ParameterError, UnknownNameError
 from spuir.evaluation import Estimate, Estimator, TargetRows, TermSums, evaluate, make_estimators
 from spuir.evaluation.block_sums import BlockAdder, ModelSums, least_error
 from spuir.evaluation.estimators import FAMILY, ClippedInversePropensity, ShrunkDoublyRobust, SwitchDoublyRobust
-from tests.evaluation.worlds import ACTIONS, World, row_by_row, soft
 
 SET = {"clipped-ips": 1.7, "switch-dr": 1.7, "dros": 4.0}
 

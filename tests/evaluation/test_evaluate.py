@@ -10,11 +10,11 @@ import pytest
 from pyarrow import parquet
 
 import spuir
+from benchmarks.worlds import ACTIONS, World, soft, threshold
 from spuir.errors import InputError, ParameterError, UnknownNameError
 from spuir.evaluation import action_dist, evaluate
 from spuir.evaluation.estimators import FAMILY
 from spuir.logs import open_log
-from tests.evaluation.worlds import ACTIONS, World, soft, threshold
 
 CONTEXT = ["x", "y"]
 

@@ -142,7 +142,7 @@ class FitPass:
         if rows.propensities is not None and self.propensity == "logged":
             return rows.propensities
         if rows.eligible is None:
-            return np.full(len(rows), 1 / len(self.log.actions))
+            return np.full(len(rows), 1 / len(self.log.logged))
         return 1 / rows.eligible.sum(axis=1)
 
 
