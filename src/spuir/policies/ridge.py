@@ -10,9 +10,9 @@ import numpy as np
 from numpy.random import Generator
 
 from spuir.base.parameters import COUNT, FLAG, POSITIVE, UNIT, either, one_of, optional, parameter
-from spuir.base.records import Batch, Floats, Info
+from spuir.base.records import Batch, Floats, Info, require_finite
 from spuir.core.imputing import LINKS
-from spuir.core.statistics import dense_rows
+from spuir.core.statistics import dense_rows, refuse_non_finite
 from spuir.features import FeatureMap, make_features
 from spuir.policies.base import Policy
 from spuir.policies.exact import ExactSummation, ImputedRewards
@@ -80,6 +80,8 @@ class Estimating(Policy, ABC):
     def check_state(self, state: Any) -> None:
         """Refuse a state of another policy, or of other features."""
         super().check_state(state)
+        for batch in state.waiting:
+            require_finite(waiting=batch.contexts)
         self.learner.check_state(state)
 
     def fix(self, state: Any, contexts: Any, weights: Floats | None = None) -> Any:
@@ -95,6 +97,7 @@ class Estimating(Policy, ABC):
         ready = self.learner.fix(state, batches)
         if self.fixed(ready):
             return replace(ready, episode=state.episode - len(state.waiting), waiting=()), batches
+        refuse_non_finite(batch.contexts)
         kept = deepcopy(replace(batch, contexts=dense_rows(batch.contexts, slice(None))))
         return replace(state, episode=state.episode + 1, waiting=(*state.waiting, kept)), ()
 
