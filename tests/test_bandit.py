@@ -397,7 +397,8 @@ class TestScikitLearn:
         bandit = taught().set_params(policy__intercept=True)
         with pytest.raises(ParameterError, match="fit"):
             bandit.decide(X)
-        assert bandit.fit(X, ACTIONS, REWARDS).coefficients_.shape == (3, 5)
+        assert bandit.fit(X, ACTIONS, REWARDS).coefficients_.shape == (3, 4)
+        assert bandit.intercept_.shape == (3,)
 
     def test_a_copy_goes_its_own_way(self) -> None:
         bandit = taught()

@@ -162,9 +162,18 @@ class Bandit:
 
     @property
     def coefficients_(self) -> Floats:
-        """Coefficients θ (M, p) of the feature columns, in the order of :attr:`actions_`."""
+        """Coefficients (M, d) per unit of the context columns, in the order of :attr:`actions_`.
+
+        Maps without a unit, such as random Fourier features, have one coefficient per feature column instead.
+        """
         policy, state = self._estimating()
         return policy.coefficients(state).copy()
+
+    @property
+    def intercept_(self) -> Floats:
+        """The constant of each action (M,), in the order of :attr:`actions_`; 0 without an intercept."""
+        policy, state = self._estimating()
+        return policy.intercepts(state).copy()
 
     def _fitted(self) -> Any:
         state = self._model.state
@@ -192,7 +201,8 @@ class Bandit:
         named = model.names if model.encoder is None else model.encoder.names
         inputs = list(named) if named else [f"x{i}" for i in range(state.dim)]
         features = policy.feature_names(state, inputs)
-        theta, errors = policy.coefficients(state), policy.standard_errors(state)
+        theta = np.column_stack([policy.coefficients(state), policy.intercepts(state)])
+        errors = policy.standard_errors(state)
         return [
             Coefficient(label, feature, float(theta[code, column]), float(errors[code, column]))
             for code, label in enumerate(model.labels.names)
@@ -280,6 +290,23 @@ class Bandit:
         return contexts, self._start(model, contexts.shape[1]), model.eligible(eligible, len(contexts))
 
     # ---- learning -------------------------------------------------------------------------------------------
+
+    def fix(self, X: Any, sample_weight: ArrayLike | None = None) -> Self:
+        """Fix the scales and landmarks of the feature map on a sample of contexts, before the first episode.
+
+        Without this call the first episodes are the sample. The sample is not learned from.
+        """
+        with self._lock:
+            model, policy = self._model, self.policy_
+            contexts = model.contexts(X, own=False)
+            state = self._start(model, contexts.shape[1])
+            if state.episode:
+                rule = "the feature map is fixed by the first episode at the latest"
+                raise InputError("fix", f"{state.episode} episodes learned", rule, "call it before partial_fit")
+            weights = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
+            state = policy.fix(state, contexts, weights)
+            self._current = model._replace(state=state, names=model.names_after(X))
+        return self
 
     def partial_fit(
         self,

@@ -1,5 +1,6 @@
 """One contract for every engine: results in order, the local model to the last bit, failures handed on."""
 
+import gc
 import os
 import shutil
 import signal
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from spuir.errors import InputError
+from spuir.logs import join_logs
 from spuir.training import ENGINES, make_engine, train
 from spuir.training.collect import Collect
 from spuir.training.engines.base import Engine
@@ -147,3 +149,55 @@ def test_a_killed_dask_worker_changes_nothing(
     after = set(client.run(os.getpid).values())
     assert min(before) not in after
     assert (tmp_path / "there").read_bytes() == (tmp_path / "here").read_bytes()
+
+
+def test_a_scheduler_without_workers_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    from distributed import LocalCluster
+
+    monkeypatch.setattr("spuir.training.engines.dask.CONNECT_SECONDS", 1)
+    with LocalCluster(n_workers=0, host="127.0.0.1", dashboard_address="127.0.0.1:0", silence_logs=50) as cluster:
+        with pytest.raises(InputError, match=r"no workers after 1 seconds; start some: dask worker tcp://127"):
+            make_engine("dask", address=cluster.scheduler_address)
+
+
+def test_a_lost_scheduler_is_one_sentence(caplog: pytest.LogCaptureFixture) -> None:
+    from distributed import LocalCluster
+
+    with LocalCluster(
+        n_workers=1, host="127.0.0.1", dashboard_address="127.0.0.1:0", silence_logs=50, threads_per_worker=1
+    ) as cluster:
+        with make_engine("dask", address=cluster.scheduler_address) as engine:
+            results = engine.map(double, range(1_000))
+            assert next(results) == 0
+            cluster.close()
+            with pytest.raises(InputError, match=r"Dask scheduler: .*lost.*run the same command again to resume"):
+                list(results)
+    assert not [record for record in caplog.records if record.name == "distributed.client"]
+
+
+def test_workers_in_another_folder_find_a_log_by_a_relative_path(
+    engine: Engine, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder.parent)  # the workers were started elsewhere
+    train("log", "puir", batch_size=BATCH, engine=engine, out=Path("there"))
+    train("log", "puir", batch_size=BATCH, out=Path("here"))
+    assert (tmp_path / "there").read_bytes() == (tmp_path / "here").read_bytes()
+
+
+def test_joined_and_grouped_logs_on_every_engine(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both need temporary files, which workers read."""
+    table = make_table(ROWS, episode=[row % 7 for row in range(ROWS)], decision_id=range(ROWS))
+    decisions = write_files(tmp_path / "log", table.drop_columns(["reward"]), [700, 800], group=300)
+    rewards = table.select(["decision_id", "reward"]).slice(0, 1_200)
+    (tmp_path / "scratch").mkdir()
+    monkeypatch.setattr("spuir.training.pipeline.OPEN_BYTES", 1)
+    for place, out in ((engine, "there"), ("local", "here")):
+        joined = join_logs(str(decisions), rewards, folder=tmp_path / "scratch")
+        trained = train(joined.log, "puir", engine=place, out=tmp_path / out, scratch=tmp_path / "scratch")
+        assert any("grouping rows" in notice for notice in trained.notices)
+    assert (tmp_path / "there").read_bytes() == (tmp_path / "here").read_bytes()
+    del joined, trained
+    gc.collect()
+    assert list((tmp_path / "scratch").iterdir()) == []
