@@ -31,7 +31,7 @@ NODES = 8.0
 LEVEL = 1.2
 """Ratio of one number of nodes to the next smaller one in use."""
 NARROWEST = 1e-100
-"""An sd below this share of the row's largest counts as zero, lest squares overflow."""
+"""A standard deviation below this share of the row's largest counts as zero, so that squares do not overflow."""
 SCREEN_BYTES, WORK_BYTES = 4 * 2**20, 2**18
 """Rows are screened and integrated in pieces of these sizes: bounded memory, the inner one within the cache."""
 SLOPE, DEGREE = 0.32, 9
