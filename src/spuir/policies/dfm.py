@@ -38,7 +38,7 @@ class Kept:
 
     @classmethod
     def room(cls, rows: int, dim: int) -> "Kept":
-        """Return room for so many rows."""
+        """Return room for this many rows."""
         return cls(
             used=0,
             codes=np.zeros(rows, np.int64),

@@ -44,7 +44,7 @@ def executed_weight(state: State, batch: Batch) -> Floats:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Uniform(Policy):
-    """Every eligible action with the same probability, whatever was learnt. It has no reward model."""
+    """Every eligible action with the same probability, whatever was learned. It has no reward model."""
 
     state_type = UniformState
 
