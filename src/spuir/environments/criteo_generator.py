@@ -47,7 +47,7 @@ LEAST = np.array([0, 0, -1, 0, -1, 0, 0, 0])
 """Ranges of int1…int8, and where their middle may lie."""
 EMPTY = np.array([0.3, 0.05, 0.2, 0.05, 0.2, 0.02, 0.02, 0.1])
 LEVELS = np.array([11_800, 2_123, 1, 3_575, 2_301, 2_717, 4_010, 9, 2_601])
-"""Different values of cat1…cat9, the campaign aside."""
+"""Different values of cat1…cat9, without the campaign."""
 LOCAL = np.array([False, True, False, True, True, True, False, False, True])
 """Categories whose frequent values are a campaign's own."""
 BLANK = np.array([0.0, 0.02, 0.0, 0.05, 0.02, 0.3, 0.05, 0.0, 0.05])
@@ -86,7 +86,7 @@ class Generated:
 
 @dataclass(frozen=True, eq=False)
 class _Effects:
-    """Weights of all campaigns for one outcome, levels aside.
+    """Weights of all campaigns for one outcome, without levels.
 
     ``ints`` (K, 8), ``frequent`` (K, 9, FREQUENT + 1), whose last entry, 0, is for all rarer values.
     """

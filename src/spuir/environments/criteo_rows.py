@@ -186,7 +186,7 @@ class _Lines:
         last = np.flatnonzero(kinds == NEWLINE)
         ends = marks[last]
         begins = np.concatenate([[0], ends[:-1] + 1])
-        # Windows ends lines with two bytes. The first line may be empty, hence the second test.
+        # Windows ends lines with two bytes. The first line may be empty, which the second test covers.
         ends = ends - ((block[ends - 1] == RETURN) & (ends > begins))
         sound = np.diff(last, prepend=-1) == WIDTH
         tabs = marks if sound.all() else marks[(last[sound, None] - np.arange(WIDTH)[::-1]).ravel()]
