@@ -132,7 +132,7 @@ _TRAINED: dict[tuple[tuple[int, ...], int], tuple[Policy, Bandit]] = {}
 
 
 def trained(policy: Policy, sizes: Iterable[int] = SIZES, seed: int = 7) -> Bandit:
-    """Return a bandit that has learned one episode of each size, as a copy of its own."""
+    """Return a bandit that has learned one episode of each size, as a new copy."""
     key = (tuple(sizes), seed)
     if key not in _TRAINED or _TRAINED[key][0] is not policy:
         bandit = fresh(policy, seed)
