@@ -154,7 +154,7 @@ def fit_campaigns(reading: Reading, source: FitSource) -> Campaigns:
 
 
 def _weights(scores: Floats, rows: CampaignRows, last: int, source: FitSource) -> Floats:
-    """Return w_c and w_d (2, d), with those of the column of a constant as the last if it is fitted."""
+    """Return w_c and w_d (2, d), the weight of the constant last if it is fitted."""
     contexts = np.column_stack([scores, np.full(len(scores), CONSTANT)]) if source.intercept else scores
     start = np.zeros((2, contexts.shape[1]))
     return fit(clicks_of(contexts, rows, last), start, ridge=source.ridge, iterations=STEPS).weights
