@@ -119,8 +119,9 @@ class DelayedFeedback(Policy):
 
     The fit takes at most ``iterations`` steps from the last weights, on the rows that ``memory`` selects.
     ``"laplace"``: the rows of the episode, with a normal prior in place of all earlier ones, in constant memory.
-    ``"window"``: the last ``window`` clicked rows of all actions; a row takes one place, whatever its weight. ``"all"``: every clicked row so
-    far, so that the state grows. An action without such rows keeps its weights. Revealed rewards are not read.
+    ``"window"``: the last ``window`` clicked rows of all actions; a row takes one place, whatever its weight.
+    ``"all"``: every clicked row so far, so that the state grows. An action without such rows keeps its weights.
+    Revealed rewards are not read.
     """
 
     horizon: float | None = parameter(
