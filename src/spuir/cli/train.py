@@ -23,7 +23,7 @@ UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
 @click.command("train")
 @click.argument("log", nargs=-1, required=True)
-@click.option("-p", "--policy", default="puir", show_default=True, help="Policy to train.")
+@click.option("-p", "--policy", default="auto", show_default=True, help="Policy to train.")
 @options.preset("default")
 @click.option(
     "-s", "--set", "settings", multiple=True, metavar="NAME=VALUE", help="Set a parameter of the policy; repeatable."
@@ -101,12 +101,11 @@ def train(
     Run the same command again to resume an interrupted training.
     """
     from spuir.cli.terminal import print_episodes
-    from spuir.policies import make_policy
-    from spuir.training import make_engine
+    from spuir.training import make_engine, policy_for_logs
     from spuir.training import train as learn
 
     values = {name: options.parse(text) for name, text in options.pairs_in(settings, "--set", "alpha=0.3").items()}
-    trained_policy = make_policy(policy, preset="paper" if preset == "paper" else None, **values)
+    trained_policy = policy_for_logs(policy, preset="paper" if preset == "paper" else None, **values)
     encoding = {name: given[name] for name in ("scale", "intercept") if given[name]}
     encoding |= {name: given[name] for name in ("hashing", "max_levels") if given[name] is not None}
     _keep_apart(out, [*given["log"], *given["rewards"]])

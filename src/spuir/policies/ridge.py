@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 from numpy.random import Generator
 
 from spuir.base.parameters import COUNT, FLAG, POSITIVE, UNIT, either, one_of, optional, parameter
@@ -19,6 +20,9 @@ from spuir.policies.learner import Learner, Readout, RidgeLearner, RidgeState
 from spuir.policies.rates import BalancedRate, ConstantRate, Rate, ScheduledRate
 from spuir.policies.sketched import MOMENTS, SketchedSummation
 from spuir.sketches import list_sketches, make_sketch
+
+ADVICE_ROWS, NEAR_ZERO = 30, 4.0
+"""Rows that are enough to see an average reward, and how many standard errors it may be from 0 by chance."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,6 +211,19 @@ class Ridge(Estimating, ABC):
         if self.imputation_rate == "balanced":
             return BalancedRate(self.balance)
         return ConstantRate(float(self.imputation_rate))
+
+    def advice(self, batch: Batch) -> str | None:
+        """Say so where nothing can stand for the average reward: no intercept, no constant column."""
+        if self.intercept or self.features != "identity" or not isinstance(batch.contexts, np.ndarray):
+            return None
+        n, mean = len(batch), float(batch.rewards.mean())
+        near_zero = n < ADVICE_ROWS or abs(mean) * np.sqrt(n) <= NEAR_ZERO * float(batch.rewards.std())
+        if near_zero or (batch.contexts == batch.contexts[:1]).all(axis=0).any():
+            return None
+        return (
+            f"policy {self.name!r} has no intercept and no context column is constant, but rewards average {mean:.3g}: "
+            "it cannot learn which action is better on average; pass intercept=True, or use policy='auto'"
+        )
 
     def rates(self, state: RidgeState) -> Floats:
         """Return the current imputation rate γ_j (M,)."""

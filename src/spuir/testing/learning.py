@@ -118,8 +118,8 @@ def propensities_default_to_the_own(policy: Policy) -> None:
     for number, part in enumerate((rows, replace(rows, eligible=None))):
         own = explicit.predict_proba(part.X, eligible=part.eligible)[np.arange(len(part)), part.actions]
         kept = own > 0
-        implicit.partial_fit(**part.take(kept).columns())
-        explicit.partial_fit(**replace(part, propensities=own).take(kept).columns())
+        implicit.partial_fit(**part.take(kept).columns(), allow_repeat=True)
+        explicit.partial_fit(**replace(part, propensities=own).take(kept).columns(), allow_repeat=True)
         require_alike(implicit, explicit, f"part {number}")
 
 
