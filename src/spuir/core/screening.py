@@ -11,7 +11,8 @@ Tables are (M, n): one row per action, one column per context.
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -80,8 +81,7 @@ class Bound:
         return np.where(np.isnan(bonus), np.inf, bonus)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Acting:
+class Acting(NamedTuple):
     """What an optimistic rule acts by: factored matrices, the weight α of widths, and the shared bound if any.
 
     ``levels``, in increasing order and ≥ 0, multiply α; each context draws one of them.
@@ -105,7 +105,8 @@ def row_winners(means: Floats, rule: Acting, row: Floats, eligible: Mask | None)
         if len(rule.levels) > 1:
             return _row_levels(means, bonuses, rule.levels, row, eligible)
         scores = means + bonuses
-    check_finite(scores, row[None])
+    if not all_finite(scores):
+        check_finite(scores, row[None])
     if eligible is not None:
         scores = np.where(eligible[0], scores, -np.inf)
     best = scores.item(scores.argmax())
@@ -120,8 +121,7 @@ def _row_levels(
     means: Floats, bonuses: Floats, levels: tuple[float, ...], row: Floats, eligible: Mask | None
 ) -> Winners:
     """Return the winners at all levels for one context, from its means and bonuses (M,)."""
-    if not math.isfinite(np.add.reduce(means + levels[-1] * bonuses)):
-        check_finite(means + levels[-1] * bonuses, row[None])
+    check_finite(means + levels[-1] * bonuses, row[None])
     if eligible is not None:
         means = np.where(eligible[0], means, -np.inf)
     return Winners.at_levels(means[:, None], bonuses[:, None], levels)
@@ -150,7 +150,7 @@ def winners(
             score = np.where(eligible[:, rows], score, -np.inf)
         part, open_share = _block_winners(score, rule, block)
         if open_share > MAX_OPEN_SHARE:
-            rule = replace(rule, bound=None)
+            rule = rule._replace(bound=None)
         parts.append(part)
         starts.append(rows.start)
     return _concatenated(parts, starts, m)

@@ -20,12 +20,11 @@ from spuir.core.quiet import quietly
 from spuir.errors import NumericalError
 
 FINE, JITTERED, DEFICIENT = 0, 1, 2
-MEANING = {
-    FINE: "every matrix was positive definite",
-    JITTERED: "a multiple of the identity was added to a matrix that rounding had made indefinite",
-    DEFICIENT: "an eigenvalue decomposition replaced the factor of a numerically singular matrix",
-}
-"""Result codes of a solve, from the mildest to the worst, with their meanings."""
+"""Result codes of a solve, from the mildest to the worst.
+
+FINE: every matrix was positive definite. JITTERED: a multiple of the identity was added to a matrix that rounding had
+made indefinite. DEFICIENT: an eigenvalue decomposition replaced the factor of a numerically singular matrix.
+"""
 RANGE = 1e15
 """Largest norm of a factor and of its inverse for which single precision loses nothing at the ends of its range."""
 

@@ -1,4 +1,4 @@
-"""What all policies on estimates share, and the parameters of the ridge learner. Subclasses add an acting rule."""
+"""What all policies with estimates share, and the parameters of the ridge learner. Subclasses add an acting rule."""
 
 from abc import ABC, abstractmethod
 from copy import deepcopy
@@ -44,7 +44,7 @@ class Estimating(Policy, ABC):
 
     @property
     def traits(self) -> frozenset[str]:
-        """Return what the policy is, as far as its learner decides."""
+        """Return the traits that the learner determines."""
         return self.learner.traits
 
     @property
@@ -229,5 +229,5 @@ class Ridge(Estimating, ABC):
         )
 
     def rates(self, state: RidgeState) -> Floats:
-        """Return the imputation rate γ_j in force (M,)."""
+        """Return the current imputation rate γ_j (M,)."""
         return self.readout(state).rates
