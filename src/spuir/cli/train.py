@@ -16,7 +16,6 @@ from spuir.errors import MissingExtraError, ParameterError
 if TYPE_CHECKING:
     from spuir.policies import Policy
     from spuir.training import Training
-    from spuir.training.engines.base import Engine
 
 UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
@@ -43,25 +42,7 @@ UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
     show_default=True,
     help="File for the model.",
 )
-@click.option("--rewards", multiple=True, help="Table of rewards, joined to the log by decision_id; repeatable.")
-@click.option(
-    "--default-reward", type=float, default=0.0, show_default=True, help="Reward assumed when --rewards has none."
-)
-@click.option(
-    "--aggregation",
-    default="earliest",
-    show_default=True,
-    help="How to combine several rewards of one decision: earliest, sum, average, median, min or max.",
-)
-@click.option("--window", help="Time after a decision within which rewards count, e.g. 6h.  [default: no limit]")
-@click.option(
-    "--as-of",
-    metavar="TIME",
-    help="Time until which --rewards is complete; decisions whose --window ends later are left out.  "
-    "[default: the time of the last reward]",
-)
-@click.option("--rename-rewards", multiple=True, metavar="OLD=NEW", help="Same as --rename, for --rewards.")
-@click.option("--type-rewards", multiple=True, metavar="NAME=TYPE", help="Same as --type, for --rewards.")
+@options.joining
 @options.opening
 @click.option(
     "--propensity",
@@ -103,6 +84,7 @@ def train(
     from spuir.cli.terminal import print_episodes
     from spuir.training import make_engine, policy_for_logs
     from spuir.training import train as learn
+    from spuir.training.sharing import check_scratch
 
     values = {name: options.parse(text) for name, text in options.pairs_in(settings, "--set", "alpha=0.3").items()}
     trained_policy = policy_for_logs(policy, preset="paper" if preset == "paper" else None, **values)
@@ -112,7 +94,9 @@ def train(
     propensity = None if given["propensity"] is None else options.parse(given["propensity"])
     note = _ignore if quiet else _print_note
     with make_engine(given["engine"], **_engine_options(given)) as engine, _interruptible(out):
-        log, notices = _open(given, engine, propensity)
+        if given["rewards"]:
+            check_scratch(engine, given["scratch"])
+        log, notices = options.open_with_rewards(given, propensity, given["scratch"])
         for notice in notices:
             note(notice)
         with _bar(hidden=quiet) as watch:
@@ -151,47 +135,6 @@ def _print_note(note: str) -> None:
 
 def _ignore(_: str) -> None:
     """Print nothing."""
-
-
-def _open(given: dict[str, Any], engine: "Engine", propensity: Any) -> tuple[Any, list[str]]:
-    """Open the log, joined with its rewards if they are in another table; return it with notes about the join."""
-    from spuir.logs import join_logs, open_log
-    from spuir.training.propensities import with_column
-    from spuir.training.sharing import check_scratch
-
-    how = with_column(options.how_to_open(given), propensity)
-    source: Any = list(given["log"]) if len(given["log"]) > 1 else given["log"][0]
-    reward_columns = options.columns_in(given["rename_rewards"], given["type_rewards"], "-rewards")
-    if not given["rewards"]:
-        _refuse_without_rewards()
-        return open_log(source, **how), []
-    check_scratch(engine, given["scratch"])
-    joined = join_logs(
-        open_log(source, **how, kind="decisions"),
-        open_log(list(given["rewards"]), **reward_columns, time_unit=given["time_unit"], kind="rewards"),
-        default=given["default_reward"],
-        aggregation=given["aggregation"],
-        window=given["window"],
-        as_of=_time(given["as_of"]),
-        folder=given["scratch"],
-    )
-    return joined.log, [str(joined.report)]
-
-
-def _time(text: str | None) -> str | float | None:
-    """Read a time: epoch seconds, or a date that the library reads itself, 20240330 included."""
-    value = None if text is None else options.parse(text)
-    return value if isinstance(value, int | float) and abs(value) >= 1e8 else text
-
-
-def _refuse_without_rewards() -> None:
-    """Refuse the options of the join if there is no table of rewards."""
-    context = click.get_current_context()
-    for name in ("default_reward", "aggregation", "window", "as_of", "rename_rewards", "type_rewards"):
-        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
-            option = f"--{name.replace('_', '-')}"
-            rule, remedy = "it belongs to --rewards", "add --rewards, or leave it out"
-            raise ParameterError(option, context.params[name], rule, remedy)
 
 
 def _engine_options(given: dict[str, Any]) -> dict[str, Any]:
