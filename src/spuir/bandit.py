@@ -19,6 +19,7 @@ from spuir.errors import InputError, NotFittedError, ParameterError, ShardError
 from spuir.policies import Policy, as_policy, make_policy
 from spuir.storage import model_file, snapshot
 from spuir.storage.shards import Shard, fingerprint
+from spuir.tables import explanations
 from spuir.tables.encoder import Encoder
 from spuir.tables.labels import Labels
 from spuir.tables.model import Model
@@ -189,15 +190,44 @@ class Bandit:
         """
         policy, state = self._estimating()
         model = self._model
-        named = model.names if model.encoder is None else model.encoder.names
-        inputs = list(named) if named else [f"x{i}" for i in range(state.dim)]
-        features = policy.feature_names(state, inputs)
+        features = policy.feature_names(state, model.input_names)
         theta, errors = policy.coefficients(state), policy.standard_errors(state)
         return [
             Coefficient(label, feature, float(theta[code, column]), float(errors[code, column]))
             for code, label in enumerate(model.labels.names)
             for column, feature in enumerate(features)
         ]
+
+    def explain(self, X: Any, actions: Any = None, eligible: ArrayLike | None = None) -> Any:
+        """Return why each row's action is preferred, as a DataFrame with one row per row of contexts.
+
+        Parameters
+        ----------
+        X, eligible
+            As in :meth:`decide`.
+        actions
+            (n,) labels to explain, such as executed ones; None = the most probable actions.
+
+        Notes
+        -----
+        ``competitor`` is the most probable of the other eligible actions, by score among equals. ``difference`` is how
+        much larger the estimated reward of ``action`` is, ``standard_error`` the standard error of that difference,
+        and the columns ``difference:…`` are its parts by feature, which add up to it; ``because`` names the largest
+        three. With a nonlinear link they are parts of ⟨θ,s⟩. Errors come from the observed rows alone.
+        """
+        policy, _ = self._estimating()
+        model = self._model
+        contexts, _, mask = self._prepared(model, X, eligible, own=False)
+        codes = None if actions is None else model.labels.encode(actions)
+        return explanations.explain(policy, model, contexts, mask, codes)
+
+    def contrast(self, first: Hashable, second: Hashable) -> Any:
+        """Return coefficients of ``first`` minus those of ``second``, with standard errors, as a DataFrame."""
+        return explanations.contrast(self._estimating()[0], self._model, first, second)
+
+    def action_weights(self) -> Any:
+        """Return the weight of each action's observed rows and the imputed share of its fit, as a DataFrame."""
+        return explanations.action_weights(self._estimating()[0], self._model)
 
     # ---- deciding -------------------------------------------------------------------------------------------
 

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
-from spuir.base.records import Batch, Floats, Info, State, require_finite
+from spuir.base.records import Batch, Codes, Floats, Info, State, require_finite
+from spuir.core.fit_errors import FitErrors
 from spuir.core.imputing import Link
 from spuir.core.quiet import quietly
 from spuir.core.screening import Bound, squared_widths
@@ -227,20 +228,20 @@ class Learner:
         widths = np.sqrt(squared_widths(readout.solved, rows))
         return np.ascontiguousarray(means.T), np.ascontiguousarray(widths.T)
 
-    def standard_errors(self, state: RidgeState) -> Floats:
-        """Return the standard error (M, p) of each coefficient of the ridge fit on the observed rows alone.
+    def errors(self, state: RidgeState) -> FitErrors:
+        """Return the standard errors of the ridge fits on the observed rows alone: imputed rows add no information."""
+        return FitErrors.of(state.observed, self.ridge)
 
-        What a sketch adds to the error of the fit is in the energy of its sums.
-        """
-        observed = state.observed
-        solved = solve(observed.gram.copy(), observed.moment, self.ridge)
-        # Φ_j = VEVᵀ: in its eigenvectors the variances (λI+Φ_j)⁻¹Φ_j(λI+Φ_j)⁻¹ are sums of squares, never below 0.
-        spectrum, vectors = np.linalg.eigh(observed.gram)
-        noise = spectrum.shape[1] * np.finfo(np.float64).eps * spectrum[:, -1:]
-        spectrum = np.where(spectrum > noise, spectrum, 0.0)
-        spread = np.matmul(np.square(vectors), (spectrum / np.square(self.ridge + spectrum))[:, :, None])[:, :, 0]
-        fitted = np.einsum("mi,mij,mj->m", solved.theta, observed.gram, solved.theta)
-        residual = np.maximum(observed.energy - 2 * np.einsum("mi,mi->m", solved.theta, observed.moment) + fitted, 0.0)
-        freedom = observed.weight - (spectrum / (self.ridge + spectrum)).sum(axis=1)
-        variance = np.where(freedom > 0, residual / np.where(freedom > 0, freedom, 1.0), np.nan)
-        return np.sqrt(variance[:, None] * spread)
+    def contributions(self, state: RidgeState, contexts: Floats, codes: Codes) -> Floats:
+        """Return what each source of features adds to ⟨θ_j,s⟩ of the action ``codes`` (n,) of each context, (n, G)."""
+        rows = self.feature_map.apply(state.features, contexts)
+        return self.feature_map.by_source(self.readout(state).solved.theta[codes] * rows, state.dim)
+
+    def imputed_shares(self, state: RidgeState) -> Floats:
+        """Return the share of imputed rows in the weight of all rows that each action was fitted on (M,)."""
+        observed = state.observed.weight
+        if state.imputed is None or not self.imputed.on:
+            return np.zeros(len(observed))
+        imputed = self.readout(state).rates * state.imputed.weight
+        total = observed + imputed
+        return np.divide(imputed, total, out=np.zeros(len(total)), where=total > 0)

@@ -8,7 +8,7 @@ from typing import Any
 from numpy.random import Generator
 
 from spuir.base.parameters import COUNT, FLAG, POSITIVE, UNIT, either, one_of, optional, parameter
-from spuir.base.records import Batch, Floats, Info
+from spuir.base.records import Batch, Codes, Floats, Info
 from spuir.core.imputing import LINKS
 from spuir.features import FeatureMap, make_features
 from spuir.policies.base import Policy
@@ -166,7 +166,23 @@ class Ridge(Policy, ABC):
 
     def standard_errors(self, state: RidgeState) -> Floats:
         """Return the standard error of each coefficient (M, p)."""
-        return self.learner.standard_errors(state)
+        return self.learner.errors(state).coefficients()
+
+    def mean_errors(self, state: RidgeState, contexts: Floats) -> Floats:
+        """Return the standard error of ⟨θ_j,s⟩ of each context and action (n, M)."""
+        return self.learner.errors(state).means(self.feature_map.apply(state.features, contexts))
+
+    def contributions(self, state: RidgeState, contexts: Floats, codes: Codes) -> Floats:
+        """Return what each source adds to ⟨θ_j,s⟩ of the action ``codes`` (n,) of each context, (n, G)."""
+        return self.learner.contributions(state, contexts, codes)
+
+    def source_names(self, state: RidgeState, inputs: list[str]) -> list[str]:
+        """Return the names of the sources (G,): columns of features, and a kernel as a whole."""
+        return self.feature_map.sources(state.features, inputs)
+
+    def imputed_shares(self, state: RidgeState) -> Floats:
+        """Return the share of imputed rows in the weight that each action was fitted on (M,)."""
+        return self.learner.imputed_shares(state)
 
     def feature_names(self, state: RidgeState, inputs: list[str]) -> list[str]:
         """Return the names of the feature columns (p,), given those of the context columns."""

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from spuir.base.parameters import parameters_of
 from spuir.base.records import Batch, Floats
 from spuir.environments.base import Environment
-from spuir.errors import MissingExtraError
 from spuir.policies.base import Policy
 from spuir.results import figures
+from spuir.tables.data_frames import data_frame
 
 
 def json_parameters(owner: Any) -> dict[str, Any]:
@@ -148,13 +148,7 @@ class History:
 
     def to_frame(self) -> Any:
         """Return a pandas DataFrame with one row per episode."""
-        try:
-            import pandas
-        except ImportError:
-            raise MissingExtraError(
-                "to_frame", "no pandas", "a data frame needs it", 'run pip install "spuir[data]", or use rows()'
-            ) from None
-        return pandas.DataFrame(self.rows())
+        return data_frame(self.rows(), "to_frame", instead="rows()")
 
     def plot(self, path: str | Path | None = None) -> Any:
         """Draw the running average reward; save it as PNG and SVG beside ``path`` if one is given."""
