@@ -35,7 +35,7 @@ def test_from_a_folder_to_a_model_with_table_and_plot(folder: Path, tmp_path: Pa
     assert "3 episodes" in result.stdout
     assert "of memory" in result.stderr
     assert {path.name for path in tmp_path.iterdir()} == {
-        "log", "m.spuir", "m.episodes.csv", "m.episodes.png", "m.episodes.svg",
+        "log", "m.spuir", "m.episodes.csv", "m.episodes.png", "m.episodes.svg", "m.coefficients.csv",
     }  # fmt: skip
     slices = [slice(start, start + 300) for start in (0, 300, 600)]
     assert gap(spuir.load(tmp_path / "m.spuir"), one_by_one("puir", make_table(900), slices)) < 1e-9

@@ -191,10 +191,13 @@ def _beside(out: Path) -> Path:
 
 def _keep_apart(out: Path, sources: Sequence[str]) -> None:
     """Refuse to overwrite the log, or to write into a folder of it."""
+    from spuir.training.drift import drift_file
+
     if not out.name:
         raise ParameterError("--out", out, "a model is one file", "name a file, such as model.spuir")
     beside = _beside(out)
-    written = [Path(os.path.realpath(path)) for path in (out, f"{beside}.csv", f"{beside}.png", f"{beside}.svg")]
+    names = (out, f"{beside}.csv", f"{beside}.png", f"{beside}.svg", drift_file(out))
+    written = [Path(os.path.realpath(path)) for path in names]
     for source in sources:
         read = Path(os.path.realpath(source))
         # A name with brackets is a pattern that does not match itself, so both tests are needed.
@@ -234,9 +237,12 @@ def _write(trained: "Training", out: Path) -> tuple[list[Path], list[str]]:
 
     from spuir.results import figures
     from spuir.storage.atomic import write_csv
+    from spuir.training.drift import drift_file, drift_rows
 
     beside = _beside(out)
     written = [out, write_csv(Path(f"{beside}.csv"), [line.to_dict() for line in trained.episodes])]
+    if moves := list(drift_rows(trained.bandit, trained.episodes)):
+        written.append(write_csv(drift_file(out), moves))
     known = [(line.episode + 1.0, line.mean_reward) for line in trained.episodes if line.mean_reward is not None]
     numbers, rewards = np.array(known).T
     try:

@@ -12,6 +12,7 @@ import numpy as np
 from spuir.bandit import Bandit
 from spuir.logs import Cut
 from spuir.training.collect import EpisodeShard, PartShards
+from spuir.training.drift import Recorded, record
 from spuir.training.engines.local import Local
 from spuir.training.scan import LogScan
 
@@ -25,7 +26,7 @@ class EpisodeSummary:
 
     ``episode`` is its number and ``key`` what cut it; ``rows`` counts its rows, ``silent`` those without a reward, and
     ``mean_reward`` is the mean of the others; ``code`` is the result of the solve (0 = fine), ``seconds`` the time
-    that learning took.
+    that learning took. ``coefficients`` are those after it, where they are recorded.
     """
 
     episode: int
@@ -35,10 +36,11 @@ class EpisodeSummary:
     mean_reward: float | None
     code: int
     seconds: float
+    coefficients: Recorded | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the summary as JSON-ready data."""
-        return asdict(self)
+        """Return the summary as JSON-ready data, without coefficients."""
+        return {name: value for name, value in asdict(self).items() if name != "coefficients"}
 
 
 def fold(
@@ -78,6 +80,7 @@ def fold(
                 mean_reward=shard.rewards / known if known else None,
                 code=code,
                 seconds=time.perf_counter() - begin,
+                coefficients=record(bandit, coming, len(scan.keys)),
             )
             coming += 1
 
