@@ -11,6 +11,7 @@ _PUBLIC = {
     "Decision": "spuir.base.records",
     "Encoder": "spuir.tables.encoder",
     "Episode": "spuir.logs.episode",
+    "evaluate": "spuir.evaluation.evaluate",
     "run": "spuir.loop",
     "History": "spuir.results.history",
     "make_policy": "spuir.policies",
@@ -21,7 +22,7 @@ _PUBLIC = {
     "errors": "spuir.errors",
 }
 
-__all__ = ["Bandit", "Batch", "Decision", "Encoder", "Episode", "History", "__version__", "errors"]
+__all__ = ["Bandit", "Batch", "Decision", "Encoder", "Episode", "History", "__version__", "errors", "evaluate"]
 __all__ += ["list_environments", "list_experiments", "list_policies", "load", "make_environment", "make_policy", "run"]
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from spuir.bandit import Bandit, load
     from spuir.base.records import Batch, Decision
     from spuir.environments import list_environments, make_environment
+    from spuir.evaluation.evaluate import evaluate
     from spuir.logs.episode import Episode
     from spuir.loop import run
     from spuir.policies import list_policies, make_policy
