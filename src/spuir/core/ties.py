@@ -59,6 +59,32 @@ def with_floor(probabilities: Floats, eligible: Mask, floor: float) -> Floats:
     return np.where(eligible, floor + rest * probabilities, 0.0)
 
 
+def with_caps(probabilities: Floats, eligible: Mask, caps: Floats, among: Callable[[Codes, Mask], Floats]) -> Floats:
+    """Return probabilities (n, M) in which no new action exceeds its cap; the excess goes to the established ones.
+
+    Parameters
+    ----------
+    probabilities, eligible
+        What the rule and the floor give (n, M), and what may be chosen.
+    caps
+        (M,) largest probability of each new action, infinite for an established one.
+    among
+        Returns the probabilities (k, M) of the same rule and floor for some rows (k,), with only the established
+        actions of these rows (k, M) eligible: the proportions in which they share the excess. Rows without an eligible
+        established action are not capped.
+    """
+    over = np.maximum(probabilities - caps, 0.0)
+    established = eligible & np.isinf(caps)
+    rows = np.flatnonzero(over.any(axis=1) & established.any(axis=1))
+    if not len(rows):
+        return probabilities
+    capped, excess = np.minimum(probabilities, caps), over[rows].sum(axis=1, keepdims=True)
+    capped[rows] += excess * among(rows, established[rows])
+    free = ~established.any(axis=1)
+    capped[free] = probabilities[free]
+    return capped
+
+
 def argmax_probabilities(scores: Floats, eligible: Mask) -> Floats:
     """Return the probabilities (n, M) of an argmax rule: ties split uniformly, 0 where ineligible."""
     tied = tied_actions(np.where(eligible, scores, -np.inf).T).T

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from spuir.bandit import Bandit
+from spuir.base.data_frame import data_frame
 from spuir.base.parameters import parameters_of
 from spuir.evaluation.block_sums import Estimate
 from spuir.evaluation.candidates import BASELINE, Candidate
@@ -13,7 +14,6 @@ from spuir.evaluation.held_out import relative
 from spuir.evaluation.intervals import interval
 from spuir.evaluation.support import Support, advice
 from spuir.policies import Policy
-from spuir.tables.data_frames import data_frame
 from spuir.training import Training
 
 LEVEL = 0.95
@@ -127,7 +127,7 @@ class Tuning:
 
     def to_frame(self) -> Any:
         """Return the scores as a DataFrame, one row per candidate and round."""
-        return data_frame(self.score_rows(), "to_frame", instead="score_rows()")
+        return data_frame(self.score_rows(), "to_frame")
 
     def score_rows(self) -> list[dict[str, Any]]:
         """Return the scores as records."""

@@ -6,7 +6,7 @@ A policy writes ``init``, ``table`` (what it says of contexts × actions), ``col
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
@@ -107,16 +107,33 @@ class Policy(ABC):
         ready = self.prepare(state, batch)
         return self.absorb(ready, self.collect(ready, batch, rng))
 
+    def acting(self, state: Any, contexts: Floats, eligible: Mask, caps: Floats | None) -> Scores:
+        """Return the table (n, M) with the probabilities that act: while new actions ramp up, held to ``caps`` (M,)."""
+        table = self.table(state, contexts, eligible)
+        if caps is None:
+            return table
+
+        def among(rows: Codes, established: Mask) -> Floats:
+            return self.table(state, contexts[rows], established).probabilities
+
+        return replace(table, probabilities=ties.with_caps(table.probabilities, eligible, caps, among))
+
     def decide(self, state: Any, contexts: Floats, rng: Generator | Draws, eligible: Mask | None = None) -> Decision:
         """Draw one action for each context (n, d); ``eligible`` is (n, M), (M,) or None for all."""
+        return self.decide_by_table(state, contexts, rng, eligible, None)
+
+    def decide_by_table(
+        self, state: Any, contexts: Floats, rng: Generator | Draws, eligible: Mask | None, caps: Floats | None
+    ) -> Decision:
+        """Draw one action for each context from the probabilities of :meth:`acting`, which are exact."""
         n = len(contexts)
         mask = self._allowed(state, contexts, eligible)
         uniforms = Draws.of(rng, n).uniforms
         actions, propensities = np.empty(n, np.intp), np.empty(n)
         for rows in ties.row_blocks(n, state.n_actions):
-            table = self.table(state, contexts[rows], mask[rows])
+            table = self.acting(state, contexts[rows], mask[rows], caps)
             actions[rows], propensities[rows] = ties.draw(table.probabilities, uniforms[rows])
-        return Decision(actions, propensities, lambda: self.table(state, contexts, mask))
+        return Decision(actions, propensities, lambda: self.acting(state, contexts, mask, caps))
 
     def predict(self, state: Any, contexts: Floats, eligible: Mask | None = None) -> Codes:
         """Return the most probable action of each context (n,), the lowest code of equals; draws nothing."""

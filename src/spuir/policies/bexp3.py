@@ -194,7 +194,7 @@ class BatchedExp3(Exponential):
         mask = ties.eligible_mask(batch.eligible, len(batch), state.n_actions)
         for rows in blocks(len(batch), 8 * (2 * state.dim + 4 * state.n_actions)):
             S = dense_rows(batch.contexts, rows)
-            chance = self.table(state, S, mask[rows]).probabilities
+            chance = self.acting(state, S, mask[rows], batch.caps).probabilities
             if batch.weights is not None:
                 chance *= batch.weights[rows, None]
             for action, root in enumerate(np.sqrt(chance.T)):
@@ -227,7 +227,7 @@ class WeightedExp3(Exponential):
         mask = ties.eligible_mask(batch.eligible, len(batch), state.n_actions)
         chosen = np.empty(len(batch))
         for rows in blocks(len(batch), 8 * (state.dim + 4 * state.n_actions)):
-            table = self.table(state, dense_rows(batch.contexts, rows), mask[rows])
+            table = self.acting(state, dense_rows(batch.contexts, rows), mask[rows], batch.caps)
             chosen[rows] = table.probabilities[np.arange(len(table.probabilities)), batch.actions[rows]]
         return chosen
 

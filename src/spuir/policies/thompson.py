@@ -101,8 +101,8 @@ class Thompson(Ridge):
         out = np.empty(len(batch))
         for rows in ties.row_blocks(len(batch), state.dim + state.n_actions):
             contexts, executed = dense_rows(batch.contexts, rows), batch.actions[rows]
-            if self.propensity_draws is None:
-                table = self.table(state, contexts, mask[rows])
+            if self.propensity_draws is None or batch.caps is not None:
+                table = self.acting(state, contexts, mask[rows], batch.caps)
                 out[rows] = table.probabilities[np.arange(len(contexts)), executed]
             else:
                 means, widths = self.estimates(state, contexts)

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from spuir.base.data_frame import data_frame
 from spuir.base.parameters import parameters_of
 from spuir.base.records import Batch, Floats
 from spuir.environments.base import Environment
 from spuir.policies.base import Policy
 from spuir.results import figures
-from spuir.tables.data_frames import data_frame
 
 
 def json_parameters(owner: Any) -> dict[str, Any]:
@@ -148,7 +148,7 @@ class History:
 
     def to_frame(self) -> Any:
         """Return a pandas DataFrame with one row per episode."""
-        return data_frame(self.rows(), "to_frame", instead="rows()")
+        return data_frame(self.rows(), "to_frame")
 
     def plot(self, path: str | Path | None = None) -> Any:
         """Draw the running average reward; save it as PNG and SVG beside ``path`` if one is given."""

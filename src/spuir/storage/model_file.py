@@ -13,7 +13,7 @@ from spuir.policies import POLICIES, Policy, make_policy
 from spuir.storage import snapshot
 from spuir.storage.migration import migrate
 from spuir.tables.encoder import Encoder
-from spuir.tables.labels import Labels
+from spuir.tables.labels import Labels, Ramp
 from spuir.tables.model import Model
 
 KIND, ENCODING_KIND = "spuir bandit", "spuir bandit with an encoder"
@@ -39,6 +39,8 @@ def describe(
         "seed": str(seed),
         "rows": [[episode, used] for episode, used in sorted(rows.items())],
     }
+    if model.labels.ramps:
+        header["ramps"] = [list(ramp) for ramp in model.labels.ramps]
     if model.encoder is not None:
         header["encoder"] = model.encoder.to_dict()
     header["state"], arrays = (None, {}) if model.state is None else snapshot.pack(model.state)
@@ -100,7 +102,13 @@ def _model(source: str, policy: Policy, header: dict[str, Any], arrays: Mapping[
     actions, active, columns = header["actions"], header["active"], header["columns"]
     flags = [type(one) for one in active] == [bool] * len(actions) and any(active)
     require(flags, f"active {active!r}", "each action is active (True) or not (False), and at least one is active")
-    labels = Labels.of(actions, active)
+    ramps = [Ramp(*ramp) for ramp in header.get("ramps", [])]
+    for ramp in ramps:
+        fine = [type(part) for part in ramp] == [int, float, int] and 0 <= ramp.code < len(actions)
+        require(
+            fine and 0 < ramp.share <= 1, f"ramp {list(ramp)!r}", "a ramp has an action, a share in (0, 1] and an end"
+        )
+    labels = Labels.of(actions, active, ramps)
     encoder = Encoder.from_dict(header["encoder"]) if header["kind"] == ENCODING_KIND else None
     state, width = None, None
     if header["state"] is not None:

@@ -1,6 +1,6 @@
 """Why a policy prefers an action: the estimates behind a decision, contrasts of actions, and what is imputed.
 
-A policy is explained if it answers ``table``, ``coefficients``, ``standard_errors``, ``mean_errors``,
+A policy is explained if it answers ``acting``, ``coefficients``, ``standard_errors``, ``mean_errors``,
 ``contributions``, ``source_names`` and ``imputed_shares``, as every policy with the trait "ridge" does.
 """
 
@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from spuir.base.data_frame import data_frame
 from spuir.base.records import Codes, Floats, Mask, Scores
 from spuir.core.ties import eligible_mask
 from spuir.errors import InputError
-from spuir.tables.data_frames import data_frame
+from spuir.tables.coefficients import estimating
 from spuir.tables.model import Model
 
 REASONS = 3
@@ -33,7 +34,7 @@ def explain(policy: Any, model: Model, contexts: Floats, mask: Mask | None, code
     """
     state: Any = model.state
     allowed = eligible_mask(mask, len(contexts), state.n_actions)
-    table = policy.table(state, contexts, allowed)
+    table = policy.acting(state, contexts, allowed, model.caps)
     chosen = table.probabilities.argmax(axis=1) if codes is None else codes
     every = np.arange(len(contexts))
     if len(chosen) != len(every):
@@ -97,7 +98,7 @@ def contrast(policy: Any, model: Model, first: Hashable, second: Hashable) -> An
 
     The two fits share no row, so that the variances add up.
     """
-    state: Any = model.state
+    policy, state = estimating(policy, model)
     one, other = model.labels.code(first), model.labels.code(second)
     theta, errors = policy.coefficients(state), policy.standard_errors(state)
     columns = {
@@ -110,7 +111,7 @@ def contrast(policy: Any, model: Model, first: Hashable, second: Hashable) -> An
 
 def action_weights(policy: Any, model: Model) -> Any:
     """Return the weight of the observed rows of each action, and the share of imputed rows in its fit."""
-    state: Any = model.state
+    policy, state = estimating(policy, model)
     columns = {
         "action": model.labels.array,
         "observed_weight": state.observed.weight.copy(),

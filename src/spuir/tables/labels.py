@@ -3,13 +3,13 @@
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from spuir.base.hashing import Words, splitmix64
-from spuir.base.records import Codes, as_array
+from spuir.base.records import Codes, Floats, as_array
 from spuir.errors import InputError, ParameterError, UnknownNameError, nearest
 from spuir.tables.contexts import is_arrow, listed
 
@@ -33,20 +33,31 @@ def _equals_itself(label: Any) -> bool:
         return False
 
 
+class Ramp(NamedTuple):
+    """How a new action ramps up: up to ``share`` of each decision, until ``until`` episodes were learned."""
+
+    code: int
+    share: float
+    until: int
+
+
 @dataclass(frozen=True)
 class Labels:
     """The actions by label, in code order; labels and codes are never reused.
 
-    ``active`` marks those that may be chosen; a retired action keeps its code.
+    ``active`` marks those that may be chosen; a retired action keeps its code. ``ramps`` are those of new actions.
     """
 
     names: tuple[Hashable, ...]
     active: tuple[bool, ...]
     codes: dict[Hashable, int] = field(repr=False, compare=False)
     array: NDArray[Any] = field(repr=False, compare=False)
+    ramps: tuple[Ramp, ...] = ()
 
     @classmethod
-    def of(cls, names: Iterable[Hashable], active: Iterable[bool] | None = None) -> "Labels":
+    def of(
+        cls, names: Iterable[Hashable], active: Iterable[bool] | None = None, ramps: Iterable[Ramp] = ()
+    ) -> "Labels":
         """Build from labels in order; None = all active."""
         listed = tuple(name.item() if isinstance(name, np.generic) else name for name in names)
         codes: dict[Hashable, int] = {}
@@ -58,7 +69,8 @@ class Labels:
             if not _equals_itself(name):
                 raise ParameterError("actions", repr(name), "a label equals itself", "use text or numbers")
             codes[name] = code
-        return cls(listed, tuple(active) if active is not None else (True,) * len(listed), codes, _array(listed))
+        flags = tuple(active) if active is not None else (True,) * len(listed)
+        return cls(listed, flags, codes, _array(listed), tuple(ramps))
 
     @classmethod
     def parse(cls, actions: Any) -> "Labels":
@@ -177,11 +189,28 @@ class Labels:
         rule = f"the actions are {listed(self.names)}"
         raise UnknownNameError("actions", f"{label!r}{place}", rule, hint)
 
-    def added(self, label: Hashable) -> "Labels":
-        """Return the labels with one more; a label once used, retired or not, is refused."""
+    def added(self, label: Hashable, share: float | None = None, until: int = 0) -> "Labels":
+        """Return the labels with one more; a label once used, retired or not, is refused.
+
+        With a ``share`` it ramps up until ``until`` episodes were learned.
+        """
         if hashable(label) and label in self.codes:
             raise ParameterError("label", repr(label), "a label is never reused", "choose another label")
-        return Labels.of((*self.names, label), (*self.active, True))
+        ramps = self.ramps if share is None else (*self.ramps, Ramp(len(self.names), float(share), until))
+        return Labels.of((*self.names, label), (*self.active, True), ramps)
+
+    def caps(self, episode: int) -> Floats | None:
+        """Return the largest probability of each action (M,) in an episode, infinite if established; None = no cap.
+
+        Each of k actions that ramp up has at most a k-th of its share.
+        """
+        ramping = [ramp for ramp in self.ramps if ramp.until > episode and self.active[ramp.code]]
+        if not ramping:
+            return None
+        caps = np.full(len(self.names), np.inf)
+        for code, share, _ in ramping:
+            caps[code] = share / len(ramping)
+        return caps
 
     def retired(self, label: Hashable) -> "Labels":
         """Return the labels with one that is never chosen again."""
@@ -189,7 +218,7 @@ class Labels:
         left = [on and at != code for at, on in enumerate(self.active)]
         if not any(left):
             raise ParameterError("label", repr(label), "one action must remain", "add another before removing it")
-        return Labels.of(self.names, left)
+        return Labels.of(self.names, left, self.ramps)
 
 
 @dataclass(frozen=True)

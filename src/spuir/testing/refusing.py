@@ -127,9 +127,9 @@ def wrong_values_are_refused_and_change_nothing(policy: Policy) -> None:
         before = frozen(bandit)
         for group in (_wrong_decisions, _wrong_batches, _wrong_actions):
             for wrong in group(bandit):
-                model, rows = bandit._model, dict(bandit._rows)
+                model, rows = bandit._model, dict(bandit._rows.used)
                 _require_refused(wrong)
-                kept = bandit._model is model and bandit._rows == rows
+                kept = bandit._model is model and bandit._rows.used == rows
                 require(kept and bandit.policy is policy, f"{wrong.what}: the refused call changed something")
             require(frozen(bandit) == before, f"{group.__name__}: a refused call changed the state's own arrays")
 

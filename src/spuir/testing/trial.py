@@ -135,7 +135,7 @@ def trained(policy: Policy, sizes: Iterable[int] = SIZES, seed: int = 7) -> Band
 
 def frozen(bandit: Bandit) -> tuple[str, dict[str, bytes]]:
     """Return the content of a model file, byte for byte: the state, the labels, the number of rows decided."""
-    header, arrays = model_file.describe(bandit.policy_, bandit._model, bandit._seed, bandit._rows)
+    header, arrays = model_file.describe(bandit.policy_, bandit._model, bandit._seed, bandit._rows.used)
     return json.dumps(header, sort_keys=True), {name: array.tobytes() for name, array in arrays.items()}
 
 

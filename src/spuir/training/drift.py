@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from spuir.bandit import Bandit, Coefficient
+from spuir.bandit import Bandit
+from spuir.tables.coefficients import Coefficient
 
 if TYPE_CHECKING:
     from spuir.training.fold import EpisodeSummary
