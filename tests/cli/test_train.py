@@ -69,6 +69,26 @@ def test_rewards_from_a_second_table(tmp_path: Path) -> None:
     assert gap(spuir.load(tmp_path / "m"), one_by_one("puir", joined, [slice(0, 200), slice(200, 400)])) < 1e-9
 
 
+def test_decisions_whose_window_is_open_are_not_learned_as_zeros(tmp_path: Path) -> None:
+    """Ten days of decisions, paid two hours later if at all, and a window of two days: the last two days are open."""
+    table = make_table(400)
+    ids, days = pa.array(range(400)), 1_700_006_400 + 2_160 * np.arange(400)
+    decisions = table.drop_columns(["reward"]).append_column("decision_id", ids).append_column("time", pa.array(days))
+    rewards = pa.table({"decision_id": ids, "reward": table["reward"], "time": pa.array(days + 7_200)})
+    csv.write_csv(decisions, tmp_path / "decisions.csv")
+    csv.write_csv(rewards.slice(0, 397), tmp_path / "rewards.csv")
+    given = (tmp_path / "decisions.csv", "--rewards", tmp_path / "rewards.csv", "--window", "2d", "-b", 100)
+    result = call(*given, "-o", tmp_path / "m")
+    # The last reward came 2 h after decision 396. Decisions of the last 2 d are open: 396 − 46 h / 36 min on.
+    assert "80 decisions are left out: at 2023-11-24T23:36:00+00:00" in result.stderr, result.stderr
+    slices = [slice(0, 100), slice(100, 200), slice(200, 300), slice(300, 320)]
+    assert gap(spuir.load(tmp_path / "m"), one_by_one("puir", table, slices)) < 1e-9
+    for as_of in ("2023-12-01", 1_701_400_000):
+        result = call(*given, "--as-of", as_of, "-o", tmp_path / "n", "--json", "-q")
+        assert [line["silent"] for line in json.loads(result.stdout)["episodes"]] == [0] * 4
+    assert "as_of: got 'soon'" in call(*given, "--as-of", "soon", "-o", tmp_path / "n").stderr
+
+
 def test_renaming_choosing_columns_and_actions(tmp_path: Path) -> None:
     table = make_table(300, labels=("a", "b")).rename_columns(["arm", "clicked", "x0", "x1", "x2", "x3"])
     csv.write_csv(table, tmp_path / "log.csv")
@@ -139,6 +159,7 @@ def write_csv(path: Path, **changed: dict[int, str]) -> Path:
         ({}, ["--rename", "reward=clicked"], "--rename …=reward"),
         ({}, ["--rename-rewards", "a=b"], "--rename-rewards: .* belongs to --rewards"),
         ({}, ["--window", "1h"], "--window: got 1h, but it belongs to --rewards"),
+        ({}, ["--as-of", "2024-05-01"], "--as-of: got 2024-05-01, but it belongs to --rewards"),
         ({}, ["--hashing", "0"], "hashing: got 0"),
     ],
 )

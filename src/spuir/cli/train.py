@@ -52,6 +52,12 @@ UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
     help="How to combine several rewards of one decision: earliest, sum, average, median, min or max.",
 )
 @click.option("--window", help="Time after a decision within which rewards count, e.g. 6h.  [default: no limit]")
+@click.option(
+    "--as-of",
+    metavar="TIME",
+    help="Time until which --rewards is complete; decisions whose --window ends later are left out.  "
+    "[default: the time of the last reward]",
+)
 @click.option("--rename-rewards", multiple=True, metavar="OLD=NEW", help="Same as --rename, for --rewards.")
 @click.option("--type-rewards", multiple=True, metavar="NAME=TYPE", help="Same as --type, for --rewards.")
 @options.opening
@@ -147,14 +153,21 @@ def _open(given: dict[str, Any]) -> tuple[Any, list[str]]:
         default=given["default_reward"],
         aggregation=given["aggregation"],
         window=given["window"],
+        as_of=_time(given["as_of"]),
     )
     return joined.log, [str(joined.report)]
+
+
+def _time(text: str | None) -> str | float | None:
+    """Read a time: epoch seconds, or a date that the library reads itself, 20240330 included."""
+    value = None if text is None else options.parse(text)
+    return value if isinstance(value, int | float) and abs(value) >= 1e8 else text
 
 
 def _refuse_without_rewards() -> None:
     """Refuse the options of the join if there is no table of rewards."""
     context = click.get_current_context()
-    for name in ("default_reward", "aggregation", "window", "rename_rewards", "type_rewards"):
+    for name in ("default_reward", "aggregation", "window", "as_of", "rename_rewards", "type_rewards"):
         if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
             option = f"--{name.replace('_', '-')}"
             rule, remedy = "it belongs to --rewards", "add --rewards, or leave it out"

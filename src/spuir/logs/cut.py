@@ -73,7 +73,7 @@ class Cut:
         """Return a key as people read it: the beginning of an episode that was cut by time, else the key itself."""
         if self.kind != "time":
             return key
-        return (datetime(1970, 1, 1, tzinfo=UTC) + key * timedelta(microseconds=self.amount)).isoformat()
+        return written(key * self.amount)
 
     def pairs(self, log: Log, columns: Any = None) -> "Iterator[tuple[pa.Array, pa.RecordBatch]]":
         """Yield the batches of a log in order, each with the episodes of its rows.
@@ -85,6 +85,11 @@ class Cut:
         for batch in log.batches(names):
             yield self.keys(batch, start), batch if columns is None else batch.select(list(columns))
             start += batch.num_rows
+
+
+def written(instant: int) -> str:
+    """Return a time in microseconds since 1970 as people read it."""
+    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=instant)).isoformat()
 
 
 def cut_episodes(log: Log, batch_size: int | None = None, every: Any = None) -> Cut:

@@ -173,19 +173,27 @@ class Episode:
 
     # ---- closing --------------------------------------------------------------------------------------------
 
-    def close(self) -> Report:
-        """Settle every decision's reward and return what was counted; closing again changes nothing."""
+    def close(self, as_of: Any = None) -> Report:
+        """Settle every decision's reward and return what was counted; closing again changes nothing.
+
+        Parameters
+        ----------
+        as_of
+            The time until which rewards are complete, as in :meth:`record`. Decisions whose window ends later are left
+            out of the batch; None leaves out none.
+        """
+        end = None if as_of is None else int(instants(as_of, 1, "as_of")[0])
         with self._lock:
             if self._closed is None:
-                self._closed = self._settle()
+                self._closed = self._settle(end)
             return self._closed.settled.report
 
-    def _settle(self) -> _Closed:
+    def _settle(self, as_of: int | None) -> _Closed:
         rows = joined(self._rows)
         owners = np.array([self._positions.get(name, -1) for name in self._ids], np.intp)
         values = np.concatenate([np.empty(0), *self._values])
         times = np.concatenate([np.empty(0, np.int64), *self._times])
-        settled = settle(self.rules, rows.times, owners, values, times, self._ids)
+        settled = settle(self.rules, rows.times, owners, values, times, self._ids, as_of)
         report = settled.report + Report(duplicates=self._duplicates)
         kept = np.flatnonzero(~np.isnan(settled.rewards))
         return _Closed(settled._replace(report=report), kept, list(self._positions), rows)

@@ -50,7 +50,7 @@ class Policy(ABC):
         ``ridge`` (solves per-action ridge regressions), ``imputing``, ``sketched``, ``sampling`` (its
         probabilities are not those of an argmax), ``additive`` (shards of one episode merge by
         addition), ``foldable`` (its sums do not depend on the acting state, so that a history can be
-        summed in parallel and folded in order).
+        summed in parallel and folded in order), ``weighting`` (weighs rows by their propensities in learning).
         """
 
     @abstractmethod

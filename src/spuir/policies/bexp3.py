@@ -216,6 +216,11 @@ class WeightedExp3(Exponential):
 
     weight_cap: float = parameter(100.0, "largest inverse propensity", CAP)
 
+    @property
+    def traits(self) -> frozenset[str]:
+        """Return its capabilities: it weighs rows by their propensities."""
+        return super().traits | {"weighting"}
+
     def fitted(self, state: ExponentialState, batch: Batch) -> Statistics:
         """Return the sums of the executed rows, weighted by their capped inverse propensities."""
         chosen = batch.propensities if batch.propensities is not None else self._own_propensities(state, batch)

@@ -41,8 +41,9 @@ class Thompson(Ridge):
 
     @property
     def traits(self) -> frozenset[str]:
-        """Return the learner's traits and sampling; balancing reads the acting state."""
-        return (super().traits | {"sampling"}) - ({"foldable"} if self.propensity_floor else frozenset[str]())
+        """Return the learner's traits and sampling; balancing weighs by propensities, and reads the acting state."""
+        held = super().traits | {"sampling"}
+        return held - {"foldable"} | {"weighting"} if self.propensity_floor else held
 
     @property
     def draws_to_learn(self) -> bool:

@@ -123,6 +123,17 @@ def propensities_default_to_the_own(policy: Policy) -> None:
         require_alike(implicit, explicit, f"part {number}")
 
 
+def only_weighting_policies_read_propensities(policy: Policy) -> None:
+    """Check that propensities change what is learned if and only if the policy has the trait "weighting"."""
+    rows = episode(policy, 0, 60)
+    learned = [
+        frozen(fresh(policy).partial_fit(**replace(rows, propensities=chance).columns()))
+        for chance in (np.full(60, 0.5), np.linspace(0.2, 0.9, 60))
+    ]
+    reads = learned[0] != learned[1]
+    require(reads == ("weighting" in policy.traits), f"reads propensities: {reads}, but traits {sorted(policy.traits)}")
+
+
 def an_empty_batch_is_no_episode(policy: Policy) -> None:
     """Check that a batch without rows changes nothing, decay and schedules included, before the first episode too."""
     nothing = episode(policy, 0, 0)
@@ -235,6 +246,7 @@ LAWS = (
     law(names_of_actions_do_not_matter),
     law(a_weight_counts_as_copies, unless={"sketched"}),
     law(propensities_default_to_the_own),
+    law(only_weighting_policies_read_propensities),
     law(an_empty_batch_is_no_episode),
     law(a_never_tried_action_has_no_estimate, needs={"ridge"}),
     law(layout_does_not_matter),
