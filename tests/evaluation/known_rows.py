@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
 from spuir.base.streams import generator
 from spuir.evaluation.encoded_rows import EncodedRows
@@ -42,3 +43,10 @@ def logged(n: int, seed: int = 0, *, batch: int = 100, tilt: float = 1.0, binary
         labels=("a", "b", "c"),
     )
     return LoggedWorld(rows, means, chances)
+
+
+def as_table(n: int = 1_500, seed: int = 0, **columns: Any) -> pa.Table:
+    """Return n logged rows as a table with the columns of a log."""
+    rows = logged(n, seed).rows
+    made = {"x": rows.contexts[:, 1], "y": rows.contexts[:, 2], "action": [rows.labels[code] for code in rows.actions]}
+    return pa.table(made | {"reward": rows.rewards, "propensity": rows.propensities} | columns)

@@ -21,7 +21,7 @@ from spuir.evaluation.tune import TuneJob, tune
 from spuir.logs import cut_episodes, open_log
 from spuir.tables.encoder import Encoder
 from spuir.training.engines.local import Local
-from tests.evaluation.known_rows import logged
+from tests.evaluation.known_rows import as_table, logged
 
 SMALL = {"budget": 4, "policies": ["sbucb", "puir"], "batch_size": 100, "workers": 1}
 
@@ -33,12 +33,6 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exploration, "DECISIONS", 600)
     monkeypatch.setattr(exploration, "SEEDS", range(2))
     monkeypatch.setattr(exploration, "MORE_SEEDS", range(2, 4))
-
-
-def table(n: int = 1_500, seed: int = 0, **columns) -> pa.Table:
-    rows = logged(n, seed).rows
-    made = {"x": rows.contexts[:, 1], "y": rows.contexts[:, 2], "action": [rows.labels[code] for code in rows.actions]}
-    return pa.table(made | {"reward": rows.rewards, "propensity": rows.propensities} | columns)
 
 
 # ---- rows -------------------------------------------------------------------------------------------------------
@@ -53,25 +47,25 @@ def read(source, most=10_000, **given):
 def test_rows_are_read_in_the_order_of_their_episodes_and_the_latest_are_kept():
     rng = generator(0, "tests", "episodes")
     episodes = rng.permutation(np.arange(1_500) // 100)
-    whole = read(table(episode=episodes)).rows
+    whole = read(as_table(episode=episodes)).rows
     assert (np.diff(whole.episodes) >= 0).all() and len(whole) == 1_500
     order = np.argsort(episodes, kind="stable")
-    np.testing.assert_array_equal(whole.rewards, table()["reward"].to_numpy()[order])
-    made = read(table(episode=episodes), most=450)
+    np.testing.assert_array_equal(whole.rewards, as_table()["reward"].to_numpy()[order])
+    made = read(as_table(episode=episodes), most=450)
     assert (len(made.rows), made.skipped) == (450, 1_050)
     np.testing.assert_array_equal(made.rows.rewards, whole.rewards[-450:])
 
 
 def test_uniform_propensities_follow_eligibility():
     labels = np.array(["a", "b", "c"])
-    source = table()
+    source = as_table()
     actions = source["action"].to_pylist()
     eligible = [[name for name in labels if name != "c" or own == "c"] for own in actions]
     found = read(source.append_column("eligible", pa.array(eligible)), uniform=True).rows
     expected = np.where(np.array(actions) == "c", 1 / 3, 1 / 2)
     np.testing.assert_allclose(found.propensities, expected)
     with pytest.raises(InputError, match="no column propensity"):
-        read(table().drop_columns(["propensity"]))
+        read(as_table().drop_columns(["propensity"]))
 
 
 def test_splits_are_whole_episodes_in_order():
@@ -209,7 +203,7 @@ def test_settings_are_compared_with_the_same_seeds(how):
 @pytest.mark.usefixtures("quick")
 def test_from_a_log_to_a_trained_winner(tmp_path: Path):
     stages: list[tuple[str, int, int]] = []
-    found = tune(table(), **SMALL, out=tmp_path / "m.spuir", watch=lambda *step: stages.append(step))
+    found = tune(as_table(), **SMALL, out=tmp_path / "m.spuir", watch=lambda *step: stages.append(step))
     assert found.rows == (900, 300, 300)
     assert [one.name for one in found.comparisons][:2] == ["logged", "always 'a'"]
     logged_line = found.comparisons[0]
@@ -230,7 +224,7 @@ def test_from_a_log_to_a_trained_winner(tmp_path: Path):
 
 @pytest.mark.usefixtures("quick")
 def test_an_interrupted_tuning_resumes_to_the_same_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    whole = tune(table(), **SMALL)
+    whole = tune(as_table(), **SMALL)
     calls = 0
     score = Contest.score
 
@@ -243,14 +237,14 @@ def test_an_interrupted_tuning_resumes_to_the_same_result(tmp_path: Path, monkey
 
     monkeypatch.setattr(halving.Contest, "score", stopping)
     with pytest.raises(KeyboardInterrupt):
-        tune(table(), **SMALL, out=tmp_path / "m.spuir")
+        tune(as_table(), **SMALL, out=tmp_path / "m.spuir")
     assert (tmp_path / "m.spuir.progress" / "tuning.json").exists()
     notices: list[str] = []
-    resumed = tune(table(), **SMALL, out=tmp_path / "m.spuir", tell=notices.append)
+    resumed = tune(as_table(), **SMALL, out=tmp_path / "m.spuir", tell=notices.append)
     assert resumed.resumed == 5 and "Resuming with 5 results of an earlier run." in notices
     assert resumed.scores == whole.scores and resumed.explored == whole.explored
     assert resumed.comparisons == whole.comparisons
-    other = tune(table(seed=1), **SMALL, out=tmp_path / "m.spuir")
+    other = tune(as_table(seed=1), **SMALL, out=tmp_path / "m.spuir")
     assert other.resumed == 0
 
 
@@ -278,15 +272,15 @@ def test_worse_policies_are_called_better_in_at_most_one_of_twenty(monkeypatch: 
 
 def test_wrong_input_is_one_sentence(tmp_path: Path):
     with pytest.raises(InputError, match="no column propensity"):
-        tune(table().drop_columns(["propensity"]), **SMALL)
+        tune(as_table().drop_columns(["propensity"]), **SMALL)
     with pytest.raises(InputError, match="1 episode, but at least 3"):
-        tune(table(), **{**SMALL, "batch_size": 5_000})
+        tune(as_table(), **{**SMALL, "batch_size": 5_000})
     for wrong in ({"learning": "guess"}, {"propensity": "estimate"}, {"budget": 0}, {"floor_cost": 2.0}):
         with pytest.raises(ParameterError, match=next(iter(wrong))):
-            tune(table(), **{**SMALL, **wrong})
+            tune(as_table(), **{**SMALL, **wrong})
     (tmp_path / "taken").write_text("something else")
     with pytest.raises(ParameterError, match="not a saved model"):
-        tune(table(), **SMALL, out=tmp_path / "taken")
+        tune(as_table(), **SMALL, out=tmp_path / "taken")
 
 
 @pytest.mark.usefixtures("quick")

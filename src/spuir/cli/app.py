@@ -21,6 +21,7 @@ COMMANDS = Registry(
         "reproduce": "spuir.cli.reproduce:reproduce",
         "train": "spuir.cli.train:train",
         "doctor": "spuir.cli.doctor:doctor",
+        "tune": "spuir.cli.tune:tune",
     },
 )
 """The commands, in the order in which ``--help`` lists them."""

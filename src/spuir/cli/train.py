@@ -41,25 +41,7 @@ UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
     show_default=True,
     help="File for the model.",
 )
-@click.option("--rewards", multiple=True, help="Table of rewards, joined to the log by decision_id; repeatable.")
-@click.option(
-    "--default-reward", type=float, default=0.0, show_default=True, help="Reward assumed when --rewards has none."
-)
-@click.option(
-    "--aggregation",
-    default="earliest",
-    show_default=True,
-    help="How to combine several rewards of one decision: earliest, sum, average, median, min or max.",
-)
-@click.option("--window", help="Time after a decision within which rewards count, e.g. 6h.  [default: no limit]")
-@click.option(
-    "--as-of",
-    metavar="TIME",
-    help="Time until which --rewards is complete; decisions whose --window ends later are left out.  "
-    "[default: the time of the last reward]",
-)
-@click.option("--rename-rewards", multiple=True, metavar="OLD=NEW", help="Same as --rename, for --rewards.")
-@click.option("--type-rewards", multiple=True, metavar="NAME=TYPE", help="Same as --type, for --rewards.")
+@options.joining
 @options.opening
 @click.option("--actions", multiple=True, help="Action labels, separated by commas.  [default: those in the log]")
 @click.option("--scale", is_flag=True, help="Standardise numeric columns by their values in the first episode.")
@@ -95,13 +77,13 @@ def train(
     trained_policy = make_policy(policy, preset="paper" if preset == "paper" else None, **values)
     encoding = {name: given[name] for name in ("scale", "intercept") if given[name]}
     encoding |= {name: given[name] for name in ("hashing", "max_levels") if given[name] is not None}
-    _keep_apart(out, [*given["log"], *given["rewards"]])
-    log, notices = _open(given)
+    keep_apart(out, [*given["log"], *given["rewards"]])
+    log, notices = options.open_with_rewards(given)
     engine = make_engine(given["engine"], **_engine_options(given))
-    note = _ignore if quiet else _print_note
+    note = _ignore if quiet else print_note
     for notice in notices:
         note(notice)
-    with engine, _interruptible(out), _bar(hidden=quiet) as watch:
+    with engine, interruptible(out), _bar(hidden=quiet) as watch:
         trained = learn(
             log,
             trained_policy,
@@ -128,50 +110,13 @@ def train(
         click.echo(f"wrote {', '.join(summary['written'])}", err=True)
 
 
-def _print_note(note: str) -> None:
+def print_note(note: str) -> None:
     """Print a note on the error stream, as soon as it is known."""
     click.echo(f"· {note}", err=True)
 
 
 def _ignore(_: str) -> None:
     """Print nothing."""
-
-
-def _open(given: dict[str, Any]) -> tuple[Any, list[str]]:
-    """Open the log, joined with its rewards if they are in another table; return it with notes about the join."""
-    from spuir.logs import join_logs, open_log
-
-    how = options.how_to_open(given)
-    source: Any = list(given["log"]) if len(given["log"]) > 1 else given["log"][0]
-    reward_columns = options.columns_in(given["rename_rewards"], given["type_rewards"], "-rewards")
-    if not given["rewards"]:
-        _refuse_without_rewards()
-        return open_log(source, **how), []
-    joined = join_logs(
-        open_log(source, **how, kind="decisions"),
-        open_log(list(given["rewards"]), **reward_columns, time_unit=given["time_unit"], kind="rewards"),
-        default=given["default_reward"],
-        aggregation=given["aggregation"],
-        window=given["window"],
-        as_of=_time(given["as_of"]),
-    )
-    return joined.log, [str(joined.report)]
-
-
-def _time(text: str | None) -> str | float | None:
-    """Read a time: epoch seconds, or a date that the library reads itself, 20240330 included."""
-    value = None if text is None else options.parse(text)
-    return value if isinstance(value, int | float) and abs(value) >= 1e8 else text
-
-
-def _refuse_without_rewards() -> None:
-    """Refuse the options of the join if there is no table of rewards."""
-    context = click.get_current_context()
-    for name in ("default_reward", "aggregation", "window", "as_of", "rename_rewards", "type_rewards"):
-        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
-            option = f"--{name.replace('_', '-')}"
-            rule, remedy = "it belongs to --rewards", "add --rewards, or leave it out"
-            raise ParameterError(option, context.params[name], rule, remedy)
 
 
 def _engine_options(given: dict[str, Any]) -> dict[str, Any]:
@@ -196,20 +141,20 @@ def _bytes(text: str) -> int:
     return int(amount)
 
 
-def _beside(out: Path) -> Path:
-    """Return the path of the episode table and its figure, without the extension."""
+def beside(out: Path, what: str = "episodes") -> Path:
+    """Return the path of a table and its figure beside a model, without the extension."""
     stem = out.with_suffix("") if out.suffix else out
-    return stem.with_name(stem.name + ".episodes")
+    return stem.with_name(f"{stem.name}.{what}")
 
 
-def _keep_apart(out: Path, sources: Sequence[str]) -> None:
+def keep_apart(out: Path, sources: Sequence[str], what: str = "episodes") -> None:
     """Refuse to overwrite the log, or to write into a folder of it."""
     from spuir.training.drift import drift_file
 
     if not out.name:
         raise ParameterError("--out", out, "a model is one file", "name a file, such as model.spuir")
-    beside = _beside(out)
-    names = (out, f"{beside}.csv", f"{beside}.png", f"{beside}.svg", drift_file(out))
+    endings = ("csv", "json", "png", "svg")
+    names = (out, drift_file(out), *(f"{beside(out, what)}.{ending}" for ending in endings))
     written = [Path(os.path.realpath(path)) for path in names]
     for source in sources:
         read = Path(os.path.realpath(source))
@@ -224,12 +169,12 @@ def _within(path: Path, folder: Path) -> bool:
 
 
 @contextmanager
-def _interruptible(out: Path) -> Iterator[None]:
-    """Report, after an interrupt, whether the training can be resumed."""
+def interruptible(out: Path) -> Iterator[None]:
+    """Report, after an interrupt, whether the work can be resumed."""
     try:
         yield
     except KeyboardInterrupt:
-        kept = (out.with_name(out.name + ".progress") / "progress.json").is_file()
+        kept = any(out.with_name(out.name + ".progress").glob("*.json"))
         after = "run the same command again to resume" if kept else "nothing was learned yet"
         click.echo(f"stopped; {after}", err=True)
         click.get_current_context().exit(options.INTERRUPTED)
@@ -252,8 +197,8 @@ def _write(trained: "Training", out: Path) -> tuple[list[Path], list[str]]:
     from spuir.storage.atomic import write_csv
     from spuir.training.drift import drift_file, drift_rows
 
-    beside = _beside(out)
-    written = [out, write_csv(Path(f"{beside}.csv"), [line.to_dict() for line in trained.episodes])]
+    stem = beside(out)
+    written = [out, write_csv(Path(f"{stem}.csv"), [line.to_dict() for line in trained.episodes])]
     if moves := list(drift_rows(trained.bandit, trained.episodes)):
         written.append(write_csv(drift_file(out), moves))
     known = [(line.episode + 1.0, line.mean_reward) for line in trained.episodes if line.mean_reward is not None]
@@ -261,7 +206,7 @@ def _write(trained: "Training", out: Path) -> tuple[list[Path], list[str]]:
     try:
         curve = figures.Curve("logged", rewards, np.zeros(len(rewards)), 1, numbers)
         figure = figures.running([curve], ylabel="mean logged reward")
-        written += figures.save(figure, beside)
+        written += figures.save(figure, stem)
     except MissingExtraError as missing:
         return written, [f"no figure was drawn: {missing}"]
     return written, []

@@ -9,7 +9,7 @@ import numpy as np
 from spuir.bandit import Bandit
 from spuir.base.records import Codes, Floats, Mask
 from spuir.errors import InputError
-from spuir.evaluation.logged_rows import EvaluationLog, LoggedRows
+from spuir.evaluation.logged_rows import EvaluationLog, LoggedRows, refuse_without_exploration
 from spuir.logs import Cut, Log
 from spuir.logs.id_hashes import Hashes
 from spuir.policies import Policy
@@ -98,7 +98,7 @@ class EncodedRows:
         pieces = len(shares) + 1
         if len(ends) < pieces:
             rule = f"at least {pieces} are needed, to learn from the earlier and to compare on the later ones"
-            remedy = "cut the log into more (batch_size or every)"
+            remedy = "cut the log into more (--batch-size, --every)"
             raise InputError("log", f"{len(ends)} episode{'s' * (len(ends) != 1)}", rule, remedy)
         cuts, first = [0], 0
         for place, share in enumerate(np.cumsum(shares)):
@@ -136,7 +136,7 @@ def read_rows(log: Log, cut: Cut, encoding: dict[str, Any], *, most: int = ROWS,
     for block in source:
         if not uniform and block.propensities is None:
             rule = "off-policy values need the probability of every executed action"
-            remedy = "log it as the column propensity, or pass propensity='uniform' if actions were drawn uniformly"
+            remedy = "log it as the column propensity, or say --propensity uniform if every action was as likely"
             raise InputError("log", "no column propensity", rule, remedy)
         if encoder is None:
             first = arrow().Table.from_batches([block.table]).slice(0, ENCODER_ROWS)
@@ -150,6 +150,7 @@ def read_rows(log: Log, cut: Cut, encoding: dict[str, Any], *, most: int = ROWS,
     ranks = np.empty(len(keys), np.intp)
     ranks[sorted(range(len(keys)), key=keys.__getitem__)] = np.arange(len(keys))
     rows = _joined(kept, source, ranks, uniform)
+    refuse_without_exploration(float(rows.propensities.max()), float(rows.propensities.min()), rows.labels)
     order = np.argsort(rows.episodes, kind="stable")[-most:]
     return ReadRows(rows.at(order), encoder, total - len(order))
 

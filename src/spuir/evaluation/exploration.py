@@ -17,7 +17,7 @@ from spuir.errors import InputError
 from spuir.evaluation.candidates import Candidate
 from spuir.evaluation.encoded_rows import EncodedRows
 from spuir.evaluation.halving import Numbers, Results
-from spuir.evaluation.replay import QUANTILE, Replay, replay
+from spuir.evaluation.replay import Replay, least_propensity, replay
 from spuir.evaluation.simulation import FittedWorld, fit_world, simulate
 from spuir.training.engines import Engine
 
@@ -65,16 +65,23 @@ class Rehearsals:
     def __init__(self, rows: EncodedRows, how: str, batch_sizes: Sequence[int], seed: int) -> None:
         self.rows, self.batch_sizes, self._seed = rows, tuple(batch_sizes), seed
         self.how = how if how in (REPLAY, SIMULATION) else self._preferred()
-        if self.how == SIMULATION and rows.eligible is not None and not rows.eligible.all():
+        if self.how == SIMULATION and self._masked:
             rule = "a simulation allows every action everywhere, and this log does not"
             raise InputError("learning", SIMULATION, rule, "use learning='replay'")
+        if self.how == REPLAY and least_propensity(rows) * len(rows) < 2 * max(self.batch_sizes):
+            got = f"batches of {max(self.batch_sizes):,} rows"
+            rule = f"about {least_propensity(rows) * len(rows):,.0f} of the {len(rows):,} rows would be accepted"
+            raise InputError("replay", got, rule, "take smaller batches, a longer log, or a simulation")
+
+    @property
+    def _masked(self) -> bool:
+        """Whether some action is not eligible somewhere."""
+        return self.rows.eligible is not None and not self.rows.eligible.all()
 
     def _preferred(self) -> str:
-        least = float(np.quantile(self.rows.propensities, QUANTILE, method="lower"))
-        accepted = least * len(self.rows)
-        masked = self.rows.eligible is not None and not self.rows.eligible.all()
+        accepted = least_propensity(self.rows) * len(self.rows)
         enough = accepted >= max(REPLAYED_ROWS, REPLAYED_EPISODES * max(self.batch_sizes))
-        return REPLAY if masked or enough else SIMULATION
+        return REPLAY if self._masked or enough else SIMULATION
 
     @property
     def what(self) -> str:

@@ -63,6 +63,11 @@ class Replay:
         return float(self.rewards @ self.weights / self.weights.sum())
 
 
+def least_propensity(rows: EncodedRows) -> float:
+    """Return m, the share of the rows that a replay accepts."""
+    return float(np.quantile(rows.propensities, QUANTILE, method="lower"))
+
+
 def replay(rows: EncodedRows, policy: Policy | str, *, batch_size: int, seed: int = 0) -> Replay:
     """Let a policy learn along logged rows, accepting those that it might have logged itself.
 
@@ -85,7 +90,7 @@ def replay(rows: EncodedRows, policy: Policy | str, *, batch_size: int, seed: in
     """
     check_value("batch_size", batch_size, COUNT, "choose another value")
     check_value("seed", seed, SEED, "choose another value")
-    least = float(np.quantile(rows.propensities, QUANTILE, method="lower"))
+    least = least_propensity(rows)
     horizon = max(1, int(least * len(rows) / batch_size))
     chosen = with_horizon(as_policy(policy), horizon, batch_size)
     bandit = Bandit(chosen, len(rows.labels), seed)

@@ -105,6 +105,7 @@ def tune(
         floor_cost=(floor_cost, UNIT),
         learning=(learning, one_of("auto", REPLAY, SIMULATION)),
         propensity=(propensity, optional(one_of("uniform"))),
+        **{f"batch_sizes[{at}]": (size, COUNT) for at, size in enumerate(batch_sizes or ())},
     )
     target = None if out is None else Path(fspath(out))
     if target is not None:
@@ -191,15 +192,15 @@ class TuneJob:
 
     def answer(self, learning: str, batch_sizes: Sequence[int] | None, floor_cost: float) -> dict[str, Any]:
         """Return the winner and what is known about it."""
+        earlier = self.read.rows.at(slice(0, len(self.learn) + len(self.compare)))
+        sizes = [rows.stop - rows.start for rows in self.read.rows.by_episode()]
+        rehearsals = Rehearsals(earlier, learning, batch_sizes or [int(np.median(sizes))], self.seed)
         contest = Contest(self.learn, self.compare, self.seed)
         baselines = sum(one.policy == BASELINE for one in self.chosen)
         progress = self._progress("compare candidates", rounds(len(self.chosen), baselines))
         scores = contest.run(self.chosen, self.results, self.engine, progress)
         last = finalists(scores)
         winner, rival = last[0].candidate, next(one for one in last if one.candidate.policy == BASELINE).candidate
-        earlier = self.read.rows.at(slice(0, len(self.learn) + len(self.compare)))
-        sizes = [len(self.read.rows.at(rows)) for rows in self.read.rows.by_episode()]
-        rehearsals = Rehearsals(earlier, learning, batch_sizes or [int(np.median(sizes))], self.seed)
         pair = [winner] if rival == winner else [winner, rival]
         progress = self._progress("compare exploration", sum(rehearsals.count(one) for one in pair))
         explored = {one: rehearsals.compare(one, self.results, self.engine, progress) for one in pair}
