@@ -131,12 +131,19 @@ class Estimate:
         (B,) weight and number of rows of each block.
     by
         What a block consists of: "row", "unit" or "episode".
+    error_parts
+        Sums that the error follows from, where it is not that of ``parts``.
     """
 
     parts: tuple[tuple[float, TermSums], ...]
     weight: Floats
     rows: NDArray[np.int64]
     by: str = "row"
+    error_parts: tuple[tuple[float, TermSums], ...] | None = None
+
+    @property
+    def _errors(self) -> tuple[tuple[float, TermSums], ...]:
+        return self.parts if self.error_parts is None else self.error_parts
 
     @cached_property
     def value(self) -> float:
@@ -147,7 +154,7 @@ class Estimate:
     def influence(self) -> Floats:
         """The first-order effect (k,) of each block that has rows."""
         used = self.rows > 0
-        return np.sum([sign * sums.influence(self.weight)[used] for sign, sums in self.parts], axis=0)
+        return np.sum([sign * sums.influence(self.weight)[used] for sign, sums in self._errors], axis=0)
 
     @property
     def pieces(self) -> int:
@@ -170,16 +177,26 @@ class Estimate:
         """The span of the terms of a single piece, as far as the log shows it."""
         if self.by != "row":
             return float(len(self.influence) * (self.influence.max() - self.influence.min()))
-        return sum(sums.span for _, sums in self.parts) * float(self.rows.sum() / self.weight.sum())
+        return sum(sums.span for _, sums in self._errors) * float(self.rows.sum() / self.weight.sum())
 
-    def values(self, draws: Floats) -> Floats:
-        """Return the estimate (k,) with the blocks counted as often as each row of ``draws`` (k, B) says."""
-        return np.sum([sign * sums.value(self.weight, draws) for sign, sums in self.parts], axis=0)
+    def shifts(self, draws: Floats) -> Floats:
+        """Return by how much the estimate moves (k,) if blocks count as often as each row of ``draws`` (k, B) says."""
+        moved = [sign * (sums.value(self.weight, draws) - sums.value(self.weight)) for sign, sums in self._errors]
+        return np.sum(moved, axis=0)
 
     def minus(self, other: "Estimate") -> "Estimate":
         """Return the paired difference of two estimates over the same blocks."""
-        negative = tuple((-sign, sums) for sign, sums in other.parts)
-        return Estimate(parts=self.parts + negative, weight=self.weight, rows=self.rows, by=self.by)
+        return Estimate(
+            parts=self.parts + _negative(other.parts),
+            weight=self.weight,
+            rows=self.rows,
+            by=self.by,
+            error_parts=self._errors + _negative(other._errors),
+        )
+
+
+def _negative(parts: tuple[tuple[float, TermSums], ...]) -> tuple[tuple[float, TermSums], ...]:
+    return tuple((-sign, sums) for sign, sums in parts)
 
 
 def least_error(candidates: Sequence[Estimate], reference: Estimate) -> int:

@@ -17,6 +17,9 @@ switch-dr      mean of v̂ + 1[ρ ≤ τ]ρ(r − q̂)                trusts the
 dros           mean of v̂ + λρ/(ρ² + λ)·(r − q̂)             doubly robust with optimistic shrinkage of the weights
 balanced-ips   Σρ̂r / Σρ̂                                    snips with estimated propensities, balanced per action
 =============  ============================================  ===================================================
+
+The terms of dm, switch-dr and dros leave out the error of the reward model itself, which is most of their error: they
+are reported with the error of dr, which is at least as large where weights are moderate.
 """
 
 from abc import ABC, abstractmethod
@@ -71,6 +74,8 @@ class Estimator(ABC):
     name: ClassVar[str]
     needs_model: ClassVar[bool] = False
     unbiased: ClassVar[bool] = False
+    error_of: ClassVar[str | None] = None
+    """The estimator whose error is reported, where the terms leave out that of the reward model; None = its own."""
 
     @abstractmethod
     def terms(self, rows: TargetRows, ratios: Floats) -> Terms:
@@ -88,6 +93,7 @@ class DirectMethod(Estimator):
 
     name = "dm"
     needs_model = True
+    error_of = "dr"
 
     def terms(self, rows: TargetRows, ratios: Floats) -> Terms:
         """Return v̂."""
@@ -165,6 +171,7 @@ class SwitchDoublyRobust(Estimator):
 
     name = "switch-dr"
     needs_model = True
+    error_of = "dr"
     bound: float = 100.0
 
     def terms(self, rows: TargetRows, ratios: Floats) -> Terms:
@@ -183,6 +190,7 @@ class ShrunkDoublyRobust(Estimator):
 
     name = "dros"
     needs_model = True
+    error_of = "dr"
     shrinkage: float = 100.0
 
     def terms(self, rows: TargetRows, ratios: Floats) -> Terms:

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,7 +12,10 @@ from spuir.errors import MissingExtraError, UnknownNameError, did_you_mean
 from spuir.evaluation.support import NONE, WEAK, Support
 
 if TYPE_CHECKING:
-    pass
+    from matplotlib.figure import Figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 ALWAYS = "always:"
 """Begins the name of a policy that has only one action."""
@@ -91,7 +96,11 @@ class EvaluationReport:
     @property
     def table(self) -> Any:
         """A DataFrame with a row per policy: value, interval and support."""
-        return _frame([self._line(name) for name in (*self.evaluated, *self.baselines)])
+        return _frame(self.lines())
+
+    def lines(self) -> list[dict[str, Any]]:
+        """Return the rows of :attr:`table` as records."""
+        return [self._line(name) for name in (*self.evaluated, *self.baselines)]
 
     def _line(self, name: str) -> dict[str, Any]:
         one, support = self.value_of(name), self.supports.get(name)
@@ -103,6 +112,13 @@ class EvaluationReport:
             "support": "observed" if support is None else support.verdict,
             "effective_rows": None if support is None else support.effective_rows,
         }
+
+    @property
+    def digits(self) -> int:
+        """How many decimals of a value are worth printing: two digits of the smallest standard error."""
+        errors = [one.standard_error for one in self.values if one.estimator == self.estimator and one.standard_error]
+        least = min((error for error in errors if np.isfinite(error)), default=1e-4)
+        return min(max(0, 1 - int(np.floor(np.log10(least)))), 12)
 
     @property
     def estimates(self) -> Any:
@@ -150,9 +166,11 @@ class EvaluationReport:
         """What the report says, policy by policy, then who wins."""
         told = [self._sentence(name) for name in self.evaluated]
         if self.winner is not None and self.winner.value is not None and len(self) > 1:
-            ends = f"{number(self.winner.low)} to {number(self.winner.high)}"
+            low, value, high = (
+                number(one, self.digits) for one in (self.winner.low, self.winner.value, self.winner.high)
+            )
             told.append(
-                f"Best of all: {self.winner.policy} with {number(self.winner.value)} ({ends}, {self.level:.0%} "
+                f"Best of all: {self.winner.policy} with {value} ({low} to {high}, {self.level:.0%} "
                 f"corrected for {self.candidates} candidates)."
             )
         return told
@@ -162,12 +180,12 @@ class EvaluationReport:
         if one.value is None or one.low is None or one.high is None:
             reasons = "; ".join(support.reasons) if support is not None else ""
             return f"{name}: the log cannot tell what it earns: {reasons}. What would help: {self.help_wanted}."
-        half = (one.high - one.low) / 2
+        half, digits = (one.high - one.low) / 2, self.digits
         parts = [self._against(pair) for pair in self._shown(name)]
         doubts = support.reasons if support is not None and support.verdict == WEAK else ()
         weak = f" The support is weak: {'; '.join(doubts)}." if doubts else ""
         compared = f": {', '.join(parts)}" if parts else ""
-        return f"{name} earns {with_error(one.value, half)} per decision{compared}.{weak}"
+        return f"{name} earns {one.value:,.{digits}f} ± {half:,.{digits}f} per decision{compared}.{weak}"
 
     def _shown(self, name: str) -> list[PolicyDifference]:
         """Return the differences worth a sentence: with the log, uniform, the best single action, other models."""
@@ -183,8 +201,27 @@ class EvaluationReport:
             other = f"always choosing {other.removeprefix(ALWAYS)!r}"
         if pair.verdict == OPEN or pair.difference is None:
             return f"not distinguishable from {other}"
-        size = number(abs(pair.difference)) if pair.relative is None else f"{abs(pair.relative):.1%}"
+        size = number(abs(pair.difference), self.digits) if pair.relative is None else f"{abs(pair.relative):.1%}"
         return f"{size} {'more' if pair.difference > 0 else 'less'} than {other}"
+
+    # ---- figures and pages ----------------------------------------------------------------------------------
+
+    def plot(self, path: str | PathLike[str] | None = None) -> "Figure":
+        """Draw the values with their intervals; save the figure as PNG and SVG beside ``path`` if one is given."""
+        from spuir.evaluation.evaluation_figures import values_figure
+        from spuir.results import figures
+
+        figure = values_figure(self)
+        if path is not None:
+            figures.save(figure, str(path))
+        return figure
+
+    def to_html(self, path: str | PathLike[str]) -> None:
+        """Write the report as one HTML page with figures, which needs no other file."""
+        from spuir.evaluation.evaluation_page import html_report
+        from spuir.storage.atomic import write_text
+
+        write_text(Path(path), html_report(self))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as JSON-ready data."""
@@ -218,17 +255,13 @@ def _names(than: str, against: str) -> bool:
     return against.startswith(ALWAYS) if than == ALWAYS + "*" else against == than
 
 
-def number(value: float | None) -> str:
-    """Return a number with about four significant digits."""
+def number(value: float | None, digits: int | None = None) -> str:
+    """Return a number with so many decimals; None for about four significant digits."""
     if value is None:
         return "–"
+    if digits is not None:
+        return f"{value:,.{digits}f}"
     return f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.0f}"
-
-
-def with_error(value: float, half: float) -> str:
-    """Return "value ± half", with two digits of the error."""
-    digits = max(0, 1 - int(np.floor(np.log10(half)))) if np.isfinite(half) and half > 0 else 4
-    return f"{value:,.{digits}f} ± {half:,.{digits}f}"
 
 
 def _frame(lines: Sequence[dict[str, Any]]) -> Any:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from scipy import stats
+from scipy.special import stdtrit
 
 from spuir.base.streams import generator
 from spuir.errors import UnknownNameError, did_you_mean
@@ -51,12 +51,16 @@ def interval(estimate: Estimate, level: float = 0.95, kind: str = "normal", seed
 def _normal(estimate: Estimate, risk: float, seed: int) -> tuple[float, float]:
     """Invert Hall's transformation of the t statistic, which removes the effect of skewness to first order.
 
+    The quantile is that of t with as many degrees of freedom as the error s has by the kurtosis of the blocks.
     With t = (estimate − truth)/s and γ the skewness of the sum of blocks, g(t) = t + γt²/3 + γ²t³/27 + γ/6 is
     nearly symmetric. g increases, and its inverse is 3·((1 + γ(x − γ/6))^(1/3) − 1)/γ.
     """
     effects, error = estimate.influence, estimate.standard_error
-    quantile = stats.t.ppf(1 - risk / 2, len(effects) - 1)
-    skewness = float((effects**3).sum() / np.square(effects).sum() ** 1.5)
+    squares, count = np.square(effects).sum(), len(effects)
+    # The variance of a variance: rare large effects leave fewer degrees of freedom than there are blocks.
+    kurtosis = max(float(count * (effects**4).sum() / squares**2), 3.0)
+    quantile = float(stdtrit(min(count - 1, 2 * count / (kurtosis - 1)), 1 - risk / 2))
+    skewness = float((effects**3).sum() / squares**1.5)
     bounds = quantile * np.array([1.0, -1.0])
     if abs(skewness) > 1e-6:
         bounds = 3 * (np.cbrt(1 + skewness * (bounds - skewness / 6)) - 1) / skewness
@@ -73,7 +77,7 @@ def _bootstrap(estimate: Estimate, risk: float, seed: int) -> tuple[float, float
     step = max(1, DRAW_CELLS // blocks)
     for start in range(0, DRAWS, step):
         draws = rng.poisson(1.0, (min(step, DRAWS - start), blocks)).astype(np.float64)
-        moved = estimate.values(draws) - estimate.value
+        moved = estimate.shifts(draws)
         # The effects of a draw, centred at its own estimate and weight: their squares give the error of the draw.
         squares = np.maximum(draws @ np.square(effects) - moved**2 / len(estimate.influence), 0.0)
         errors = np.sqrt(squares) * estimate.weight.sum() / np.maximum(draws @ estimate.weight, 1e-300)

@@ -1,7 +1,7 @@
 """The two passes over a log: the first fits the models, the second sums up the estimators' terms."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +9,7 @@ import numpy as np
 from spuir.base.records import Codes, Floats
 from spuir.errors import InputError, ParameterError
 from spuir.evaluation.block_sums import Blocks, Estimate, TermSums, block_sums, least_error
-from spuir.evaluation.estimators import BalancedInversePropensity, Chosen, Estimator, TargetRows, Terms
+from spuir.evaluation.estimators import FAMILY, BalancedInversePropensity, Chosen, Estimator, TargetRows, Terms
 from spuir.evaluation.logged_rows import EvaluationLog, LoggedRows, refuse_without_exploration
 from spuir.evaluation.propensity_model import PropensityModel
 from spuir.evaluation.reward_models import ContextFeatures, RewardModel
@@ -20,6 +20,8 @@ from spuir.tables.arrow import arrow
 Watch = Callable[[str, int, int], object]
 MOST_LEVELS = 8
 """Segments that a report shows."""
+MOST_STRETCHES = 60
+"""Episodes, or groups of them, whose mean reward a report shows."""
 
 
 class ActionSums:
@@ -167,7 +169,7 @@ class EstimatePass:
         self.sums = {one.name: TargetSums() for one in self.targets}
         for sums in self.sums.values():
             sums.mass, sums.segments = np.zeros(n_actions), np.zeros((MOST_LEVELS + 1, n_actions))
-        self.by_time = np.zeros((3, min(20, self.fit.rows)))
+        self.by_time = np.zeros((3, min(MOST_STRETCHES, len(self.fit.log.episode_names) or 20, self.fit.rows)))
         self._forms = list(_forms(self.estimators))
 
     def run(self, watch: Watch) -> None:
@@ -250,8 +252,9 @@ class EstimatePass:
 
     def _add_time(self, rows: LoggedRows, done: int) -> None:
         """Add rewards to stretches of the log, for the picture of rewards over time."""
-        stretches = self.by_time.shape[1]
-        at = (done + np.arange(len(rows))) * stretches // self.fit.rows
+        stretches, episodes = self.by_time.shape[1], len(self.fit.log.episode_names)
+        places = rows.episodes if rows.episodes is not None else done + np.arange(len(rows))
+        at = places * stretches // (episodes if rows.episodes is not None else self.fit.rows)
         for line, values in enumerate((rows.weights, rows.weights * rows.rewards, rows.weights * rows.rewards**2)):
             self.by_time[line] += np.bincount(at, values, stretches)
 
@@ -259,11 +262,13 @@ class EstimatePass:
 
     def estimate(self, target: Target, estimator: Estimator | Chosen) -> tuple[Estimate, float | None]:
         """Return an estimate of a policy's value, and the setting that it has or that the data chose."""
-        if isinstance(estimator, Estimator):
-            return self._estimate(target, estimator), estimator.setting
-        some = [self._estimate(target, one) for one in estimator.candidates]
-        best = least_error(some, self._estimate(target, estimator.reference))
-        return some[best], estimator.candidates[best].setting
+        if isinstance(estimator, Chosen):
+            some = [self._estimate(target, one) for one in estimator.candidates]
+            estimator = estimator.candidates[least_error(some, self._estimate(target, estimator.reference))]
+        made = self._estimate(target, estimator)
+        if estimator.error_of is not None:
+            made = replace(made, error_parts=self._estimate(target, FAMILY[estimator.error_of]()).parts)
+        return made, estimator.setting
 
     def _estimate(self, target: Target, form: Estimator) -> Estimate:
         sums = self.sums[target.name].terms[form_key(form)]
@@ -277,9 +282,10 @@ class EstimatePass:
         trusted = fit.propensity != "logged" or fit.calibration.trusted
         return judge(sums.weights, sums.mass / fit.rows, fit.counts, fit.log.actions, trusted)
 
-    def shares(self, target: Target) -> Floats:
-        """Return the share of each action (M,) under a policy."""
-        return self.sums[target.name].mass / self.fit.rows
+    def shares(self, target: Target, levels: Sequence[int]) -> Floats:
+        """Return how often a policy chooses each action (k, M) in each of these segments; (1, M) without segments."""
+        sums = self.sums[target.name]
+        return sums.segments[list(levels)] if levels else sums.mass[None, :]
 
     def check_groups(self) -> None:
         """Refuse intervals from fewer than two blocks."""
@@ -300,6 +306,8 @@ def _forms(estimators: Sequence[Estimator | Chosen]) -> dict[Estimator, None]:
     for one in estimators:
         for form in (one,) if isinstance(one, Estimator) else (*one.candidates, one.reference):
             found[form] = None
+            if form.error_of is not None:
+                found[FAMILY[form.error_of]()] = None
     return found
 
 
