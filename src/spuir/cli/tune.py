@@ -87,6 +87,7 @@ def tune(*, out: Path, as_json: bool, quiet: bool, **given: Any) -> None:
     the same command again to resume an interrupted tuning.
     """
     from spuir.cli.terminal import row_bar
+    from spuir.evaluation.encoded_rows import ENCODING
     from spuir.evaluation.tune import POLICIES
     from spuir.evaluation.tune import tune as search
 
@@ -107,7 +108,7 @@ def tune(*, out: Path, as_json: bool, quiet: bool, **given: Any) -> None:
             learning=given["learning"],
             floor_cost=given["floor_cost"],
             propensity="uniform" if given["propensity"] == "uniform" else None,
-            encoding={"scale": True, "intercept": True} | encoding,
+            encoding={**ENCODING, **encoding},
             most_rows=given["rows"],
             out=out,
             seed=given["seed"],

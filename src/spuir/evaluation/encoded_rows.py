@@ -1,6 +1,6 @@
 """The rows of a log in memory, encoded once, for everything that learns from them many times: replay and tuning."""
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
@@ -10,7 +10,7 @@ from spuir.bandit import Bandit
 from spuir.base.records import Codes, Floats, Mask
 from spuir.errors import InputError
 from spuir.evaluation.logged_rows import EvaluationLog, LoggedRows, refuse_without_exploration
-from spuir.logs import Cut, Log
+from spuir.logs import Cut, Log, cut_episodes, open_log
 from spuir.logs.id_hashes import Hashes
 from spuir.policies import Policy
 from spuir.tables.arrow import arrow
@@ -19,6 +19,8 @@ from spuir.training.pipeline import ENCODER_ROWS
 
 ROWS = 200_000
 """The most rows that are kept, the latest of the log."""
+ENCODING: Mapping[str, Any] = {"scale": True, "intercept": True}
+"""Options of the encoder, unless others are given."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -50,6 +52,22 @@ class EncodedRows:
     labels: tuple[Hashable, ...]
     eligible: Mask | None = None
     units: Hashes | None = None
+
+    @classmethod
+    def read(
+        cls, source: Any, *, batch_size: int | None = None, every: str | float | None = None, **opening: Any
+    ) -> "EncodedRows":
+        """Return the latest rows of a log, with scaled columns and a constant one.
+
+        Parameters
+        ----------
+        source, **opening
+            A log with propensities, or what :func:`spuir.logs.open_log` takes to open one.
+        batch_size, every
+            Rows or duration of an episode, as in ``train``.
+        """
+        log = source if isinstance(source, Log) else open_log(source, **opening)
+        return read_rows(log, cut_episodes(log, batch_size=batch_size, every=every), ENCODING).rows
 
     def __len__(self) -> int:
         """Return n."""
@@ -117,7 +135,7 @@ class ReadRows(NamedTuple):
     skipped: int
 
 
-def read_rows(log: Log, cut: Cut, encoding: dict[str, Any], *, most: int = ROWS, uniform: bool = False) -> ReadRows:
+def read_rows(log: Log, cut: Cut, encoding: Mapping[str, Any], *, most: int = ROWS, uniform: bool = False) -> ReadRows:
     """Read and encode the latest rows of a log.
 
     Parameters

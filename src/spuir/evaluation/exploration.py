@@ -21,10 +21,10 @@ from spuir.evaluation.replay import Replay, least_propensity, replay
 from spuir.evaluation.simulation import FittedWorld, fit_world, simulate
 from spuir.training.engines import Engine
 
-ALPHAS = (0.0, 0.05, 0.1, 0.2, 0.5, 1.0)
+ALPHAS = (0.0, 0.05, 0.2, 0.5, 1.0)
 SHARES_OF_CHANCE = (0.0, 0.02, 0.1)
 """Floors, as the share of decisions that is left to chance: a floor is such a share over the number of actions."""
-SEEDS, MORE_SEEDS = range(3), range(3, 10)
+SEEDS, MORE_SEEDS = range(2), range(2, 8)
 """Seeds of the first round, and further ones for the best settings of each floor and batch size."""
 BEST = 2
 """Settings of each floor and batch size that run with further seeds."""

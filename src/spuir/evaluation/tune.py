@@ -8,7 +8,7 @@ compared with: nothing was chosen on it, so that its intervals need no correctio
 
 import json
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike, fspath
 from pathlib import Path
@@ -22,7 +22,7 @@ from spuir.base.hashing import digest
 from spuir.base.parameters import COUNT, SEED, UNIT, Rule, check_value, one_of, optional
 from spuir.core import ties
 from spuir.evaluation.candidates import BASELINE, Candidate, candidates
-from spuir.evaluation.encoded_rows import ROWS, EncodedRows, ReadRows, read_rows
+from spuir.evaluation.encoded_rows import ENCODING, ROWS, EncodedRows, ReadRows, read_rows
 from spuir.evaluation.exploration import FLOOR_COST, REPLAY, SIMULATION, Rehearsals, choose, deployed
 from spuir.evaluation.halving import Contest, Results, finalists, rounds
 from spuir.evaluation.held_out import HeldOut
@@ -55,7 +55,7 @@ def tune(
     learning: str = "auto",
     floor_cost: float = FLOOR_COST,
     propensity: str | None = None,
-    encoding: dict[str, Any] | None = None,
+    encoding: Mapping[str, Any] | None = None,
     most_rows: int = ROWS,
     out: str | PathLike[str] | None = None,
     seed: int = 0,
@@ -110,7 +110,7 @@ def tune(
     target = None if out is None else Path(fspath(out))
     if target is not None:
         check_writable(target)
-    encoding = {"scale": True, "intercept": True} if encoding is None else encoding
+    encoding = ENCODING if encoding is None else encoding
     check_options(encoding)
     log = source if isinstance(source, Log) else open_log(source, **opening)
     cut = cut_episodes(log, batch_size=batch_size, every=every)
@@ -119,7 +119,7 @@ def tune(
         job = TuneJob(
             read=read_rows(log, cut, encoding, most=most_rows, uniform=propensity == "uniform"),
             chosen=candidates(names, max(budget, len(names)), seed),
-            results=Results(target, _mark(log, cut, encoding, most_rows, propensity, seed)),
+            results=Results(target, _mark(log, cut, dict(encoding), most_rows, propensity, seed)),
             seed=seed,
             engine=Local(workers),
             watch=watch or _ignore,

@@ -172,8 +172,8 @@ class Tuning:
 
 
 def _sentences(tuning: Tuning) -> list[str]:
-    exploring = ", ".join(f"{name}={value:g}" for name, value in _exploring(tuning).items())
-    winner = f"The winner is {tuning.candidate} with {exploring}."
+    exploring = ", ".join(f"{name}={value:.3g}" for name, value in _exploring(tuning).items())
+    winner = f"The winner is {tuning.candidate} with {exploring}, learning from batches of {tuning.batch_size:,}."
     if tuning.value is None:
         reasons = "; ".join(tuning.support.reasons)
         remedy = advice(len(tuning.bandit.actions_))
@@ -187,9 +187,7 @@ def _sentences(tuning: Tuning) -> list[str]:
         f"The winner earns {tuning.value:.4g} per decision ({tuning.low:.4g} to {tuning.high:.4g}) in the last "
         f"{tuning.rows[2]:,} rows, which nothing was chosen on; the log earned {logged.value:.4g}.",
     ]
-    for other in others:
-        verdict = "better by" if other.shown else "worse by" if other.difference_high < 0 else "not distinguishable:"
-        lines.append(f"Against {other.name} ({other.value:.4g}) it is {verdict} {other.in_words()}.")
+    lines += [_against(other) for other in others]
     if tuning.candidate.policy == BASELINE:
         lines.append("The winner is itself a tuned SBUCB.")
     if tuning.support.reasons:
@@ -197,7 +195,18 @@ def _sentences(tuning: Tuning) -> list[str]:
     return [winner, *lines]
 
 
+def _against(other: Comparison) -> str:
+    named = f"{other.name} ({other.value:.4g})"
+    if other.difference == other.difference_low == other.difference_high == 0:
+        return f"Against {named} it is no different: the two decide alike."
+    if other.shown:
+        return f"Against {named} it is better by {other.in_words()}."
+    if other.difference_high < 0:
+        return f"Against {named} it is worse: {other.in_words()}."
+    return f"Against {named} it is not distinguishable: {other.in_words()}."
+
+
 def _exploring(tuning: Tuning) -> dict[str, Any]:
     policy: Any = tuning.policy
-    found = {"alpha": getattr(policy, "alpha", None), "floor": policy.floor, "batch_size": tuning.batch_size}
+    found = {"alpha": getattr(policy, "alpha", None), "floor": policy.floor}
     return {name: value for name, value in found.items() if value is not None}

@@ -68,7 +68,7 @@ def read_drift(model: Path) -> list[dict[str, Any]]:
     """Return how far each coefficient moved from the middle of a training to its end, the largest move first.
 
     ``move`` is in standard errors of the estimate in the middle. If nothing changes in the world, it is below 2 in
-    about 95 % of all cases. An empty list means that nothing was recorded.
+    more than 95 % of all cases. An empty list means that nothing was recorded.
     """
     path = drift_file(model)
     if not path.is_file():
