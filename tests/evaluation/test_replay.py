@@ -39,10 +39,10 @@ def test_a_replay_is_its_definition_row_by_row(policy):
     found = replay(rows, spuir.make_policy(policy, floor=0.05), batch_size=40, seed=3)
     episodes = naive(rows, spuir.make_policy(policy, floor=0.05), 40, 3)
     assert found.accepted == sum(len(taken) for taken, _ in episodes)
-    means = [np.average(rows.rewards[taken], weights=copies) for taken, copies in episodes[1:]]
+    means = [np.average(rows.rewards[taken], weights=copies) for taken, copies in episodes]
     np.testing.assert_allclose(found.rewards, means, rtol=1e-12)
-    every = np.concatenate([taken for taken, _ in episodes[1:]])
-    copies = np.concatenate([weights for _, weights in episodes[1:]])
+    every = np.concatenate([taken for taken, _ in episodes])
+    copies = np.concatenate([weights for _, weights in episodes])
     assert found.value == pytest.approx(np.average(rows.rewards[every], weights=copies), rel=1e-12)
     again = replay(rows, spuir.make_policy(policy, floor=0.05), batch_size=40, seed=3)
     np.testing.assert_array_equal(again.rewards, found.rewards)
@@ -64,7 +64,7 @@ def test_a_learning_policy_earns_what_it_earns_in_its_world():
     for seed in range(8):
         rows = logged(6_000, seed, tilt=0.5).rows
         found = replay(rows, policy, batch_size=50, seed=seed)
-        values.append(found.rewards[:12].mean())
+        values.append(found.rewards[1:13].mean())
         fresh, bandit, earned = logged(700, 100 + seed), spuir.Bandit(policy, 3, seed), []
         for start in range(0, 650, 50):
             now = slice(start, start + 50)

@@ -17,6 +17,7 @@ from spuir.evaluation.encoded_rows import ReadRows, read_rows
 from spuir.evaluation.exploration import Explored, Exploring, Rehearsals, choose
 from spuir.evaluation.halving import Contest, Results, Scored, survivors
 from spuir.evaluation.held_out import HeldOut, relative
+from spuir.evaluation.simulation import fit_world
 from spuir.evaluation.tune import TuneJob, tune
 from spuir.logs import cut_episodes, open_log
 from spuir.tables.encoder import Encoder
@@ -195,6 +196,19 @@ def test_settings_are_compared_with_the_same_seeds(how):
     assert all(one.behind >= 0 for one in found[:6])
     again = rehearsals.compare(Candidate("sbucb"), Results(None, ""), Local(2), counted.append)
     assert again == found
+
+
+def test_simulations_are_equally_long_and_count_the_episode_decided_at_random(monkeypatch):
+    monkeypatch.setattr(exploration, "DECISIONS", 1_200)
+    rows = logged(1_000, tilt=0.0).rows
+    rehearsals = Rehearsals(rows, "simulation", [50, 400], 0)
+    world = fit_world(rows)
+    for size, episodes in ((50, 23), (400, 2)):
+        (task,) = rehearsals.tasks(Candidate("sbucb"), [Exploring(0.1, 0.0, size)], range(1))
+        policy = spuir.make_policy("sbucb", alpha=0.1)
+        rewards = spuir.run(policy, world, episodes=episodes, batch_size=size, seed=0).rewards
+        expected = (world.means.mean() + rewards.sum()) / (episodes + 1)
+        assert rehearsals._learn(task)["value"] == pytest.approx(expected, rel=1e-12)
 
 
 # ---- the whole --------------------------------------------------------------------------------------------------

@@ -88,6 +88,12 @@ class Rehearsals:
         """What the values evaluate."""
         return Replay.what if self.how == REPLAY else FittedWorld.what
 
+    @property
+    def _decisions(self) -> int:
+        """Decisions of a simulation, about the same for all batch sizes."""
+        largest = max(self.batch_sizes)
+        return max(3 * largest, min(DECISIONS, EPISODES * largest))
+
     @cached_property
     def _world(self) -> FittedWorld:
         return fit_world(self.rows, self._seed)

@@ -36,10 +36,10 @@ class Replay:
     Parameters
     ----------
     rewards, weights
-        (N,) mean reward and total weight of the accepted rows of episodes 1…N. Episode 0, which the cold policy
-        decides at random, is learned from and not counted, as in :func:`spuir.run`.
+        (N,) mean reward and total weight of the accepted rows of each episode. The first one, which the cold policy
+        decides at random, counts too: batch sizes could not be compared without it.
     accepted, rows
-        How many rows were accepted, episode 0 included, and how many the log has.
+        How many rows were accepted, and how many the log has.
     standard_error
         Of :attr:`value`, given the policies that acted.
     batch_size, seed, policy
@@ -95,18 +95,17 @@ def replay(rows: EncodedRows, policy: Policy | str, *, batch_size: int, seed: in
     chosen = with_horizon(as_policy(policy), horizon, batch_size)
     bandit = Bandit(chosen, len(rows.labels), seed)
     uniforms = generator(seed, "evaluation", "replay").random(len(rows))
-    counted, accepted, start, episode = list[tuple[Floats, Floats]](), 0, 0, 0
+    counted, accepted, start = list[tuple[Floats, Floats]](), 0, 0
     while start < len(rows):
         taken, chances, copies, start = _episode(rows, bandit, uniforms, least, start, batch_size)
         accepted += len(taken)
         weights = copies * rows.weights[taken]
-        if episode and len(taken):
+        if len(taken):
             counted.append((rows.rewards[taken], weights))
         if len(taken) < batch_size:
             break
         _learn(bandit, rows, taken, chances, weights)
-        episode += 1
-    if not counted:
+    if len(counted) < 2:
         rule = f"a replay needs more than one episode of {batch_size:,} accepted rows"
         remedy = "take smaller batches, a longer log, or a simulation"
         raise InputError("replay", f"{accepted:,} accepted rows of {len(rows):,}", rule, remedy)

@@ -44,6 +44,11 @@ class FittedWorld(Environment):
     def _settle(self, rng: Generator) -> None:
         """Everything is given."""
 
+    @property
+    def random_reward(self) -> float:
+        """Expected reward of a decision at random."""
+        return float(self.shares @ self.means.mean(axis=1))
+
     def draw(self, n: int, rng: Generator) -> Rounds:
         """Draw n contexts of the log."""
         chosen = rng.choice(len(self.rows), n, p=self.shares)
