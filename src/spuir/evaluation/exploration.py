@@ -111,10 +111,10 @@ class Rehearsals:
         policy, size = candidate.make(**setting.parameters()), setting.batch_size
         if self.how == REPLAY:
             return {"value": replay(self.rows, policy, batch_size=size, seed=seed).value}
-        episodes = max(2, min(EPISODES, DECISIONS // size))
-        return {
-            "value": float(simulate(self._world, policy, episodes=episodes, batch_size=size, seed=seed).rewards.mean())
-        }
+        episodes = max(1, self._decisions // size - 1)
+        history = simulate(self._world, policy, episodes=episodes, batch_size=size, seed=seed)
+        # A run does not count episode 0, which is decided at random. It counts here, as it is longer in larger batches.
+        return {"value": (self._world.random_reward + float(history.rewards.sum())) / (episodes + 1)}
 
     def tasks(self, candidate: Candidate, settings: Sequence[Exploring], seeds: range) -> list[Any]:
         """Return the runs of some settings, seed by seed."""

@@ -55,19 +55,19 @@ def _draw_values(ax: Any, tuning: "Tuning") -> None:
 
 
 def _draw_exploring(ax: Any, tuning: "Tuning") -> None:
-    """Draw one line per floor, over α where the policy has one; settings with all seeds have filled dots."""
+    """Draw how far each setting is behind the best with the same seeds, one line per floor, over α if there is one."""
     shown = [one for one in tuning.explored if one.setting.batch_size == tuning.batch_size]
     most = max(one.seeds for one in shown)
-    floors = sorted({one.setting.floor for one in shown})
-    for colour, floor in zip((BLUE, ORANGE, VERMILLION), floors, strict=False):
+    for colour, floor in zip((BLUE, ORANGE, VERMILLION), sorted({one.setting.floor for one in shown}), strict=False):
         line = sorted((one for one in shown if one.setting.floor == floor), key=lambda one: one.setting.alpha or 0.0)
-        places = [one.setting.alpha or 0.0 for one in line]
-        ax.plot(places, [one.value for one in line], color=colour, linewidth=0.9, label=f"floor {floor:.3g}")
+        places, gaps = [one.setting.alpha or 0.0 for one in line], [-one.behind for one in line]
+        ax.plot(places, gaps, color=colour, linewidth=0.6, label=f"floor {floor:.3g}")
         for one, place in zip(line, places, strict=True):
             fill = colour if one.seeds == most else "white"
-            ax.plot([place], [one.value], "o", color=colour, markersize=3, markerfacecolor=fill, markeredgewidth=0.9)
+            look = {"markersize": 3, "markerfacecolor": fill, "markeredgewidth": 0.9, "elinewidth": 0.9}
+            ax.errorbar([place], [-one.behind], yerr=[one.standard_error], fmt="o", color=colour, **look)
     ax.set_xlabel("α")
-    ax.set_ylabel(f"reward while learning ({tuning.how})")
+    ax.set_ylabel(f"reward while learning ({tuning.how}),\nrelative to the best ± standard error")
     few = min(one.seeds for one in shown)
     note = "" if few == most else f"filled: {most} seeds, open: {few}"
     ax.legend(fontsize=TEXT_POINTS, frameon=False, title=note, title_fontsize=TEXT_POINTS)
