@@ -238,7 +238,7 @@ class TestLearning:
         for thread in threads:
             thread.start()
         for _ in range(20):
-            bandit.partial_fit(X, ACTIONS, REWARDS)
+            bandit.partial_fit(X, ACTIONS, REWARDS, allow_repeat=True)
         for thread in threads:
             thread.join()
         assert not failures and bandit.n_episodes_ == 22
@@ -334,14 +334,15 @@ class TestForms:
         bandit = taught()
         figure = bandit.plot(X, tmp_path / "what")
         assert {path.name for path in tmp_path.iterdir()} == {"what.png", "what.svg"}
-        mix, coefficients = figure.axes
+        rewards, mix, coefficients = figure.axes
+        assert len(rewards.get_yticklabels()) == 3
         assert [tick.get_text() for tick in mix.get_yticklabels()] == LABELS
         np.testing.assert_allclose([bar.get_width() for bar in mix.patches], bandit.predict_proba(X).mean(axis=0))
         rows = bandit.coefficient_table()
         best = max(rows, key=lambda row: abs(row.coefficient) / row.standard_error)
         assert coefficients.get_yticklabels()[0].get_text() == f"{best.action}: {best.feature}"
         with pytest.raises(ParameterError, match="nothing to draw"):
-            taught("uniform").plot()
+            spuir.Bandit("uniform", 2).plot()
 
     def test_what_has_no_coefficients_says_so(self) -> None:
         with pytest.raises(ParameterError, match="no reward model"):
@@ -495,7 +496,8 @@ class TestScikitLearn:
         bandit = taught().set_params(policy__intercept=True)
         with pytest.raises(ParameterError, match="fit"):
             bandit.decide(X)
-        assert bandit.fit(X, ACTIONS, REWARDS).coefficients_.shape == (3, 5)
+        assert bandit.fit(X, ACTIONS, REWARDS).coefficients_.shape == (3, 4)
+        assert bandit.intercept_.shape == (3,)
 
     def test_a_copy_goes_its_own_way(self) -> None:
         bandit = taught()

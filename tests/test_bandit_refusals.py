@@ -56,7 +56,7 @@ class TestTheEndsOfTheRange:
                 assert bandit.partial_fit(*given, sample_weight=np.full(B, weight)).n_episodes_ == 2
                 return
             with pytest.raises(InputError, match=words):
-                bandit.partial_fit(*given, sample_weight=np.full(B, weight))
+                bandit.partial_fit(*given, sample_weight=np.full(B, weight), allow_repeat=True)
         assert bandit.n_episodes_ == 1
         np.testing.assert_array_equal(bandit.predict_proba(X), before)
 

@@ -123,7 +123,7 @@ def test_a_saved_bandit_goes_on_ramping(tmp_path: Path) -> None:
 @pytest.mark.parametrize("wrong", [{"ramp": 0.0}, {"ramp": 1.5}, {"ramp": "x"}, {"ramp_episodes": -1}])
 def test_a_share_lies_between_0_and_1(wrong: dict[str, Any]) -> None:
     bandit = taught()
-    with pytest.raises(ParameterError, match="ramp.*the default is"):
+    with pytest.raises(ParameterError, match=r"ramp.*the default is"):
         bandit.add_action("new", **wrong)
     assert len(bandit.actions_) == M
 

@@ -1,8 +1,10 @@
 """The object that users hold: a policy with its state, labels for actions, and scikit-learn's verbs."""
 
+import warnings
 from collections.abc import Hashable
 from copy import deepcopy
-from os import PathLike, fspath
+from dataclasses import replace
+from os import PathLike
 from typing import Any, Self
 
 import numpy as np
@@ -10,34 +12,31 @@ from numpy.random import Generator
 from numpy.typing import ArrayLike, NDArray
 
 from spuir.base import streams
-from spuir.base.data_frame import data_frame
 from spuir.base.parameters import SEED, SHARE, check_value, optional
-from spuir.base.records import Decision, Floats, Info, Mask, Scores, State, as_ids
+from spuir.base.records import Decision, Floats, Mask, Scores, as_ids
 from spuir.core import ties
-from spuir.errors import InputError, NotFittedError, ParameterError, ShardError
+from spuir.errors import InputError, InterceptWarning, ParameterError, ShardError
 from spuir.policies import Policy
-from spuir.results.figures import save as save_figure
-from spuir.results.policy_figure import LINES, Bar, draw_policy
+from spuir.results.learned_model import LearnedModel
 from spuir.storage import model_file, snapshot
 from spuir.storage.shards import Shard, check_shards, coming_episode, fingerprint
 from spuir.tables import explanations
-from spuir.tables.coefficients import Coefficient, coefficient_rows, estimating, fitted_state, strongest
+from spuir.tables.coefficients import estimating
 from spuir.tables.encoder import Encoder
-from spuir.tables.estimator import Estimator
-from spuir.tables.labels import Labels
+from spuir.tables.lineage import contents_of
 from spuir.tables.model import Model
 
 _UNTOUCHED = np.random.default_rng(0)
 """Stands in for a generator where none is drawn from, since making one costs as much as a tenth of an update."""
 
 
-class Bandit(Estimator):
+class Bandit(LearnedModel):
     """A contextual batched bandit.
 
     Parameters
     ----------
     policy
-        A policy object, or a registered name.
+        A policy object, or a registered name; the default needs no tuning.
     actions
         Their number M (labels 0…M−1), or a list of labels.
     random_state
@@ -60,28 +59,8 @@ class Bandit(Estimator):
     1
     """
 
-    # ---- what is fitted -------------------------------------------------------------------------------------
-
-    @property
-    def _model(self) -> Model:
-        if getattr(self, "_current", None) is None:
-            with self._lock:
-                if "_current" not in self.__dict__:
-                    self._reset()
-        return self._current
-
-    def _reset(self) -> None:
-        self._seed = streams.as_seed(self.random_state)
-        self._rows = streams.RowNumbers()
-        self._current = Model(labels=Labels.parse(self.actions), encoder=self.encoder)
-        self._checked: Policy | None = None
-        self.last_info_: Info | None = None
-
-    def _resume(self, model: Model, rows: dict[int, int]) -> None:
-        """Take over a model, and how many rows were decided in its episode."""
-        self._reset()
-        self._current = model
-        self._rows = streams.RowNumbers(rows)
+    _advises = True
+    """Whether to warn of a policy that cannot learn from the first batch; ``run`` compares policies as they are."""
 
     def _start(self, model: Model, dim: int) -> Any:
         """Return the model's state, or a fresh one for contexts of ``dim`` columns; refuse another number of them."""
@@ -96,111 +75,6 @@ class Bandit(Estimator):
             policy.check_state(model.state)
             self._checked = policy
         return model.state
-
-    @property
-    def actions_(self) -> NDArray[Any]:
-        """All labels in code order (M,), retired ones included."""
-        return self._model.labels.array.copy()
-
-    @property
-    def active_(self) -> Mask:
-        """Which of :attr:`actions_` may be chosen (M,)."""
-        return np.array(self._model.labels.active)
-
-    @property
-    def n_episodes_(self) -> int:
-        """How many episodes were learned."""
-        state = self._model.state
-        return 0 if state is None else state.episode
-
-    def __sklearn_is_fitted__(self) -> bool:
-        """Tell scikit-learn whether an episode was learned."""
-        return self.n_episodes_ > 0
-
-    @property
-    def n_features_in_(self) -> int:
-        """How many context columns the bandit knows, raw ones where it has an encoder."""
-        encoder = self._model.encoder
-        return fitted_state(self._model).dim if encoder is None else len(encoder.columns)
-
-    @property
-    def feature_names_in_(self) -> NDArray[Any]:
-        """Names of the context columns, where they came with a DataFrame or an encoder."""
-        names = self._model.names
-        if names is None:
-            raise NotFittedError("feature_names_in_", "no column names", "they come with a DataFrame", "learn from one")
-        return np.array(names, dtype=object)
-
-    @property
-    def state_(self) -> State:
-        """The policy's state."""
-        return fitted_state(self._model)
-
-    @property
-    def coefficients_(self) -> Floats:
-        """Coefficients θ (M, p) of the feature columns, in the order of :attr:`actions_`."""
-        policy, state = estimating(self.policy_, self._model)
-        return policy.coefficients(state).copy()
-
-    def coefficient_table(self) -> list[Coefficient]:
-        """Return every coefficient with its feature's name and standard error.
-
-        Errors come from the observed rows alone: an imputed row repeats an estimate and adds no information.
-        """
-        return coefficient_rows(self.policy_, self._model)
-
-    def coefficients_frame(self) -> Any:
-        """Return :meth:`coefficient_table` as a pandas DataFrame."""
-        return data_frame(self.coefficient_table(), "coefficients_frame")
-
-    def plot(self, X: Any = None, path: str | PathLike[str] | None = None) -> Any:
-        """Draw what was learned: the strongest coefficients and, for contexts X, how often each action is chosen.
-
-        Parameters
-        ----------
-        X
-            Contexts as in :meth:`decide`; None leaves the action mix out.
-        path
-            Where to save the figure, as PNG and SVG; None does not save it. The matplotlib figure is returned.
-        """
-        rows = coefficient_rows(self.policy_, self._model) if "ridge" in self.policy_.traits else []
-        estimates = [Bar(f"{row.action}: {row.feature}", *row[2:]) for row in strongest(rows, LINES)]
-        mix = [] if X is None else zip(self.actions_, self.predict_proba(X).mean(axis=0), strict=True)
-        figure = draw_policy([], [Bar(str(label), share) for label, share in mix], estimates)
-        if path is not None:
-            save_figure(figure, fspath(path))
-        return figure
-
-    def explain(self, X: Any, actions: Any = None, eligible: ArrayLike | None = None) -> Any:
-        """Return why each row's action is preferred, as a DataFrame with one row per row of contexts.
-
-        Parameters
-        ----------
-        X, eligible
-            As in :meth:`decide`.
-        actions
-            (n,) labels to explain, such as executed ones; None = the most probable actions.
-
-        Notes
-        -----
-        ``competitor`` is the most probable of the other eligible actions, by score among equals. ``difference`` is how
-        much larger the estimated reward of ``action`` is, ``standard_error`` the standard error of that difference,
-        and the columns ``difference:…`` are its parts by feature, which add up to it; ``because`` names the largest
-        three. With a nonlinear link they are parts of ⟨θ,s⟩. Errors come from the observed rows alone.
-        """
-        model = self._model
-        policy, _ = estimating(self.policy_, model)
-        contexts, _, mask = self._prepared(model, X, eligible, own=False)
-        codes = None if actions is None else model.labels.encode(actions)
-        return explanations.explain(policy, model, contexts, mask, codes)
-
-    def contrast(self, first: Hashable, second: Hashable) -> Any:
-        """Return coefficients of ``first`` minus those of ``second``, with standard errors, as a DataFrame."""
-        return explanations.contrast(self.policy_, self._model, first, second)
-
-    def action_weights(self) -> Any:
-        """Return the weight of each action's observed rows and the imputed share of its fit, as a DataFrame."""
-        return explanations.action_weights(self.policy_, self._model)
 
     # ---- deciding -------------------------------------------------------------------------------------------
 
@@ -221,7 +95,8 @@ class Bandit(Estimator):
         model = self._model
         contexts, state, mask = self._prepared(model, X, eligible, own=True)
         n = len(contexts)
-        if ids is not None and hasattr(ids, "__len__") and len(ids) != n:
+        ids = ids if ids is None or hasattr(ids, "__len__") else list(ids)
+        if ids is not None and len(ids) != n:
             raise InputError("ids", f"{len(ids)} of them", f"there are {n} rows", "give one id per row")
         episode, first = state.episode, None
         if ids is None:
@@ -274,7 +149,47 @@ class Bandit(Estimator):
         contexts = model.contexts(X, own)
         return contexts, self._start(model, contexts.shape[1]), model.eligible(eligible, len(contexts))
 
+    def explain(self, X: Any, actions: Any = None, eligible: ArrayLike | None = None) -> Any:
+        """Return why each row's action is preferred, as a DataFrame with one row per row of contexts.
+
+        Parameters
+        ----------
+        X, eligible
+            As in :meth:`decide`.
+        actions
+            (n,) labels to explain, such as executed ones; None = the most probable actions.
+
+        Notes
+        -----
+        ``competitor`` is the most probable of the other eligible actions, by score among equals. ``difference`` is how
+        much larger the estimated reward of ``action`` is, ``standard_error`` the standard error of that difference,
+        and the columns ``difference:…`` are its parts by feature, which add up to it; ``because`` names the largest
+        three. With a nonlinear link they are parts of ⟨θ,s⟩. Errors come from the observed rows alone.
+        """
+        model = self._model
+        policy, _ = estimating(self.policy_, model)
+        contexts, _, mask = self._prepared(model, X, eligible, own=False)
+        codes = None if actions is None else model.labels.encode(actions)
+        return explanations.explain(policy, model, contexts, mask, codes)
+
     # ---- learning -------------------------------------------------------------------------------------------
+
+    def fix(self, X: Any, sample_weight: ArrayLike | None = None) -> Self:
+        """Fix the scales and landmarks of the feature map on a sample of contexts, before the first episode.
+
+        Without this call the first episodes are the sample. The sample is not learned from.
+        """
+        with self._lock:
+            model, policy = self._model, self.policy_
+            contexts = model.contexts(X, own=False)
+            state = self._start(model, contexts.shape[1])
+            if state.episode:
+                rule = "the feature map is fixed by the first episode at the latest"
+                raise InputError("fix", f"{state.episode} episodes learned", rule, "call it before partial_fit")
+            weights = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
+            state = policy.fix(state, contexts, weights)
+            self._current = model._replace(state=state, names=model.names_after(X))
+        return self
 
     def partial_fit(
         self,
@@ -284,6 +199,8 @@ class Bandit(Estimator):
         propensities: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
         eligible: ArrayLike | None = None,
+        ids: Any = None,
+        allow_repeat: bool = False,
         **columns: Any,
     ) -> Self:
         """Learn from one episode: its contexts, executed actions (labels) and their rewards.
@@ -301,6 +218,12 @@ class Bandit(Estimator):
             (B,) weights; w counts as w copies of the row.
         eligible
             (B, M) or (M,) mask of what could have been chosen; it bears on propensities, not on imputation.
+        ids
+            (B,) ids of the decisions, by which an episode that was learned before is recognised; None = those of the
+            decision, or else what the rows hold.
+        allow_repeat
+            Whether to learn one of the last 100 episodes again. A job that runs twice does so by mistake, therefore
+            :class:`spuir.errors.RepeatedEpisodeError` is the default.
         **columns
             Further columns of :class:`spuir.Batch`: ``revealed``, ``revealed_rewards``, ``click``, ``conversion``,
             ``elapsed``, ``row_ids``.
@@ -318,8 +241,14 @@ class Bandit(Estimator):
             if not len(batch):
                 return self
             policy, state = self.policy_, self._start(model, int(batch.contexts.shape[1]))
+            contents = contents_of(batch, state.n_actions, model.decision_ids(X) if ids is None else ids)
+            if not allow_repeat:
+                model.lineage.check(contents)
+            if not state.episode and self._advises and (advice := policy.advice(batch)):
+                warnings.warn(advice, InterceptWarning, stacklevel=2)
             state, info = policy.learn(state, batch, self._episode_rng(policy, state.episode))
-            self._current = model._replace(names=model.names_after(X), state=state)
+            lineage = model.lineage.after(contents)
+            self._current = model._replace(names=model.names_after(X), state=state, lineage=lineage)
             self.last_info_ = info
         return self
 
@@ -343,6 +272,7 @@ class Bandit(Estimator):
         rewards: ArrayLike,
         row_ids: ArrayLike | None = None,
         episode: int | None = None,
+        ids: Any = None,
         **columns: Any,
     ) -> Shard:
         """Return what these rows, one shard of the coming episode, contribute; changes nothing.
@@ -350,20 +280,22 @@ class Bandit(Estimator):
         ``row_ids`` are integers unique within the episode; sketched policies hash rows by them and need them.
         ``episode`` is the number of episodes that will be learned before this one, None for as many as now; a later one
         can be collected ahead by policies with the trait "foldable", whose sums do not depend on what acts.
+        ``ids`` are those of the decisions, as in :meth:`partial_fit`.
         """
         model, policy = self._model, self.policy_
-        ids = None if row_ids is None else as_ids(row_ids)
-        check_shards(policy, ids)
+        numbers = None if row_ids is None else as_ids(row_ids)
+        check_shards(policy, numbers)
         known = {name: columns.pop(name, None) for name in ("propensities", "sample_weight", "eligible")}
-        batch = model.batch(X, actions, rewards, **known, columns={**columns, "row_ids": ids})
+        batch = model.batch(X, actions, rewards, **known, columns={**columns, "row_ids": numbers})
         state = self._start(model, int(batch.contexts.shape[1]))
         number = coming_episode(policy, state.episode, episode)
         sums = policy.collect(state, batch, self._episode_rng(policy, number))
-        mark = self._fingerprint(model, state)
-        return Shard(episode=number, fingerprint=mark, dim=state.dim, names=model.names_after(X), sums=sums)
+        mark, names = self._fingerprint(model, state), model.names_after(X)
+        contents = contents_of(batch, state.n_actions, ids)
+        return Shard(episode=number, fingerprint=mark, dim=state.dim, names=names, sums=sums, contents=contents)
 
-    def absorb(self, shard: Shard) -> Self:
-        """Learn one episode from the sum of its shards."""
+    def absorb(self, shard: Shard, allow_repeat: bool = False) -> Self:
+        """Learn one episode from the sum of its shards; ``allow_repeat`` as in :meth:`partial_fit`."""
         if not isinstance(shard, Shard):
             raise ShardError("shard", type(shard).__name__, "absorb takes what collect returned", "add the shards up")
         with self._lock:
@@ -372,9 +304,14 @@ class Bandit(Estimator):
                 return self
             state = self._start(model, shard.dim)
             shard.check(state.episode, self._fingerprint(model, state))
+            lineage = model.lineage
+            if shard.contents is not None:
+                if not allow_repeat:
+                    lineage.check(shard.contents)
+                lineage = lineage.after(shard.contents)
             # A copy: absorbing may overwrite the sums, and a shard can be absorbed by several bandits.
             state, self.last_info_ = self.policy_.absorb(state, deepcopy(shard.sums))
-            self._current = model._replace(state=state, names=model.names or shard.names)
+            self._current = model._replace(state=state, names=model.names or shard.names, lineage=lineage)
         return self
 
     def _episode_rng(self, policy: Policy, episode: int) -> Generator:
@@ -394,7 +331,7 @@ class Bandit(Estimator):
             raise ParameterError("encoder", got, rule, "pass the encoder that made the rows")
         made = Bandit(self.policy, self.actions, self.random_state, encoder, **self.policy_parameters)
         made._resume(model._replace(names=encoder.columns, encoder=encoder), self._rows.used)
-        made._seed = self._seed
+        made._seed, made._notes, made.last_info_ = self._seed, self._notes, self.last_info_
         return made
 
     # ---- live actions ---------------------------------------------------------------------------------------
@@ -435,11 +372,29 @@ class Bandit(Estimator):
 
     # ---- saving ---------------------------------------------------------------------------------------------
 
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write everything needed to go on, to exactly that path, atomically."""
+    def save(
+        self,
+        path: str | PathLike[str],
+        metadata: dict[str, Any] | None = None,
+        training: dict[str, Any] | None = None,
+    ) -> None:
+        """Write everything needed to go on, to exactly that path, atomically.
+
+        Parameters
+        ----------
+        path
+            Any name; ``.spuir`` is the custom.
+        metadata, training
+            Notes as JSON data: the user's, which are :attr:`metadata_` afterwards, and how the model was trained. None
+            keeps those of the last save or load.
+        """
         with self._lock:
             header, arrays = model_file.describe(self.policy_, self._model, self._seed, self._rows.used)
+            given = {"created": model_file.now(), "metadata": metadata, "training": training}
+            notes = replace(self._notes, **{name: note for name, note in given.items() if note is not None})
+            header, arrays = model_file.annotated(header, arrays, notes, self.last_info_)
         snapshot.write(path, header, arrays)
+        self._notes = notes
 
 
 def load(path: str | PathLike[str], random_state: streams.Seed = None) -> Bandit:
@@ -453,7 +408,9 @@ def load(path: str | PathLike[str], random_state: streams.Seed = None) -> Bandit
         None resumes the streams where they were; a seed or Generator starts new ones, so that replicas of one
         file explore apart.
     """
-    policy, model, seed, rows = model_file.restore(str(path), *snapshot.read(path))
+    header, arrays = snapshot.read(path)
+    policy, model, seed, rows = model_file.restore(str(path), header, arrays)
     bandit = Bandit(policy, list(model.labels.names), seed if random_state is None else random_state, model.encoder)
     bandit._resume(model, rows if random_state is None else {})
+    bandit._notes, bandit.last_info_ = model_file.notes_of(str(path), header, arrays)
     return bandit

@@ -70,6 +70,7 @@ def run(
         raise ParameterError("environment", repr(world), rule, "pass one of these")
     policy = with_horizon(as_policy(policy), episodes, batch_size)
     bandit = Bandit(policy, world.n_actions, random_state=seed)
+    bandit._advises = False
     recorder = Recorder(policy, world, batch_size, seed)
 
     batch: Batch | None = None

@@ -360,7 +360,8 @@ except (InputError, OSError) as error:
 
 
 @pytest.mark.parametrize(
-    ("limit", "message"), [(0, "True ['outcomes'] 250000"), (1_000_000, "InputError sort"), (1_000, "OSError")]
+    ("limit", "message"),
+    [(0, "True ['outcomes'] 250000"), (1_000_000, "InputError sort"), (1_000, "InputError folder")],
 )
 def test_tables_larger_than_memory_and_full_disks(tmp_path: Path, limit: int, message: str) -> None:
     left, right = tables(250_000 if limit != 1_000 else 1_000, tmp_path, 50_000)

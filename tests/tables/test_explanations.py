@@ -70,6 +70,41 @@ def test_errors_of_means_and_contrasts_are_those_of_the_ridge_fit():
     np.testing.assert_allclose(bandit.contrast(0, 2).standard_error, spread, rtol=1e-9)
 
 
+def test_errors_of_scaled_columns_are_per_unit_of_the_context():
+    rng = np.random.default_rng(3)
+    rows = rng.normal([5.0, -3.0], [10.0, 0.1], (400, 2))
+    rewards = 0.02 * rows[:, 0] + rng.normal(size=400)
+    scaled = spuir.Bandit(spuir.make_policy("sbucb", ridge=1e-9, scale=True, intercept=True), 1, random_state=0)
+    plain = spuir.Bandit(spuir.make_policy("sbucb", ridge=1e-9, intercept=True), 1, random_state=0)
+    for bandit in (scaled, plain):
+        bandit.partial_fit(rows, np.zeros(400, int), rewards)
+    # Without a ridge, scaling changes nothing: neither coefficients nor their errors (clipping touches no row here).
+    np.testing.assert_allclose(scaled.coefficients_, plain.coefficients_, rtol=1e-6)
+    errors = [[line.standard_error for line in bandit.coefficient_table()] for bandit in (scaled, plain)]
+    np.testing.assert_allclose(errors[0], errors[1], rtol=1e-6)
+
+
+@pytest.mark.parametrize("kernel_map", ["nystroem", "fourier", "none"])
+@pytest.mark.parametrize("curved", [False, True])
+def test_the_default_policy_is_explained_by_columns_and_its_kernel(kernel_map, curved):
+    rng = np.random.default_rng(5)
+    rows, actions = rng.normal(size=(600, 2)), rng.integers(2, size=600)
+    effect = np.cos(3 * rows[:, 0]) if curved else rows[:, 0]
+    bandit = spuir.Bandit("auto", ["a", "b"], random_state=0, kernel_map=kernel_map, landmarks=40)
+    rewards = 5.0 + effect * (actions == 1) + 0.1 * rng.normal(size=600)
+    bandit.partial_fit(rows, np.array(["a", "b"])[actions], rewards)
+    frame, table = bandit.explain(rows[:50]), bandit.decide(rows[:50])
+    parts = frame.filter(like="difference:")
+    kernel = ["difference:kernel"] if kernel_map != "none" else []
+    assert parts.columns.tolist() == ["difference:x0", "difference:x1", "difference:intercept", *kernel]
+    np.testing.assert_allclose(parts.sum(axis=1), frame["mean"] - frame.competitor_mean, atol=1e-9)
+    np.testing.assert_allclose(frame["mean"], np.where(frame.action == "a", *table.means.T), rtol=1e-12)
+    if kernel:
+        assert bool(parts["difference:kernel"].any()) == curved
+    assert (frame.standard_error > 0).all()
+    assert bandit.contrast("b", "a").feature.tolist() == ["x0", "x1", "intercept"]
+
+
 def test_a_kernel_is_one_source_and_raw_columns_are_their_own():
     assert taught(KINDS["fourier"]).explain(X).filter(like="difference:").columns.tolist() == [
         "difference:x0",

@@ -288,6 +288,11 @@ class Batch:
         put(made, "rewards", _column("rewards", rewards, length, FINITE_REWARDS))
         return made
 
+    @property
+    def given_weights(self) -> Floats:
+        """The weight of each row (B,), 1 where none is given."""
+        return np.ones(len(self)) if self.weights is None else self.weights
+
     def at(self, rows: Codes) -> "Batch":
         """Return the chosen rows, which keep the ids that they have here."""
         columns: dict[str, Any] = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "caps"}

@@ -172,11 +172,17 @@ def pairs_in(entries: Iterable[str], option: str, example: str) -> dict[str, str
     return pairs
 
 
-def open_with_rewards(given: Mapping[str, Any]) -> tuple[Any, list[str]]:
-    """Open the log, joined with its rewards if they are in another table; return it with notes about the join."""
-    from spuir.logs import join_logs, open_log
+def open_with_rewards(
+    given: Mapping[str, Any], propensity: Any = None, folder: Path | None = None
+) -> tuple[Any, list[str]]:
+    """Open the log, joined with its rewards if they are in another table; return it with notes about the join.
 
-    how = how_to_open(given)
+    A column that ``propensity`` names is renamed; ``folder`` is for temporary files.
+    """
+    from spuir.logs import join_logs, open_log
+    from spuir.training.propensities import with_column
+
+    how = with_column(how_to_open(given), propensity)
     source: Any = list(given["log"]) if len(given["log"]) > 1 else given["log"][0]
     reward_columns = columns_in(given["rename_rewards"], given["type_rewards"], "-rewards")
     if not given["rewards"]:
@@ -189,6 +195,7 @@ def open_with_rewards(given: Mapping[str, Any]) -> tuple[Any, list[str]]:
         aggregation=given["aggregation"],
         window=given["window"],
         as_of=_time(given["as_of"]),
+        folder=folder,
     )
     return joined.log, [str(joined.report)]
 

@@ -1,9 +1,10 @@
 """``spuir train``: learn a policy from a log and save the model."""
 
+import fnmatch
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,13 +16,17 @@ from spuir.errors import MissingExtraError, ParameterError
 if TYPE_CHECKING:
     from spuir.policies import Policy
     from spuir.training import Training
+    from spuir.training.engines.base import Engine
 
+STARTS = {"episodes": ("csv", "episode,key,rows,"), "tuning": ("json", '{\n  "winner": {')}
+"""How the files begin that are written beside a model: the episode table of a training, the results of a tuning."""
+MOVES_START = "episode,key,action,"
 UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
 
 @click.command("train")
 @click.argument("log", nargs=-1, required=True)
-@click.option("-p", "--policy", default="puir", show_default=True, help="Policy to train.")
+@click.option("-p", "--policy", default="auto", show_default=True, help="Policy to train.")
 @options.preset("default")
 @click.option(
     "-s", "--set", "settings", multiple=True, metavar="NAME=VALUE", help="Set a parameter of the policy; repeatable."
@@ -43,6 +48,12 @@ UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 )
 @options.joining
 @options.opening
+@click.option(
+    "--propensity",
+    metavar="uniform|own|COLUMN|NUMBER",
+    help="Probability of the logged actions: as likely as each other, as the policy itself would act, a column, or a "
+    "number.  [default: the log's column propensity]",
+)
 @click.option("--actions", multiple=True, help="Action labels, separated by commas.  [default: those in the log]")
 @click.option("--scale", is_flag=True, help="Standardise numeric columns by their values in the first episode.")
 @click.option("--intercept", is_flag=True, help="Append a constant column.")
@@ -55,6 +66,12 @@ UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 @click.option(
     "--master",
     help="Address of the Spark master, e.g. spark://host:7077, with --engine spark.  [default: this machine]",
+)
+@click.option(
+    "--scratch",
+    type=click.Path(path_type=Path),
+    help="Folder for temporary files; workers on other machines must see it.  [default: the folder of --out, and the "
+    "system's for --rewards]",
 )
 @click.option("--memory", help="Memory limit, e.g. 4g.  [default: 80 % of free memory]")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the random draws.")
@@ -69,35 +86,37 @@ def train(
     Run the same command again to resume an interrupted training.
     """
     from spuir.cli.terminal import print_episodes
-    from spuir.policies import make_policy
-    from spuir.training import make_engine
+    from spuir.training import make_engine, policy_for_logs
     from spuir.training import train as learn
 
     values = {name: options.parse(text) for name, text in options.pairs_in(settings, "--set", "alpha=0.3").items()}
-    trained_policy = make_policy(policy, preset="paper" if preset == "paper" else None, **values)
+    trained_policy = policy_for_logs(policy, preset="paper" if preset == "paper" else None, **values)
     encoding = {name: given[name] for name in ("scale", "intercept") if given[name]}
     encoding |= {name: given[name] for name in ("hashing", "max_levels") if given[name] is not None}
     keep_apart(out, [*given["log"], *given["rewards"]])
-    log, notices = options.open_with_rewards(given)
-    engine = make_engine(given["engine"], **_engine_options(given))
+    propensity = None if given["propensity"] is None else options.parse(given["propensity"])
     note = _ignore if quiet else print_note
-    for notice in notices:
-        note(notice)
-    with engine, interruptible(out), _bar(hidden=quiet) as watch:
-        trained = learn(
-            log,
-            trained_policy,
-            batch_size=given["batch_size"],
-            every=given["every"],
-            actions=[options.parse(name) for name in options.names_in(given["actions"], "--actions")] or None,
-            encoding=encoding,
-            engine=engine,
-            out=out,
-            seed=given["seed"],
-            memory_limit=None if given["memory"] is None else _bytes(given["memory"]),
-            watch=watch,
-            tell=note,
-        )
+    with make_engine(given["engine"], **_engine_options(given)) as engine, interruptible(out):
+        log, notices = _open(given, engine, propensity)
+        for notice in notices:
+            note(notice)
+        with _bar(hidden=quiet) as watch:
+            trained = learn(
+                log,
+                trained_policy,
+                batch_size=given["batch_size"],
+                every=given["every"],
+                actions=[options.parse(name) for name in options.names_in(given["actions"], "--actions")] or None,
+                encoding=encoding,
+                engine=engine,
+                out=out,
+                seed=given["seed"],
+                memory_limit=None if given["memory"] is None else _bytes(given["memory"]),
+                propensity=propensity,
+                scratch=given["scratch"],
+                watch=watch,
+                tell=note,
+            )
     written, undrawn = _write(trained, out)
     for notice in undrawn:
         note(notice)
@@ -117,6 +136,15 @@ def print_note(note: str) -> None:
 
 def _ignore(_: str) -> None:
     """Print nothing."""
+
+
+def _open(given: dict[str, Any], engine: "Engine", propensity: Any) -> tuple[Any, list[str]]:
+    """Open the log, with its rewards and with the column of propensities that the user names."""
+    from spuir.training.sharing import check_scratch
+
+    if given["rewards"]:
+        check_scratch(engine, given["scratch"])
+    return options.open_with_rewards(given, propensity, folder=given["scratch"])
 
 
 def _engine_options(given: dict[str, Any]) -> dict[str, Any]:
@@ -156,16 +184,52 @@ def keep_apart(out: Path, sources: Sequence[str], what: str = "episodes") -> Non
     endings = ("csv", "json", "png", "svg")
     names = (out, drift_file(out), *(f"{beside(out, what)}.{ending}" for ending in endings))
     written = [Path(os.path.realpath(path)) for path in names]
+    _check_replaced(out, what)
     for source in sources:
-        read = Path(os.path.realpath(source))
+        read, folder = Path(os.path.realpath(source)), _fixed_folder(source)
         # A name with brackets is a pattern that does not match itself, so both tests are needed.
-        if any(path == read or path.match(str(read)) or _within(path, read) for path in written):
+        if any(path == read or _matches(path, read) or _within(path, folder) for path in written):
             rule = f"the model and the files beside it would overwrite {source!r} or be written into it"
             raise ParameterError("--out", out, rule, "save the model elsewhere")
 
 
-def _within(path: Path, folder: Path) -> bool:
-    return folder.is_dir() and path.is_relative_to(folder)
+def _within(path: Path, folder: Path | None) -> bool:
+    return folder is not None and folder.is_dir() and path.is_relative_to(folder)
+
+
+def _fixed_folder(source: str) -> Path | None:
+    """Return the folder that a source reads: itself, or what a pattern has before its first wildcard, if anything."""
+    names = Path(source).parts
+    fixed = [name for at, name in enumerate(names) if not any(mark in "/".join(names[: at + 1]) for mark in "*?[")]
+    return Path(os.path.realpath(Path(*fixed))) if fixed else None
+
+
+def _matches(path: Path, pattern: Path) -> bool:
+    """Return whether a path matches a pattern, in which ``**`` stands for any number of folders."""
+    if not pattern.parts or not path.parts:
+        return not pattern.parts and not path.parts
+    if pattern.parts[0] == "**":
+        rest = Path(*pattern.parts[1:])
+        return any(_matches(Path(*path.parts[at:]), rest) for at in range(len(path.parts) + 1))
+    same = fnmatch.fnmatchcase(path.parts[0], pattern.parts[0])
+    return same and _matches(Path(*path.parts[1:]), Path(*pattern.parts[1:]))
+
+
+def _check_replaced(out: Path, what: str) -> None:
+    """Refuse to replace a file that no earlier run wrote: the first line of its table tells."""
+    from spuir.training.drift import drift_file
+
+    stem, (ending, start) = beside(out, what), STARTS[what]
+    table, moves = Path(f"{stem}.{ending}"), drift_file(out)
+    groups = {table: (start, (table, Path(f"{stem}.png"), Path(f"{stem}.svg"))), moves: (MOVES_START, (moves,))}
+    for first, (line, files) in groups.items():
+        ours = False
+        with suppress(OSError, UnicodeDecodeError), first.open(encoding="utf-8") as text:
+            ours = text.read(len(line)) == line
+        taken = [path for path in files if os.path.exists(path)]
+        if taken and not ours:
+            rule = f"the files beside the model would replace {os.fspath(taken[0])!r}, which spuir did not write"
+            raise ParameterError("--out", out, rule, "save the model elsewhere, or move that file")
 
 
 @contextmanager
@@ -209,6 +273,10 @@ def _write(trained: "Training", out: Path) -> tuple[list[Path], list[str]]:
         written += figures.save(figure, stem)
     except MissingExtraError as missing:
         return written, [f"no figure was drawn: {missing}"]
+    except OSError as failure:
+        for kind in ("png", "svg"):
+            Path(f"{stem}.{kind}").unlink(missing_ok=True)  # half of it may have been written
+        return written, [f"no figure was drawn: {failure.strerror or failure}"]
     return written, []
 
 

@@ -24,7 +24,7 @@ SHOWN = 8
     "-p",
     "--policies",
     multiple=True,
-    help="Policies to choose from, separated by commas; sbucb is always tried.  [default: sbucb,puir,spuir]",
+    help="Policies to choose from, separated by commas; sbucb is always tried.  [default: sbucb,puir,spuir,auto]",
 )
 @click.option(
     "--budget",
@@ -92,7 +92,7 @@ def tune(*, out: Path, as_json: bool, quiet: bool, **given: Any) -> None:
     from spuir.evaluation.tune import tune as search
 
     keep_apart(out, [*given["log"], *given["rewards"]], "tuning")
-    log, notices = _open(given)
+    log, notices = options.open_with_rewards(given, given["propensity"])
     note = _ignore if quiet else print_note
     for notice in notices:
         note(notice)
@@ -129,14 +129,6 @@ def tune(*, out: Path, as_json: bool, quiet: bool, **given: Any) -> None:
 
 def _ignore(_: str) -> None:
     """Print nothing."""
-
-
-def _open(given: dict[str, Any]) -> tuple[Any, list[str]]:
-    """Open the log; a column named by --propensity is renamed."""
-    column = given["propensity"]
-    if column in (None, "uniform", "propensity"):
-        return options.open_with_rewards(given)
-    return options.open_with_rewards(given | {"rename": (*given["rename"], f"{column}=propensity")})
 
 
 def _sizes(entries: Sequence[str]) -> list[Any] | None:

@@ -32,14 +32,10 @@ class FitErrors:
         freedom = observed.weight - dims
         return cls(root, np.where(freedom > 0, residual / np.where(freedom > 0, freedom, 1.0), np.nan))
 
-    def coefficients(self) -> Floats:
-        """Return the standard error of each coefficient (M, p)."""
-        return np.sqrt(self.noise[:, None] * np.square(self.root).sum(axis=2))
-
     @quietly
-    def means(self, rows: Floats) -> Floats:
-        """Return the standard error of ⟨θ_j,s⟩ for feature rows (n, p) and all actions, (n, M)."""
-        out = np.empty((len(rows), len(self.noise)))
+    def of_sums(self, weights: Floats) -> Floats:
+        """Return the standard errors (M, k) of k sums of coefficients, with ``weights`` (p, k)."""
+        out = np.empty((len(self.noise), weights.shape[1]))
         for j, (root, noise) in enumerate(zip(self.root, self.noise, strict=True)):
-            out[:, j] = np.sqrt(noise * np.square(rows @ root).sum(axis=1))
+            out[j] = np.sqrt(noise * np.square(weights.T @ root).sum(axis=1))
         return out

@@ -126,12 +126,13 @@ def diagonals(stack: Floats) -> Floats:
     return stack.reshape(m, p * p)[:, :: p + 1]
 
 
-def solve(psi: Floats, rhs: Floats, ridge: float = 0.0) -> Solved:
+def solve(psi: Floats, rhs: Floats, ridge: float | Floats = 0.0) -> Solved:
     """Factor Ψ_j = ``psi``_j + λI and solve Ψ_j θ_j = rhs_j for every action.
 
     θ_j is (2), the minimiser of (1), or (6), that of the sketched (5).
 
-    ``psi`` (M, p, p) is overwritten by the factors, ``rhs`` (M, p) is left alone; ``ridge`` is λ.
+    ``psi`` (M, p, p) is overwritten by the factors, ``rhs`` (M, p) is left alone; ``ridge`` is λ, or one for
+    each column (p,).
     """
     theta, codes, within = rhs.copy(), [FINE] * len(psi), diagonals(psi)
     diagonal = within.copy()

@@ -8,6 +8,7 @@ import numpy as np
 
 from spuir.bandit import Bandit
 from spuir.base.records import Codes, Floats, Mask
+from spuir.core import ties
 from spuir.errors import InputError
 from spuir.evaluation.logged_rows import EvaluationLog, LoggedRows, refuse_without_exploration
 from spuir.logs import Cut, Log, cut_episodes, open_log
@@ -15,7 +16,7 @@ from spuir.logs.id_hashes import Hashes
 from spuir.policies import Policy
 from spuir.tables.arrow import arrow
 from spuir.tables.encoder import Encoder
-from spuir.training.pipeline import ENCODER_ROWS
+from spuir.training.scan import SAMPLE_MOST
 
 ROWS = 200_000
 """The most rows that are kept, the latest of the log."""
@@ -104,6 +105,11 @@ class EncodedRows:
             bandit.partial_fit(**self.learnable(rows))
         return bandit
 
+    def predicted_by(self, bandit: Bandit) -> Floats:
+        """Return the rewards (n, M) that a bandit of action codes estimates for these contexts."""
+        policy, every = bandit.policy_, ties.eligible_mask(None, len(self), len(self.labels))
+        return policy.table(bandit.state_, self.contexts, every).means
+
     def split(self, *shares: float) -> "list[EncodedRows]":
         """Return consecutive pieces of whole episodes with about these shares of the rows, the last one the rest.
 
@@ -157,7 +163,7 @@ def read_rows(log: Log, cut: Cut, encoding: Mapping[str, Any], *, most: int = RO
             remedy = "log it as the column propensity, or say --propensity uniform if every action was as likely"
             raise InputError("log", "no column propensity", rule, remedy)
         if encoder is None:
-            first = arrow().Table.from_batches([block.table]).slice(0, ENCODER_ROWS)
+            first = arrow().Table.from_batches([block.table]).slice(0, SAMPLE_MOST)
             encoder = Encoder.learn(first.select(list(log.context)), **encoding)
         kept.append((block, encoder.encode(block.table)))
         count, total = count + len(block), total + len(block)

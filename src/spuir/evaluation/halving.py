@@ -105,8 +105,7 @@ class Contest:
         episodes = list(self._earlier.by_episode())
         first = episodes[len(episodes) - max(1, round(share * len(episodes)))].start
         bandit = self._earlier.at(slice(first, None)).taught(candidate.make(), self._seed)
-        policy: Any = bandit.policy_
-        means = policy.estimates(bandit.state_, self.held_out.rows.contexts)[0]
+        means = self.held_out.rows.predicted_by(bandit)
         estimate = self.held_out.estimate(ties.argmax_probabilities(means, self._mask))
         return {"value": estimate.value, "standard_error": estimate.standard_error}
 

@@ -28,9 +28,7 @@ class HeldOut:
     @classmethod
     def after(cls, earlier: EncodedRows, rows: EncodedRows, seed: int) -> "HeldOut":
         """Return rows with the predictions of a model that is fitted to the earlier ones."""
-        bandit = earlier.taught(make_policy("sbucb", intercept=True), seed)
-        policy: Any = bandit.policy_
-        return cls(rows, policy.estimates(bandit.state_, rows.contexts)[0])
+        return cls(rows, rows.predicted_by(earlier.taught(make_policy("sbucb", intercept=True), seed)))
 
     @cached_property
     def _blocks(self) -> Any:

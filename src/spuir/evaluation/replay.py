@@ -132,7 +132,7 @@ def _episode(
 
 
 def _learn(bandit: Bandit, rows: EncodedRows, taken: Any, chances: Floats, weights: Floats) -> None:
-    given = rows.learnable(taken) | {"propensities": np.minimum(chances, 1.0)}
+    given: dict[str, Any] = rows.learnable(taken) | {"propensities": np.minimum(chances, 1.0)}
     given["sample_weight"] = None if (weights == 1.0).all() else weights
     bandit.partial_fit(**given)
 

@@ -6,13 +6,13 @@ The answer is as good as that model. Unlike a replay it has as many decisions as
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.random import Generator
 
 from spuir.base.records import Codes, Feedback, Floats, Rounds
 from spuir.environments.base import Environment
+from spuir.errors import InputError
 from spuir.evaluation.encoded_rows import EncodedRows
 from spuir.loop import run
 from spuir.policies import Policy, make_policy
@@ -79,17 +79,20 @@ def fit_world(rows: EncodedRows, seed: int = 0, model: Policy | None = None) -> 
     seed
         Seed of the feature map, where the model draws one.
     model
-        A policy with the trait "ridge", whose estimates are the model; None = ridge regression per action with
-        kernel features beside the contexts, so that the world is not linear where the log is not.
+        A policy whose estimates are the model; None = "auto", ridge regression with a kernel beside the contexts, so
+        that the world is not linear where the log is not.
 
     Notes
     -----
-    Residuals are those of the fitted rows, stretched by the degrees of freedom that the fit took from them.
+    Residuals are those of the fitted rows, stretched by the degrees of freedom that the fit took from them: one per
+    coefficient, and at most one per ten rows, since ridges take less than their number of columns.
     """
-    chosen = model or make_policy("sbucb", features="fourier", n_features=100, raw=True, intercept=True)
-    bandit = rows.taught(chosen, seed)
-    policy: Any = bandit.policy_
-    means = policy.estimates(bandit.state_, rows.contexts)[0]
+    bandit = rows.taught(model or make_policy("auto"), seed)
+    policy = bandit.policy_
+    if not policy.fixed(bandit.state_):
+        rule = "the model of a world is fitted to at least 256 of them"
+        raise InputError("log", f"{len(rows)} rows", rule, "use a longer log")
+    means = rows.predicted_by(bandit)
     binary = bool(np.isin(rows.rewards, (0.0, 1.0)).all())
     residuals = None
     if binary:
@@ -97,7 +100,7 @@ def fit_world(rows: EncodedRows, seed: int = 0, model: Policy | None = None) -> 
     else:
         left = rows.rewards - means[np.arange(len(rows)), rows.actions]
         left -= np.average(left, weights=rows.weights)
-        used = min(policy.width(rows.contexts.shape[1]) * len(rows.labels), len(rows) // 2)
+        used = min(policy.width(rows.contexts.shape[1]) * len(rows.labels), len(rows) // 10)
         residuals = left * np.sqrt(len(rows) / (len(rows) - used))
     return FittedWorld(
         n_actions=len(rows.labels),

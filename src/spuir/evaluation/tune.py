@@ -36,7 +36,7 @@ from spuir.training import train
 from spuir.training.checkpoint import check_writable
 from spuir.training.engines.local import Local
 
-POLICIES = ("sbucb", "puir", "spuir")
+POLICIES = ("sbucb", "puir", "spuir", "auto")
 """Policies to choose from, unless others are named."""
 SHARES = (0.6, 0.2)
 """Shares of the rows to learn from and to compare on; the rest is for the final comparison."""

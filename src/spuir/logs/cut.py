@@ -1,8 +1,10 @@
 """Episodes cut out of a log: by its ``episode`` column, by size, or by time."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +18,9 @@ from spuir.tables.arrow import arrow
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+_NUMBERS = re.compile("([0-9]+)")
 
 
 @dataclass(frozen=True)
@@ -69,6 +74,18 @@ class Cut:
             return column
         return pa.array(column.cast(pa.int64()).to_numpy() // self.amount)
 
+    def in_order(self, keys: Iterable[Any]) -> list[Any]:
+        """Return keys as their episodes follow each other; numbers within texts count as numbers: e1, e2, e10."""
+        listed = list(keys)
+        if not any(isinstance(key, str) for key in listed):
+            return sorted(listed)
+        ordered = sorted(listed, key=_natural)
+        for one, two in pairwise(ordered):
+            if _natural(one) == _natural(two):
+                rule = "their numbers are equal, so that nothing says which comes first"
+                raise InputError("column 'episode'", f"{one!r} and {two!r}", rule, "number the episodes")
+        return ordered
+
     def named(self, key: Any) -> Any:
         """Return a key as people read it: the beginning of an episode that was cut by time, else the key itself."""
         if self.kind != "time":
@@ -85,6 +102,11 @@ class Cut:
         for batch in log.batches(names):
             yield self.keys(batch, start), batch if columns is None else batch.select(list(columns))
             start += batch.num_rows
+
+
+def _natural(text: str) -> list[str | int]:
+    """Return a text as texts and numbers in turn."""
+    return [int(part) if at % 2 else part for at, part in enumerate(_NUMBERS.split(text))]
 
 
 def written(instant: int) -> str:

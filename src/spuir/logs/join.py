@@ -21,7 +21,7 @@ from spuir.errors import InputError
 from spuir.logs.column_plan import ColumnPlan, PlannedColumn
 from spuir.logs.columns import COLUMNS, declaring, renaming
 from spuir.logs.cut import written
-from spuir.logs.database import Folder, sort_rows
+from spuir.logs.database import Folder, full_disk, sort_rows
 from spuir.logs.formats import Faults
 from spuir.logs.formats.base import BATCH_ROWS
 from spuir.logs.log import Log
@@ -75,6 +75,9 @@ class JoinedPart(Part):
         pa = arrow()
         schema = self.plan.schema_of(columns)
         own = [name for name in schema.names if name not in ("reward", "reward_time")]
+        if not os.path.exists(self.outcomes):
+            rule, remedy = "the joined rewards are kept there", "keep the joined log, or share the folder (--scratch)"
+            raise InputError(self.source, f"no file {self.outcomes!r}", rule, remedy)
         outcomes, start = _open_outcomes(self.outcomes, "r"), self.start
         for batch in self.base.read(own, batch_rows=batch_rows, faults=faults):
             here = outcomes[start : start + batch.num_rows]
@@ -85,6 +88,11 @@ class JoinedPart(Part):
             arrays["reward_time"] = times.cast(pa.timestamp("us", "UTC"))
             joined = pa.RecordBatch.from_arrays([arrays[name] for name in schema.names], schema=schema)
             yield joined if here["first"].all() else joined.filter(pa.array(here["first"]))
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The files of the decisions, and that of the outcomes."""
+        return (*self.base.paths, self.outcomes)
 
     def identity(self) -> Iterator[bytes]:
         """Yield bytes that differ when the decisions, the rewards or the rules do."""
@@ -139,7 +147,8 @@ def join_logs(
     end = _End(None if as_of is None else int(instants(as_of, 1, "as_of")[0]))
     kept = Folder(folder)
     try:
-        return _join(left, right, rules, end, memory, kept)
+        with full_disk(kept.path):
+            return _join(left, right, rules, end, memory, kept)
     except BaseException:
         kept.remove()
         raise

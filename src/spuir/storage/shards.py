@@ -12,6 +12,7 @@ from spuir.base.packing import pack
 from spuir.base.parameters import SEED, parameters_of
 from spuir.errors import ShardError
 from spuir.policies import Policy
+from spuir.tables.lineage import Contents
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -19,7 +20,8 @@ class Shard:
     """The sums of some rows of one episode; shards of the same episode and policy can be added.
 
     ``episode`` is the number of episodes learned before, ``fingerprint`` a digest of the policy, its seed, its actions
-    and, if the sums depend on it, the acting state. ``names`` are the columns of a DataFrame.
+    and, if the sums depend on it, the acting state. ``names`` are the columns of a DataFrame, ``contents`` what the
+    rows are recognised by.
     """
 
     episode: int
@@ -27,6 +29,7 @@ class Shard:
     dim: int
     sums: Any
     names: tuple[str, ...] | None = None
+    contents: Contents | None = None
 
     def __add__(self, other: "Shard") -> "Shard":
         """Return the shard of both sets of rows."""
@@ -38,7 +41,8 @@ class Shard:
         if None not in (self.names, other.names) and self.names != other.names:
             rule = "before the first episode columns are matched by position"
             raise ShardError("shards", f"columns {other.names} after {self.names}", rule, "give both one order")
-        return replace(self, sums=self.sums + other.sums, names=self.names or other.names)
+        both = None if self.contents is None or other.contents is None else self.contents + other.contents
+        return replace(self, sums=self.sums + other.sums, names=self.names or other.names, contents=both)
 
     def check(self, episode: int, mark: str) -> None:
         """Refuse to be absorbed by a bandit that awaits another ``episode`` or has another fingerprint, ``mark``."""

@@ -3,6 +3,8 @@
 from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from spuir.errors import NotFittedError, ParameterError
 from spuir.policies import Policy
 from spuir.tables.model import Model
@@ -37,7 +39,8 @@ def coefficient_rows(policy: Policy, model: Model) -> list[Coefficient]:
     """Return the coefficients of all actions, feature by feature."""
     ridge, state = estimating(policy, model)
     features = ridge.feature_names(state, model.input_names)
-    theta, errors = ridge.coefficients(state), ridge.standard_errors(state)
+    theta = np.column_stack([ridge.coefficients(state), ridge.intercepts(state)])
+    errors = ridge.standard_errors(state)
     return [
         Coefficient(label, feature, float(theta[code, column]), float(errors[code, column]))
         for code, label in enumerate(model.labels.names)

@@ -5,12 +5,14 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Self
 
+from spuir.base import streams
 from spuir.base.parameters import check_names, parameters_of
-from spuir.base.streams import Seed
+from spuir.base.records import Info
 from spuir.errors import ParameterError
 from spuir.policies import POLICIES, Policy, as_policy, make_policy
 from spuir.tables.encoder import Encoder
 from spuir.tables.labels import Labels
+from spuir.tables.lineage import Notes
 from spuir.tables.model import Model
 
 ARGUMENTS = ("policy", "actions", "random_state", "encoder")
@@ -24,9 +26,9 @@ class Estimator:
 
     def __init__(
         self,
-        policy: Policy | str,
+        policy: Policy | str = "auto",
         actions: int | Iterable[Hashable] | None = None,
-        random_state: Seed = None,
+        random_state: streams.Seed = None,
         encoder: Encoder | None = None,
         **policy_parameters: Any,
     ) -> None:
@@ -37,6 +39,7 @@ class Estimator:
         self.random_state = random_state
         self.encoder = encoder
         self._made = (policy, policy_parameters, made)
+        self._notes = Notes()
         self._lock = threading.RLock()
 
     @property
@@ -48,10 +51,31 @@ class Estimator:
             self._made = (self.policy, self.policy_parameters, made)
         return made
 
+    @property
+    def _model(self) -> Model:
+        if getattr(self, "_current", None) is None:
+            with self._lock:
+                if "_current" not in self.__dict__:
+                    self._reset()
+        return self._current
+
+    def _reset(self) -> None:
+        self._seed = streams.as_seed(self.random_state)
+        self._rows = streams.RowNumbers()
+        self._current = Model(labels=Labels.parse(self.actions), encoder=self.encoder)
+        self._checked: Policy | None = None
+        self.last_info_: Info | None = None
+
+    def _resume(self, model: Model, rows: dict[int, int]) -> None:
+        """Take over a model, and how many rows were decided in its episode."""
+        self._reset()
+        self._current = model
+        self._rows = streams.RowNumbers(rows)
+
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the constructor's arguments, and all parameters of the policy as ``policy__name``.
 
-        >>> Bandit("puir", 2, alpha=0.5).get_params(deep=False)["alpha"]
+        >>> spuir.Bandit("puir", 2, alpha=0.5).get_params(deep=False)["alpha"]
         0.5
         """
         params: dict[str, Any] = {name: getattr(self, name) for name in ARGUMENTS} | self.policy_parameters

@@ -4,6 +4,7 @@ A policy is explained if it answers ``acting``, ``coefficients``, ``standard_err
 ``contributions``, ``source_names`` and ``imputed_shares``, as every policy with the trait "ridge" does.
 """
 
+import math
 from collections.abc import Hashable
 from typing import Any
 
@@ -13,7 +14,7 @@ from spuir.base.data_frame import data_frame
 from spuir.base.records import Codes, Floats, Mask, Scores
 from spuir.core.ties import eligible_mask
 from spuir.errors import InputError
-from spuir.tables.coefficients import estimating
+from spuir.tables.coefficients import coefficient_rows, estimating
 from spuir.tables.model import Model
 
 REASONS = 3
@@ -98,13 +99,14 @@ def contrast(policy: Any, model: Model, first: Hashable, second: Hashable) -> An
 
     The two fits share no row, so that the variances add up.
     """
-    policy, state = estimating(policy, model)
-    one, other = model.labels.code(first), model.labels.code(second)
-    theta, errors = policy.coefficients(state), policy.standard_errors(state)
+    rows = coefficient_rows(policy, model)
+    width = len(rows) // len(model.labels.names)
+    one, other = (rows[width * code : width * (code + 1)] for code in map(model.labels.code, (first, second)))
+    pairs = list(zip(one, other, strict=True))
     columns = {
-        "feature": policy.feature_names(state, model.input_names),
-        "difference": theta[one] - theta[other],
-        "standard_error": np.hypot(errors[one], errors[other]),
+        "feature": [own.feature for own, _ in pairs],
+        "difference": [own.coefficient - its.coefficient for own, its in pairs],
+        "standard_error": [math.hypot(own.standard_error, its.standard_error) for own, its in pairs],
     }
     return data_frame(columns, "contrast")
 

@@ -12,18 +12,23 @@ from spuir.errors import InputError, ParameterError
 from spuir.tables.contexts import as_table, column_names
 from spuir.tables.encoder import Encoder
 from spuir.tables.labels import Labels
+from spuir.tables.lineage import Lineage
 
 FURTHER = ("revealed", "revealed_rewards", "click", "conversion", "elapsed", "row_ids")
 """Columns of a batch that a bandit hands on as they are."""
 
 
 class Model(NamedTuple):
-    """Everything that a decision reads, swapped as one: labels, columns, the policy's state, the encoder."""
+    """Everything that a decision reads, swapped as one: labels, columns, the policy's state, the encoder.
+
+    ``lineage`` says what the state was learned from.
+    """
 
     labels: Labels
     names: tuple[str, ...] | None = None
     state: State | None = None
     encoder: Encoder | None = None
+    lineage: Lineage = Lineage()
 
     def names_after(self, X: Any) -> tuple[str, ...] | None:
         """Return the names of the context columns, which the first table that has names settles."""
@@ -67,6 +72,13 @@ class Model(NamedTuple):
     def caps(self) -> Floats | None:
         """The largest probabilities (M,) of actions that ramp up now; None if none does."""
         return self.labels.caps(0 if self.state is None else self.state.episode) if self.labels.ramps else None
+
+    @staticmethod
+    def decision_ids(X: Any) -> Any:
+        """Return the ids of a decision, each with the number of its episode; None if X is not one with ids."""
+        if not isinstance(X, Decision) or X.ids is None:
+            return None
+        return [f"{X.episode}:{one}" for one in X.ids]
 
     def executed(self, X: Any, given: dict[str, Any]) -> dict[str, Any]:
         """Return actions, rewards, propensities and eligibility as ``given``, or of the decision that X is."""

@@ -172,7 +172,7 @@ def every_parameter_has_a_rule(policy: Policy) -> None:
 
 def traits_are_known_and_consistent(policy: Policy) -> None:
     """Check that a policy declares known traits only, and a foldable policy is additive."""
-    known = {"ridge", "imputing", "sketched", "sampling", "additive", "foldable", "weighting"}
+    known = {"ridge", "imputing", "sketched", "sampling", "additive", "foldable", "weighting", "self-tuning"}
     require(policy.traits <= known, f"unknown traits: {sorted(policy.traits - known)}")
     require("foldable" not in policy.traits or "additive" in policy.traits, "what folds must add up")
     if "ridge" in policy.traits:

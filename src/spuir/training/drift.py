@@ -3,7 +3,7 @@
 import csv
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 EPISODES = 20
 """Coefficients are recorded after at most about this many episodes, evenly spread, the last among them."""
-COEFFICIENTS = 2_000
-"""A policy with more coefficients than this is not recorded."""
+COEFFICIENTS, OPERATIONS = 2_000, 2e8
+"""A policy with more coefficients, or whose standard errors take more operations, is not recorded."""
 
 Recorded = tuple[tuple[float, float], ...]
 """Each coefficient with its standard error, in the order of ``Bandit.coefficient_table``."""
@@ -28,8 +28,10 @@ def record(bandit: Bandit, episode: int, episodes: int) -> Recorded | None:
     policy = bandit.policy_
     if (episodes - 1 - episode) % step or "ridge" not in policy.traits or not bandit.n_episodes_:
         return None
-    state = bandit.state_
-    if state.n_actions * policy.width(state.dim) > COEFFICIENTS:
+    state, ridge = bandit.state_, cast("Any", policy)
+    features = len(ridge.feature_names(state, [""] * state.dim))
+    costly = state.n_actions * policy.width(state.dim) ** 3 > OPERATIONS
+    if costly or state.n_actions * features > COEFFICIENTS or not policy.fixed(state):
         return None
     return tuple((line.coefficient, line.standard_error) for line in bandit.coefficient_table())
 
