@@ -44,6 +44,10 @@ class InputError(SpuirError, ValueError):
     """Contexts, actions, rewards or another array that cannot be used as given."""
 
 
+class RepeatedEpisodeError(InputError):
+    """An episode that the model has learned before, such as one of a job that ran twice."""
+
+
 class UnknownNameError(SpuirError, LookupError):
     """A name that no registered member, action or column has."""
 

@@ -200,11 +200,17 @@ def _hints(cls: type) -> dict[str, Any]:
 
 
 def _chosen(hinted: list[type], names: set[str], path: str) -> type:
-    """Return the class with exactly the fields ``names``: hinted, else derived; else a hinted one with new fields."""
+    """Return the class with exactly the fields ``names``: hinted, else derived; else such a one with new fields."""
+
+    def extended(cls: type) -> bool:
+        return names < set(_saved(cls)) and not _needed(cls) - names
+
+    derived = _descendants(hinted)
     groups = (
         [cls for cls in hinted if names == set(_saved(cls))],
-        [cls for cls in _descendants(hinted) if names == set(_saved(cls))],
-        [cls for cls in hinted if names < set(_saved(cls)) and not _needed(cls) - names],
+        [cls for cls in derived if names == set(_saved(cls))],
+        [cls for cls in hinted if extended(cls)],
+        [cls for cls in derived if extended(cls)],
     )
     group = next(filter(None, groups), groups[0])
     if len(group) == 1:

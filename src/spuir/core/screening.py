@@ -34,6 +34,8 @@ MIN_CHUNK_ROWS = 32
 """Least number of contexts in one product: with fewer, reading the roots costs more than using them (measured)."""
 MAX_OPEN_SHARE = 0.5
 """Largest share of contexts the shared bound may leave undecided; above it, later blocks skip the bound (measured)."""
+ONE_LEVEL = (1.0,)
+"""The levels of a rule that always weighs widths by α."""
 COST_PER_ACTION, COST_PER_PAIR = 50.0, 2.5
 """Cost of visiting one action, and one of its contexts, relative to one width computed in bulk (measured)."""
 
@@ -80,24 +82,30 @@ class Bound:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Acting:
-    """What an optimistic rule acts by: factored matrices, the weight α of widths, and the shared bound if any."""
+    """What an optimistic rule acts by: factored matrices, the weight α of widths, and the shared bound if any.
+
+    ``levels``, in increasing order and ≥ 0, multiply α; each context draws one of them.
+    """
 
     solved: Solved
     alpha: float
     bound: Bound | None = None
+    levels: tuple[float, ...] = ONE_LEVEL
 
 
-def row_winners(means: Floats, solved: Solved, alpha: float, row: Floats, eligible: Mask | None) -> Winners:
+def row_winners(means: Floats, rule: Acting, row: Floats, eligible: Mask | None) -> Winners:
     """Return the argmax of mean (M,) + α·width for one context (p,), all widths from one product.
 
     ``eligible`` is (1, M), None for all.
     """
     m, scores = len(means), means
-    if alpha:
-        projected = row.dot(solved.stacked_roots).reshape(m, -1)
-        scores = means + alpha * np.sqrt(np.vecdot(projected, projected))
-    if not math.isfinite(np.add.reduce(scores)):
-        check_finite(scores, row[None])
+    if rule.alpha:
+        projected = row.dot(rule.solved.stacked_roots).reshape(m, -1)
+        bonuses = rule.alpha * np.sqrt(np.vecdot(projected, projected))
+        if len(rule.levels) > 1:
+            return _row_levels(means, bonuses, rule.levels, row, eligible)
+        scores = means + bonuses
+    check_finite(scores, row[None])
     if eligible is not None:
         scores = np.where(eligible[0], scores, -np.inf)
     best = scores.item(scores.argmax())
@@ -106,6 +114,17 @@ def row_winners(means: Floats, solved: Solved, alpha: float, row: Floats, eligib
     if len(codes) > 1:
         return Winners.of(scores[:, None])
     return Winners.without_ties(codes, m)
+
+
+def _row_levels(
+    means: Floats, bonuses: Floats, levels: tuple[float, ...], row: Floats, eligible: Mask | None
+) -> Winners:
+    """Return the winners at all levels for one context, from its means and bonuses (M,)."""
+    if not math.isfinite(np.add.reduce(means + levels[-1] * bonuses)):
+        check_finite(means + levels[-1] * bonuses, row[None])
+    if eligible is not None:
+        means = np.where(eligible[0], means, -np.inf)
+    return Winners.at_levels(means[:, None], bonuses[:, None], levels)
 
 
 def winners(
@@ -146,7 +165,7 @@ def _concatenated(parts: list[Winners], starts: list[int], m: int) -> Winners:
     return Winners(
         winner=np.concatenate([part.winner for part in parts]),
         columns=np.concatenate([part.columns + start for part, start in zip(parts, starts, strict=True)]),
-        tied=np.concatenate([part.tied for part in parts], axis=1),
+        shares=np.concatenate([part.shares for part in parts], axis=1),
     )
 
 
@@ -158,7 +177,7 @@ def _block_winners(score: Floats, rule: Acting, contexts: Floats) -> tuple[Winne
     if rule.bound is None:
         return _winners_by_width(score, np.isfinite(score), rule, contexts), 0.0
     best = score.max(axis=0)
-    bonus = rule.bound.largest_bonus(contexts, rule.alpha)
+    bonus = rule.bound.largest_bonus(contexts, rule.alpha * rule.levels[-1])
     # A bonus lies between 0 and the largest one: an action further below the best mean than that cannot win or tie.
     candidates = score >= best - bonus - ROUNDING_MARGIN * np.abs(best)
     uncovered = rule.bound.uncovered
@@ -182,14 +201,15 @@ def _winners_by_width(score: Floats, candidates: Mask, rule: Acting, contexts: F
     if widths is None:
         return _winners_by_exact_width(score, candidates, rule, contexts)
     widths *= rule.alpha
-    widths += score
-    best = widths.max(axis=0)
-    if not math.isfinite(np.add.reduce(best)):
-        return _winners_by_exact_width(score, candidates, rule, contexts)
     # Two widths, each off by at most its error. The rest of 2.1 covers the rounding of exact widths and of sums.
-    error = 2.1 * (rule.alpha * (np.abs(contexts) @ single.rounding))
-    error += ROUNDING_MARGIN * np.abs(best) + 2.0 * rule.alpha * UNDERFLOW_LOSS
-    close = widths >= best - error
+    error = 2.1 * (rule.alpha * (np.abs(contexts) @ single.rounding)) + 2.0 * rule.alpha * UNDERFLOW_LOSS
+    close = _close_at(rule.levels[-1], score, widths, error)
+    if close is None:
+        return _winners_by_exact_width(score, candidates, rule, contexts)
+    if len(rule.levels) > 1:
+        # Scores are linear in the level: who wins at the lowest and at the highest level wins at all of them.
+        lowest = _close_at(rule.levels[0], score, widths, error)
+        close |= np.isfinite(score) if lowest is None else lowest
     columns = undecided_columns(close)
     if not len(columns):
         return Winners.without_ties(first_true(close), len(score))
@@ -198,23 +218,32 @@ def _winners_by_width(score: Floats, candidates: Mask, rule: Acting, contexts: F
     return _with_exact(first_true(close), columns, exact)
 
 
+def _close_at(level: float, score: Floats, bonuses: Floats, error: Floats) -> Mask | None:
+    """Return which scores at a level (M, n) are as large as the best, up to rounding; None where they overflow."""
+    scores = score + (bonuses if level == 1.0 else level * bonuses)
+    best = scores.max(axis=0)
+    if not math.isfinite(np.add.reduce(best)):
+        return None
+    return scores >= best - (level * error + ROUNDING_MARGIN * np.abs(best))
+
+
 def _winners_by_exact_width(score: Floats, candidates: Mask, rule: Acting, contexts: Floats) -> Winners:
     """Find the winners among the candidates (M, n) by exact widths."""
     if _few_pairs(candidates):
-        score = _candidate_scores(score, candidates, rule, contexts)
+        score, bonuses = _candidate_scores(score, candidates, rule, contexts)
     else:
-        widths = squared_widths(rule.solved, contexts)
-        np.sqrt(widths, out=widths)
-        widths *= rule.alpha
-        score = score + widths
-    check_finite(score.max(axis=0), contexts)
-    return Winners.of(score)
+        bonuses = squared_widths(rule.solved, contexts)
+        np.sqrt(bonuses, out=bonuses)
+        bonuses *= rule.alpha
+    highest = score + rule.levels[-1] * bonuses
+    check_finite(highest.max(axis=0), contexts)
+    return Winners.of(highest) if len(rule.levels) == 1 else Winners.at_levels(score, bonuses, rule.levels)
 
 
 def _with_exact(winner: Codes, columns: Codes, exact: Winners) -> Winners:
     """Return ``winner`` (n,) with the exact winners of some columns put in."""
     winner[columns] = exact.winner
-    return Winners(winner=winner, columns=columns[exact.columns], tied=exact.tied)
+    return Winners(winner=winner, columns=columns[exact.columns], shares=exact.shares)
 
 
 def _few_pairs(candidates: Mask) -> bool:
@@ -225,15 +254,14 @@ def _few_pairs(candidates: Mask) -> bool:
     return COST_PER_ACTION * candidates.any(axis=1).sum() + COST_PER_PAIR * candidates.sum() < candidates.size
 
 
-def _candidate_scores(score: Floats, candidates: Mask, rule: Acting, contexts: Floats) -> Floats:
-    """Return mean + α·width of the candidates, −inf elsewhere; (M, n)."""
-    out = np.full_like(score, -np.inf)
+def _candidate_scores(score: Floats, candidates: Mask, rule: Acting, contexts: Floats) -> tuple[Floats, Floats]:
+    """Return means and α·widths of the candidates, −inf and 0 elsewhere; each (M, n)."""
+    means, bonuses = np.where(candidates, score, -np.inf), np.zeros_like(score)
     for j in np.flatnonzero(candidates.any(axis=1)):
         columns = np.flatnonzero(candidates[j])
         projected = contexts[columns] @ rule.solved.roots[j]
-        width = np.sqrt(np.einsum("np,np->n", projected, projected))
-        out[j, columns] = score[j, columns] + rule.alpha * width
-    return out
+        bonuses[j, columns] = rule.alpha * np.sqrt(np.einsum("np,np->n", projected, projected))
+    return means, bonuses
 
 
 @quietly

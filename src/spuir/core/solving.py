@@ -126,12 +126,13 @@ def diagonals(stack: Floats) -> Floats:
     return stack.reshape(m, p * p)[:, :: p + 1]
 
 
-def solve(psi: Floats, rhs: Floats, ridge: float = 0.0) -> Solved:
+def solve(psi: Floats, rhs: Floats, ridge: float | Floats = 0.0) -> Solved:
     """Factor Ψ_j = ``psi``_j + λI and solve Ψ_j θ_j = rhs_j for every action.
 
     θ_j is (2), the minimiser of (1), or (6), that of the sketched (5).
 
-    ``psi`` (M, p, p) is overwritten by the factors, ``rhs`` (M, p) is left alone; ``ridge`` is λ.
+    ``psi`` (M, p, p) is overwritten by the factors, ``rhs`` (M, p) is left alone; ``ridge`` is λ, or one for
+    each column (p,).
     """
     theta, codes, within = rhs.copy(), [FINE] * len(psi), diagonals(psi)
     diagonal = within.copy()
@@ -171,3 +172,37 @@ def _rescue(out: Floats, psi: Floats, rhs: Floats) -> tuple[Floats, int]:
     _, r = np.linalg.qr((vectors * np.sqrt(values)).T)
     out[:] = r * np.sign(np.diag(r))[:, None]
     return vectors @ ((vectors.T @ rhs) / values), DEFICIENT
+
+
+def fit_root(gram: Floats, ridge: float) -> tuple[Floats, Floats]:
+    """Return G (M, p, p) with GGᵀ = Ψ⁻¹ΦΨ⁻¹, and the trace (M,) of Ψ⁻¹Φ, for Ψ = λI + Φ and columns of any scale.
+
+    σ²GGᵀ is the variance of a ridge fit; as a sum of squares it is never below 0. With Φ = FFᵀ, G = F(λI + FᵀF)⁻¹.
+    """
+    diagonal = np.einsum("mii->mi", gram)
+    # F is triangular with the largest column first: rounding in a large column then never reaches a small one.
+    order = np.argsort(-diagonal, axis=1)
+    every = np.arange(len(gram))[:, None]
+    roots = np.sqrt(diagonal[every, order])
+    unit = np.where(roots > 0, roots, 1.0)
+    ordered = gram[every[:, :, None], order[:, :, None], order[:, None, :]]
+    factor = roots[:, :, None] * _triangular(ordered / (unit[:, :, None] * unit[:, None, :]))
+    inner = factor.transpose(0, 2, 1) @ factor + ridge * np.eye(gram.shape[1])
+    scale = 1.0 / np.sqrt(np.einsum("mii->mi", inner))
+    right = scale[:, :, None] * factor.transpose(0, 2, 1)
+    solved = np.asarray(np.linalg.solve(scale[:, :, None] * inner * scale[:, None, :], right), np.float64)
+    root = np.empty_like(gram)
+    root[every, order] = (scale[:, :, None] * solved).transpose(0, 2, 1)
+    return root, np.einsum("mij,mij->m", root[every, order], factor)
+
+
+def _triangular(correlations: Floats) -> Floats:
+    """Return L (M, p, p) with LLᵀ the given matrices of unit diagonal; 0 in columns that depend on earlier ones."""
+    p = correlations.shape[1]
+    noise = 64 * p * np.finfo(np.float64).eps  # of the sums that make a Gram matrix, with room to spare
+    made = np.zeros_like(correlations)
+    for k in range(p):
+        column = correlations[:, k:, k] - (made[:, k:, :k] @ made[:, k, :k, None])[:, :, 0]
+        pivot = column[:, :1]
+        made[:, k:, k] = np.where(pivot > noise, column / np.sqrt(np.where(pivot > noise, pivot, 1.0)), 0.0)
+    return made

@@ -9,6 +9,7 @@ from spuir.policies.base import Policy, Recipe
 POLICIES = Registry(
     "policy",
     {
+        "auto": "spuir.policies.auto:AUTO",
         "uniform": "spuir.policies.uniform:UNIFORM",
         "greedy": "spuir.policies.greedy:GREEDY",
         "epsilon-greedy": "spuir.policies.greedy:EPSILON_GREEDY",

@@ -194,7 +194,7 @@ class BatchedExp3(Exponential):
         mask = ties.eligible_mask(batch.eligible, len(batch), state.n_actions)
         for rows in blocks(len(batch), 8 * (2 * state.dim + 4 * state.n_actions)):
             S = dense_rows(batch.contexts, rows)
-            chance = self.table(state, S, mask[rows]).probabilities
+            chance = self.acting(state, S, mask[rows], batch.caps).probabilities
             if batch.weights is not None:
                 chance *= batch.weights[rows, None]
             for action, root in enumerate(np.sqrt(chance.T)):
@@ -216,6 +216,11 @@ class WeightedExp3(Exponential):
 
     weight_cap: float = parameter(100.0, "largest inverse propensity", CAP)
 
+    @property
+    def traits(self) -> frozenset[str]:
+        """Return its capabilities: it weighs rows by their propensities."""
+        return super().traits | {"weighting"}
+
     def fitted(self, state: ExponentialState, batch: Batch) -> Statistics:
         """Return the sums of the executed rows, weighted by their capped inverse propensities."""
         chosen = batch.propensities if batch.propensities is not None else self._own_propensities(state, batch)
@@ -227,7 +232,7 @@ class WeightedExp3(Exponential):
         mask = ties.eligible_mask(batch.eligible, len(batch), state.n_actions)
         chosen = np.empty(len(batch))
         for rows in blocks(len(batch), 8 * (state.dim + 4 * state.n_actions)):
-            table = self.table(state, dense_rows(batch.contexts, rows), mask[rows])
+            table = self.acting(state, dense_rows(batch.contexts, rows), mask[rows], batch.caps)
             chosen[rows] = table.probabilities[np.arange(len(table.probabilities)), batch.actions[rows]]
         return chosen
 

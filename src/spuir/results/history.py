@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from spuir.base.data_frame import data_frame
 from spuir.base.parameters import parameters_of
 from spuir.base.records import Batch, Floats
 from spuir.environments.base import Environment
-from spuir.errors import MissingExtraError
 from spuir.policies.base import Policy
 from spuir.results import figures
 
@@ -148,13 +148,7 @@ class History:
 
     def to_frame(self) -> Any:
         """Return a pandas DataFrame with one row per episode."""
-        try:
-            import pandas
-        except ImportError:
-            raise MissingExtraError(
-                "to_frame", "no pandas", "a data frame needs it", 'run pip install "spuir[data]", or use rows()'
-            ) from None
-        return pandas.DataFrame(self.rows())
+        return data_frame(self.rows(), "to_frame")
 
     def plot(self, path: str | Path | None = None) -> Any:
         """Draw the running average reward; save it as PNG and SVG beside ``path`` if one is given."""

@@ -123,9 +123,9 @@ def wrong_values_are_refused_and_change_nothing(policy: Policy) -> None:
         before = frozen(bandit)
         for group in (_wrong_decisions, _wrong_batches, _wrong_actions):
             for wrong in group(bandit):
-                model, rows = bandit._model, dict(bandit._rows)
+                model, rows = bandit._model, dict(bandit._rows.used)
                 _require_refused(wrong)
-                kept = bandit._model is model and bandit._rows == rows
+                kept = bandit._model is model and bandit._rows.used == rows
                 require(kept and bandit.policy is policy, f"{wrong.what}: the refused call changed something")
             require(frozen(bandit) == before, f"{group.__name__}: a refused call changed the state's own arrays")
 
@@ -168,7 +168,7 @@ def every_parameter_has_a_rule(policy: Policy) -> None:
 
 def traits_are_known_and_consistent(policy: Policy) -> None:
     """Check that a policy declares known traits only, and a foldable policy is additive."""
-    known = {"ridge", "imputing", "sketched", "sampling", "additive", "foldable"}
+    known = {"ridge", "imputing", "sketched", "sampling", "additive", "foldable", "weighting", "self-tuning"}
     require(policy.traits <= known, f"unknown traits: {sorted(policy.traits - known)}")
     require("foldable" not in policy.traits or "additive" in policy.traits, "what folds must add up")
     if "ridge" in policy.traits:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterable
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,12 +13,13 @@ from numpy.typing import ArrayLike, NDArray
 from spuir.bandit import Bandit
 from spuir.base import streams
 from spuir.base.records import Floats, Mask
+from spuir.core import ties
 from spuir.policies import Policy
 from spuir.storage import model_file
 
 N_ACTIONS, DIM = 4, 5
-SIZES = (60, 200, 170)
-"""TrialSizes of the episodes: below and above the default size of a sketch."""
+SIZES = (260, 60, 170)
+"""Sizes of the episodes: below and above the default size of a sketch, the first enough to fix a feature map."""
 TOLERANCE = 1e-10
 """Relative difference allowed between two orders of summation."""
 
@@ -125,17 +127,24 @@ def fresh(policy: Policy, seed: int = 7, actions: int | list[Any] = N_ACTIONS) -
     return Bandit(policy, actions, random_state=seed)
 
 
+_TRAINED: dict[tuple[tuple[int, ...], int], tuple[Policy, Bandit]] = {}
+"""The last trained bandit for each list of sizes and each seed: most laws of a policy begin with the same one."""
+
+
 def trained(policy: Policy, sizes: Iterable[int] = SIZES, seed: int = 7) -> Bandit:
-    """Return a bandit that has learned one episode of each size."""
-    bandit = fresh(policy, seed)
-    for number, size in enumerate(sizes):
-        bandit.partial_fit(**episode(policy, number, size).columns())
-    return bandit
+    """Return a bandit that has learned one episode of each size, as a copy of its own."""
+    key = (tuple(sizes), seed)
+    if key not in _TRAINED or _TRAINED[key][0] is not policy:
+        bandit = fresh(policy, seed)
+        for number, size in enumerate(key[0]):
+            bandit.partial_fit(**episode(policy, number, size).columns())
+        _TRAINED[key] = policy, bandit
+    return deepcopy(_TRAINED[key][1], {id(policy): policy})
 
 
 def frozen(bandit: Bandit) -> tuple[str, dict[str, bytes]]:
     """Return the content of a model file, byte for byte: the state, the labels, the number of rows decided."""
-    header, arrays = model_file.describe(bandit.policy_, bandit._model, bandit._seed, bandit._rows)
+    header, arrays = model_file.describe(bandit.policy_, bandit._model, bandit._seed, bandit._rows.used)
     return json.dumps(header, sort_keys=True), {name: array.tobytes() for name, array in arrays.items()}
 
 
@@ -176,11 +185,12 @@ def require_same(found: NDArray[Any], expected: NDArray[Any], what: str) -> None
     require(np.array_equal(found, expected), f"{what}: not the same")
 
 
-def require_probabilities(probabilities: Floats, eligible: Mask, floor: float, what: str) -> None:
+def require_probabilities(probabilities: Floats, eligible: Mask, floor: float | None, what: str) -> None:
     """Require rows (n, M) to be probabilities: 0 where ineligible, at least the floor elsewhere, summing to one."""
     require(np.isfinite(probabilities).all(), f"{what}: a probability is not finite")
     require((probabilities[~eligible] == 0).all(), f"{what}: an ineligible action has a positive probability")
-    require((probabilities[eligible] >= floor * (1 - 1e-12)).all(), f"{what}: a probability below the floor {floor}")
+    least = ties.with_floor(np.zeros_like(probabilities), eligible, floor)
+    require((probabilities >= least * (1 - 1e-12)).all(), f"{what}: a probability below the floor {floor}")
     require_close(probabilities.sum(axis=1), np.ones(len(probabilities)), f"{what}: sums", 1e-12)
 
 
