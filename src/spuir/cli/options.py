@@ -61,6 +61,12 @@ _JOINING = (
         help="How to combine several rewards of one decision: earliest, sum, average, median, min or max.",
     ),
     click.option("--window", help="Time after a decision within which rewards count, e.g. 6h.  [default: no limit]"),
+    click.option(
+        "--as-of",
+        metavar="TIME",
+        help="Time until which --rewards is complete; decisions whose --window ends later are left out.  "
+        "[default: the time of the last reward]",
+    ),
     click.option("--rename-rewards", multiple=True, metavar="OLD=NEW", help="Same as --rename, for --rewards."),
     click.option("--type-rewards", multiple=True, metavar="NAME=TYPE", help="Same as --type, for --rewards."),
 )
@@ -81,7 +87,7 @@ def opening(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def joining(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options that say which rewards belong to the decisions of a log."""
+    """Give a command the options for rewards in another table."""
     return _with(command, _JOINING)
 
 
@@ -106,11 +112,8 @@ def how_to_open(given: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def open_joined(given: Mapping[str, Any], **how: Any) -> "tuple[Log, Report | None]":
-    """Open the log, joined with its rewards if they are in another table; return it with what the join counted.
-
-    ``how`` are further arguments of ``join_logs``.
-    """
+def open_joined(given: Mapping[str, Any]) -> "tuple[Log, Report | None]":
+    """Open the log, joined with its rewards if they are in another table; return it with what the join counted."""
     from spuir.logs import join_logs, open_log
 
     opening = how_to_open(given)
@@ -125,15 +128,21 @@ def open_joined(given: Mapping[str, Any], **how: Any) -> "tuple[Log, Report | No
         default=given["default_reward"],
         aggregation=given["aggregation"],
         window=given["window"],
-        **how,
+        as_of=_time(given["as_of"]),
     )
     return joined.log, joined.report
+
+
+def _time(text: str | None) -> str | float | None:
+    """Read a time: epoch seconds, or a date that the library reads itself, 20240330 included."""
+    value = None if text is None else parse(text)
+    return value if isinstance(value, int | float) and abs(value) >= 1e8 else text
 
 
 def _refuse_without_rewards() -> None:
     """Refuse the options of the join if there is no table of rewards."""
     context = click.get_current_context()
-    for name in ("default_reward", "aggregation", "window", "rename_rewards", "type_rewards"):
+    for name in ("default_reward", "aggregation", "window", "as_of", "rename_rewards", "type_rewards"):
         if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
             option = f"--{name.replace('_', '-')}"
             rule, remedy = "it belongs to --rewards", "add --rewards, or leave it out"

@@ -280,7 +280,7 @@ class EpisodeCheck(Check):
         """Report a first episode that is too small, and names that do not sort as the episodes follow each other."""
         try:
             # Training learns the episodes in this order.
-            order = getattr(self.cut, "in_order", sorted)(self.sizes)
+            order = self.cut.in_order(self.sizes)
         except InputError as refusal:
             return [finding("episode order", name, f"got {refusal.got}, but {refusal.rule}.", f"{refusal.remedy}.")]
         found: list[Finding] = []

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -113,32 +113,50 @@ def examine(
     hashes, all rows of each; up to 256 levels of a column are followed; an encoder learns from the first 100,000 rows.
     """
     check_options(encoding or {})
-    encoder, found = _encoder(log, encoding or {})
+    encoder, refused = _encoder(log, encoding or {})
     cut = None
     if "episode" in log.schema.names or batch_size is not None or every is not None:
         cut = cut_episodes(log, batch_size, every)
-    actions = ActionCheck()
-    checks = _checks(log, actions, encoder, cut, scaled=bool((encoding or {}).get("scale")))
+    checks = _checks(log, encoder, cut, scaled=bool((encoding or {}).get("scale")))
     faults = Faults()
-    rows = _look(log, actions, checks, faults, watch)
-    found += [*_faults(faults), *_joined(joined), *_absent(log)]
-    found += [one for check in checks for one in check.findings()]
+    rows = _look(log, checks, faults, watch)
+    found = [*refused, *_faults(faults), *_joined(joined), *_absent(log), *_seen(checks, joined)]
+    return _diagnosis(log, rows, encoder, checks, found)
+
+
+class LogChecks(NamedTuple):
+    """The checks of a log: all of them, and those whose counts are shown too."""
+
+    every: Sequence[Check]
+    actions: ActionCheck
+    episodes: EpisodeCheck | None
+    contexts: ContextCheck | None
+
+
+def _diagnosis(log: Log, rows: int, encoder: Encoder | None, checks: LogChecks, found: Sequence[Finding]) -> Diagnosis:
+    """Return what was found, the worst first, with what the log holds."""
     ranked = sorted(found, key=lambda one: -SEVERITIES.index(one.severity))
-    contexts = next((check for check in checks if isinstance(check, ContextCheck)), None)
     return Diagnosis(
         format=log.format,
         sources=tuple(dict.fromkeys(part.source for part in log.parts)),
         rows=rows,
         bytes=log.bytes,
-        columns=_columns(log, encoder, contexts),
-        actions=_frequencies(actions),
+        columns=_columns(log, encoder, checks.contexts),
+        actions=_frequencies(checks.actions),
         features=None if encoder is None else encoder.width,
-        episodes=_sizes(next((check for check in checks if isinstance(check, EpisodeCheck)), None)),
+        episodes=_sizes(checks.episodes),
         findings=(*ranked, *(finding("reading", None, notice) for notice in log.notices)),
     )
 
 
-def _look(log: Log, actions: ActionCheck, checks: Sequence[Check], faults: Faults, watch: Watcher | None) -> int:
+def _seen(checks: LogChecks, joined: Report | None) -> list[Finding]:
+    """Return what the checks found; rewards whose window is still open are missing for a reason, which a notice gives."""
+    awaited = 0 if joined is None else joined.open
+    found = [one for check in checks.every for one in check.findings()]
+    return [one for one in found if one.check != "missing reward" or one.count != awaited]
+
+
+def _look(log: Log, checks: LogChecks, faults: Faults, watch: Watcher | None) -> int:
     """Show every batch of a log to the checks; return the number of rows."""
     row, rows, source = 0, 0, None
     for part in log.parts:
@@ -146,8 +164,8 @@ def _look(log: Log, actions: ActionCheck, checks: Sequence[Check], faults: Fault
         row, source = (row if part.source == source else 0), part.source
         for batch in part.read(faults=faults):
             where = BatchLocation(part.source, row, rows)
-            view = CheckedBatch(batch, where, actions.encode(batch, where), numbers(batch["reward"]))
-            for check in checks:
+            view = CheckedBatch(batch, where, checks.actions.encode(batch, where), numbers(batch["reward"]))
+            for check in checks.every:
                 check.look(view)
             row, rows = row + batch.num_rows, rows + batch.num_rows
             if watch is not None:
@@ -171,9 +189,10 @@ def _encoder(log: Log, encoding: Mapping[str, Any]) -> tuple[Encoder | None, lis
         return None, [finding("encoding", None, problem, f"{refusal.remedy}.")]
 
 
-def _checks(log: Log, actions: ActionCheck, encoder: Encoder | None, cut: Cut | None, *, scaled: bool) -> list[Check]:
+def _checks(log: Log, encoder: Encoder | None, cut: Cut | None, *, scaled: bool) -> LogChecks:
     """Return the checks that apply to the columns of a log."""
-    every: list[Check] = [
+    actions = ActionCheck()
+    columns: list[Check] = [
         actions,
         RewardCheck(),
         PropensityCheck(actions),
@@ -182,12 +201,11 @@ def _checks(log: Log, actions: ActionCheck, encoder: Encoder | None, cut: Cut | 
         TimeCheck(),
         WeightCheck(),
     ]
-    checks = [check for check in every if set(check.columns) <= set(log.schema.names)]
-    if cut is not None:
-        checks.append(EpisodeCheck(cut))
-    if log.context:
-        checks.append(ContextCheck(log.context, actions, encoder, scaled=scaled))
-    return checks
+    episodes = None if cut is None else EpisodeCheck(cut)
+    contexts = ContextCheck(log.context, actions, encoder, scaled=scaled) if log.context else None
+    every = [check for check in columns if set(check.columns) <= set(log.schema.names)]
+    every += [check for check in (episodes, contexts) if check is not None]
+    return LogChecks(every, actions, episodes, contexts)
 
 
 def _faults(faults: Faults) -> list[Finding]:
