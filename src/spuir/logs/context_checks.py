@@ -1,6 +1,5 @@
 """Checks of the context columns of a log: constant, empty or twice there, hard to encode, or leaking the outcome."""
 
-import re
 from typing import Any
 from zlib import crc32
 
@@ -185,7 +184,7 @@ class ContextColumn:
         unit = self._profile.epoch()
         if unit is not None:
             return [*found, finding("epoch time", self.name, f"it looks like a time in {unit} since 1970.")]
-        if self._profile.looks_like_id(re.split(r"[^a-z]+", self.name.lower())[-1]):
+        if self._profile.looks_like_id(self.name):
             problem = "it looks like an id: whole numbers whose size says nothing."
             found.append(finding("id-like", self.name, problem))
         return found

@@ -150,7 +150,7 @@ def _diagnosis(log: Log, rows: int, encoder: Encoder | None, checks: LogChecks, 
 
 
 def _seen(checks: LogChecks, joined: Report | None) -> list[Finding]:
-    """Return what the checks found; rewards whose window is still open are missing for a reason, which a notice gives."""
+    """Return what the checks found, without rewards that are missing because their window is still open."""
     awaited = 0 if joined is None else joined.open
     found = [one for check in checks.every for one in check.findings()]
     return [one for one in found if one.check != "missing reward" or one.count != awaited]

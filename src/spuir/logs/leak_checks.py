@@ -25,7 +25,7 @@ LEVEL_LIMIT = 256
 LEAK_SHARE = 0.9
 """A column that explains this share of the variance of the reward is reported as a leak."""
 AGREEMENT = 0.985
-"""So is one from which rewards of two values are told so often, and a quarter as often wrongly as without it."""
+"""So is one that tells so often whether the reward is 0, and a quarter as often wrongly as without it."""
 FOLLOWING_SHARE, EVIDENCE = 0.99, 25.0
 """So is one whose rows with a value have a reward so often, if chance would not do it with odds of e⁻²⁵."""
 LEAST_ROWS = 30
@@ -80,12 +80,11 @@ class Levels:
         return float(1 - within / whole) if whole > 1e-12 * max(squares.sum(), 1e-300) else 0.0
 
     def agreement(self) -> tuple[float, float]:
-        """Return how often a reward of two values is told by the level, and how often without it."""
-        count, total, squares, nonzero = self.known[:, self.known[0] > 0]
-        n, rewarded = count.sum(), nonzero.sum()
-        # Rewards of two values, one of them 0: all others have the same size.
-        if not self._enough(count) or not np.isclose(squares.sum() * rewarded, total.sum() ** 2, rtol=1e-9):
+        """Return how often it is told by the level whether the reward is 0, and how often without it."""
+        count, _, _, nonzero = self.known[:, self.known[0] > 0]
+        if not self._enough(count):
             return 0.0, 0.0
+        n, rewarded = count.sum(), nonzero.sum()
         return float(np.maximum(nonzero, count - nonzero).sum() / n), float(max(rewarded, n - rewarded) / n)
 
     def _enough(self, count: Floats) -> bool:
@@ -199,8 +198,9 @@ class LeakWatch:
                 f"correlation {correlation:+.3f}" if correlation**2 >= explained else f"{explained:.0%} of its variance"
             )
             return finding("tells reward", self.name, f"it alone tells the reward almost exactly ({how}).")
-        if right >= AGREEMENT and 1 - right <= 0.25 * (1 - base):
-            problem = f"it alone tells the reward in {right:.1%} of the rows (without it: {base:.1%})."
+        spared = (right - base) * self.levels.known[0].sum()
+        if right >= AGREEMENT and 1 - right <= 0.25 * (1 - base) and spared > LEAST_ROWS:
+            problem = f"it alone tells in {right:.1%} of the rows whether the reward is 0 (without it: {base:.1%})."
             return finding("tells reward", self.name, problem)
         return None
 

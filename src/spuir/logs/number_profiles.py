@@ -1,5 +1,6 @@
 """How the numbers of a column are spread, gathered in bounded memory: for outliers, sentinels, ids and epoch times."""
 
+import re
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,8 @@ SENTINELS = np.array(
 LEAST_SENTINELS = 5
 SAMPLE_ROWS = 2048
 """First values that are kept to see whether they repeat."""
+ID_NAMES = {"id", "ids", "uid", "uuid", "guid", "key", "user", "customer", "client", "visitor", "session", "account"}
+"""How the names of numeric ids end."""
 _EPOCH = (1e9, 2.2e9)
 """Seconds from 1970 to the years 2001 and 2039."""
 
@@ -75,9 +78,9 @@ class NumberProfile:
     def outliers(self) -> ProblemRows:
         """Return the rows whose numbers are far larger than all others."""
         total = int(self._exponents.sum())
-        if total < 100:
+        if total < 20:
             return ProblemRows()
-        usual = int(np.searchsorted(np.cumsum(self._exponents), 0.99 * total))
+        usual = int(np.searchsorted(np.cumsum(self._exponents), min(0.99 * total, total - 1)))
         count = int(self._exponents[usual + OUTLIER_EXPONENT :].sum())
         rows = [
             row for size, row in self._largest if size and exponents(np.array([size]))[0] >= usual + OUTLIER_EXPONENT
@@ -92,7 +95,7 @@ class NumberProfile:
         return {
             value: rows
             for value, rows in self._sentinels.items()
-            if rows.count >= LEAST_SENTINELS and max(low - value, value - high) > (high - low) / 2
+            if rows.count >= LEAST_SENTINELS and (max(low - value, value - high) > (high - low) / 2 or value < 0 <= low)
         }
 
     def epoch(self) -> str | None:
@@ -110,4 +113,5 @@ class NumberProfile:
         distinct = len(np.unique(sample)) / len(sample)
         counts_rows = distinct == 1 and bool((np.diff(sample) > 0).all())
         large = distinct > 0.5 and np.median(np.abs(sample)) >= 1e6 and len(np.unique(sample % 10)) == 10
-        return counts_rows or large or (distinct > 0.2 and name in ("id", "uid", "uuid", "guid", "key"))
+        last = re.sub("([a-z])([A-Z])", r"\1 \2", name).lower()
+        return counts_rows or large or (distinct > 0.2 and re.split("[^a-z]+", last)[-1] in ID_NAMES)

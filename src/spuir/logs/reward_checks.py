@@ -9,8 +9,8 @@ from spuir.logs.number_profiles import EXPONENTS, NumberProfile, exponents
 
 SEGMENTS = 64
 """Rewards are counted in this many stretches of rows; stretches double as the log turns out longer."""
-EVIDENCE = 25.0
-"""Natural logarithm of the odds at which something is no chance any more."""
+EVIDENCE = 10.0
+"""Natural logarithm of the odds at which a run of zeros is no chance any more."""
 CHANGED_SHARE, CHANGED_EXPONENT = 0.6, 3
 """The unit changed where the sizes before and after overlap by less than 40 %, and differ by a factor of 8 or more."""
 
@@ -101,7 +101,7 @@ class RewardSegments:
         before = np.cumsum(self._counts, axis=0)[:-1]
         after = before[-1] + self._counts[-1] - before
         counts = np.stack([before.sum(axis=1), after.sum(axis=1)])
-        enough = counts.min(axis=0) >= 50
+        enough = counts.min(axis=0) >= 20
         if not enough.any():
             return None
         shares = [
