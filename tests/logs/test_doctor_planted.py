@@ -184,7 +184,7 @@ BESIDE = {"a first row in 1970": [("small first episode", "time")]}
 
 def test_dates_as_whole_numbers_are_refused_with_the_date() -> None:
     days = SHOP.assign(time=SHOP.time.dt.strftime("%Y%m%d").astype(int))
-    with pytest.raises(InputError, match=r"20260105, which counts seconds in 1970 but looks like the date 2026-01-05"):
+    with pytest.raises(InputError, match=r"20260105 \(the date 2026-01-05, or in seconds a time in 1970\)"):
         found(days, every="day")
 
 
@@ -239,6 +239,9 @@ def test_constant_columns_are_one_finding() -> None:
     flat = SHOP.assign(**{f"affinity_{number}": 0.0 for number in range(20)})
     [finding] = [one for one in found(flat).findings if one.check == "constant"]
     assert finding.column == ", ".join(f"affinity_{number}" for number in range(20))
+    assert finding.remedy == "leave it out (--rename NAME=)."
+    [single] = [one for one in found(SHOP.assign(flat=0.0)).findings if one.check == "constant"]
+    assert single.remedy == "leave it out (--rename flat=)."
 
 
 @pytest.mark.parametrize("policy", ["random", "bts"])

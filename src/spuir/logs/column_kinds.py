@@ -150,7 +150,7 @@ def _refuse_dates(seconds: Any) -> None:
     for row in np.flatnonzero((seconds >= 19_000_101) & (seconds <= 21_001_231)).tolist():
         day = written_date(seconds[row])
         if day is not None:
-            raise CellError(row, f"{seconds[row]:.0f}, which counts seconds in 1970 but looks like the date {day}")
+            raise CellError(row, f"{seconds[row]:.0f} (the date {day}, or in seconds a time in 1970)")
 
 
 def _parsed(array: "pa.Array", target: "pa.DataType") -> "pa.Array":

@@ -74,7 +74,7 @@ class Finding:
 def finding(check: str, column: str | None, problem: str, remedy: str | None = None) -> Finding:
     """Return a finding with what is known of its kind; ``remedy`` where it is a special one."""
     severity, effect, usual = PROBLEMS[check]
-    return Finding(check, severity, column, problem, effect, remedy or usual)
+    return Finding(check, severity, column, problem, effect, remedy or usual.replace("NAME", column or "NAME"))
 
 
 def merged(findings: Iterable[Finding]) -> list[Finding]:
@@ -83,7 +83,14 @@ def merged(findings: Iterable[Finding]) -> list[Finding]:
     for at, one in enumerate(findings):
         same = at if one.rows or one.column is None else (one.check, one.problem)
         together.setdefault(same, []).append(one)
-    return [replace(some[0], column=", ".join(one.column or "" for one in some) or None) for some in together.values()]
+    return [_one(some) for some in together.values()]
+
+
+def _one(same: list[Finding]) -> Finding:
+    if len(same) == 1:
+        return same[0]
+    names = ", ".join(one.column or "" for one in same)
+    return replace(same[0], column=names, remedy=PROBLEMS[same[0].check].remedy)
 
 
 @dataclass

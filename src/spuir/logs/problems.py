@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 
 class ProblemKind(NamedTuple):
-    """A kind of problem: its severity, what follows, and the remedy, in a sentence each."""
+    """A kind of problem: its severity, what follows, and the remedy, in a sentence each; NAME stands for the column."""
 
     severity: str
     effect: str
@@ -201,7 +201,7 @@ PROBLEMS: dict[str, ProblemKind] = {
     "epoch time": ProblemKind(
         "warning",
         "As a number it dwarfs all other columns, and says neither weekday nor hour.",
-        "read it as a time (--type NAME=timestamp[s]), or leave it out.",
+        "leave it out (--rename NAME=), or write it as a time such as 2026-01-31T09:30:00.",
     ),
     "id-like": ProblemKind(
         "warning",
