@@ -7,7 +7,7 @@ from spuir.base.parameters import check_names
 from spuir.errors import ParameterError
 from spuir.logs.column_plan import ColumnChoices, ColumnPlan, plan_columns, reading_types
 from spuir.logs.columns import check_table
-from spuir.logs.formats import FORMATS, Format, Request, left_out
+from spuir.logs.formats import FORMATS, FileSection, Format, Request, left_out
 from spuir.logs.formats.base import refusals
 from spuir.logs.frames import to_table
 from spuir.logs.log import Log
@@ -192,8 +192,13 @@ def _file_parts(
                 schema=own,
                 stamp=stamp,
                 constants=constants,
-                options=options,
+                options=_own_copies(options, file.path, section),
             )
             for number, section in enumerate(file.sections)
         ]
     return parts
+
+
+def _own_copies(options: Mapping[str, Any], path: str, section: FileSection) -> Mapping[str, Any]:
+    """Return the options of a part, with the parsed copy of its own section if there are copies."""
+    return options if "copies" not in options else {**options, "copies": options["copies"].only(path, section)}

@@ -479,6 +479,7 @@ class TestParsedOnce:
         assert log.table().num_rows == log.table(["action"]).num_rows == 398
         sent = pickle.loads(pickle.dumps(log.parts[0]))
         assert next(sent.read()).num_rows == log.parts[0].rows
+        assert len(sent.options["copies"].sections) == 1
 
     def test_the_copy_goes_with_the_log(self, path: Path) -> None:
         log = open_log(path)

@@ -61,7 +61,7 @@ class LineReader:
                 found = self.parse(path, section, options, copies.folder.path if copies else None)
             found = found._replace(faults=found.faults.moved(lines))
             if copies:
-                copies.sections[path, section.start, section.bytes] = found
+                copies.add(path, section, found)
             sections.append(section._replace(rows=found.rows, first_row=first_row))
             first_row = None if first_row is None or found.rows is None else first_row + found.rows
             rows, lines = rows + (found.rows or 0), lines + found.lines

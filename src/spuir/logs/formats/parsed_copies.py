@@ -32,6 +32,10 @@ SectionKey = tuple[str, int, int]
 """Path, start and bytes."""
 
 
+def _key(path: str, section: FileSection) -> SectionKey:
+    return path, section.start, section.bytes
+
+
 class Chunk(NamedTuple):
     """A file with parsed rows, and the types of its columns, which are those that have a value."""
 
@@ -185,13 +189,24 @@ def _or_nulls(arrays: "dict[str, pa.Array]", name: str, kind: "pa.DataType") -> 
 class ParsedCopies:
     """The parsed sections of a log's files; their folder stays with this process."""
 
-    def __init__(self) -> None:
-        self.folder: Folder | None = Folder()
+    def __init__(self, folder: Folder | None) -> None:
+        self.folder = folder
         self.sections: dict[SectionKey, ParsedSection] = {}
 
     def find(self, path: str, section: FileSection) -> ParsedSection | None:
         """Return what was found in a section; None if it was not parsed."""
-        return self.sections.get((path, section.start, section.bytes))
+        return self.sections.get(_key(path, section))
+
+    def add(self, path: str, section: FileSection, found: ParsedSection) -> None:
+        """Keep what was found in a section."""
+        self.sections[_key(path, section)] = found
+
+    def only(self, path: str, section: FileSection) -> "ParsedCopies":
+        """Return what was found in one section, which is all that a worker who reads it needs."""
+        copies, found = ParsedCopies(self.folder), self.find(path, section)
+        if found is not None:
+            copies.add(path, section, found)
+        return copies
 
     def readable(self, path: str, request: Request) -> ParsedSection | None:
         """Return a section whose copy can be read here; None if there is none."""
@@ -214,7 +229,7 @@ def parse_files(format: Format, paths: Sequence[str], options: Mapping[str, Any]
 
     What is not worth a process, and what fails in one, is left to the survey of the file.
     """
-    copies, parser = ParsedCopies(), format.parser
+    copies, parser = ParsedCopies(Folder()), format.parser
     jobs = [(path, section) for path in paths for section in parser.sections(path)] if parser else []
     workers = min(_cores(), len(jobs))
     if workers < 2 or sum(section.bytes for _, section in jobs) < PARALLEL_BYTES or copies.folder is None:
@@ -267,5 +282,5 @@ def work() -> None:
     parser, done = FORMATS.get(name).parser, dict[SectionKey, ParsedSection]()
     for path, section in jobs:
         with suppress(SpuirError):
-            done[path, section.start, section.bytes] = parser.parse(path, section, options, folder)
+            done[_key(path, section)] = parser.parse(path, section, options, folder)
     pickle.dump(done, sys.stdout.buffer)
