@@ -139,13 +139,21 @@ class EpisodeRange(Part):
 
 
 def group_by_episode(
-    log: Log, cut: Cut, scan: LogScan, columns: tuple[str, ...], folder: Folder, engine: Engine, watch: Watcher
+    log: Log,
+    cut: Cut,
+    scan: LogScan,
+    columns: tuple[str, ...],
+    row_bytes: int,
+    folder: Folder,
+    engine: Engine,
+    watch: Watcher,
 ) -> tuple[LogScan, list[Faults]]:
     """Sort the rows of a log by episode in ``folder``; return the scan of the result, and each part's broken rows.
 
-    Rows are written once and read once. The rows of one episode keep their order.
+    Rows are written once and read once. The rows of one episode keep their order. ``row_bytes`` are those of a row as
+    it is learned, which bounds a range.
     """
-    edges = _ranges(scan, _row_bytes(log, columns))
+    edges = _ranges(scan, max(row_bytes, _row_bytes(log, columns)))
     sort = SortPart(cut=cut, columns=columns, keys=scan.keys, edges=edges, folder=folder.path)
     faults, runs, rows = list[Faults](), [list[Run]() for _ in edges[1:]], 0
     for part in engine.map(sort, scan.parts):
