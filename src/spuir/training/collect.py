@@ -179,8 +179,9 @@ class Collect:
             return EpisodeShard(**counts)
         if self._keeps(episode):
             return EpisodeShard(**counts, kept=({name: np.array(column) for name, column in given.items()},))
-        first = episode.before + earlier
-        sums = self.bandit.collect(**given, row_ids=np.arange(first, first + count), episode=episode.place)
+        if "sketched" in self.bandit.policy_.traits:
+            given["row_ids"] = np.arange(episode.before + earlier, episode.before + earlier + count)
+        sums = self.bandit.collect(**given, episode=episode.place)
         return EpisodeShard(**counts, sums=sums)
 
     def _keeps(self, episode: PartEpisode) -> bool:

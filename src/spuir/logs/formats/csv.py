@@ -162,7 +162,8 @@ def _row_ends(path: str, delimiter: str) -> list[int]:
         file.seek(offset)
         while block := file.read(SECTION_BYTES):
             data = np.frombuffer(block, np.uint8)
-            marks = np.flatnonzero(data == ord('"'))
+            # Most files have no quotes at all, which is found out ten times as fast as where they are.
+            marks = np.flatnonzero(data == ord('"')) if b'"' in block else np.empty(0, np.intp)
             opening = marks[quotes % 2 :: 2]
             if not np.isin(np.where(opening > 0, data[opening - 1], previous), before_opening).all():
                 return []
