@@ -104,12 +104,14 @@ class Collect:
         shards: dict[int, EpisodeShard] = {}
         rows, faults, part = 0, Faults(), scanned.part
         with threadpool_limits(limits=1):
-            for batch in part.read(self.columns, batch_rows=block_rows(self.encoder.width), faults=faults):
-                try:
-                    self._add_batch(shards, batch, scanned, rows)
-                except SpuirError as error:
-                    raise with_source(self._within_batch(error, batch), part, part.first_row + rows) from None
-                rows += batch.num_rows
+            most = block_rows(self.encoder.width)
+            for block in part.read(self.columns, batch_rows=most, faults=faults):
+                for batch in (block.slice(start, most) for start in range(0, block.num_rows, most)):
+                    try:
+                        self._add_batch(shards, batch, scanned, rows)
+                    except SpuirError as error:
+                        raise with_source(self._within_batch(error, batch), part, part.first_row + rows) from None
+                    rows += batch.num_rows
         return PartShards(rows, shards, faults)
 
     def _add_batch(self, shards: dict[int, EpisodeShard], batch: Any, scanned: ScannedPart, earlier: int) -> None:
