@@ -13,6 +13,7 @@ _PUBLIC = {
     "Episode": "spuir.logs.episode",
     "evaluate": "spuir.evaluation.evaluate",
     "run": "spuir.loop",
+    "tune": "spuir.evaluation.tune",
     "History": "spuir.results.history",
     "make_policy": "spuir.policies",
     "list_policies": "spuir.policies",
@@ -24,6 +25,7 @@ _PUBLIC = {
 
 __all__ = ["Bandit", "Batch", "Decision", "Encoder", "Episode", "History", "__version__", "errors", "evaluate"]
 __all__ += ["list_environments", "list_experiments", "list_policies", "load", "make_environment", "make_policy", "run"]
+__all__ += ["tune"]
 
 if TYPE_CHECKING:
     from spuir import errors
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from spuir.base.records import Batch, Decision
     from spuir.environments import list_environments, make_environment
     from spuir.evaluation.evaluate import evaluate
+    from spuir.evaluation.tune import tune
     from spuir.logs.episode import Episode
     from spuir.loop import run
     from spuir.policies import list_policies, make_policy

@@ -53,7 +53,7 @@ class UnknownNameError(SpuirError, LookupError):
 
 
 class NotFittedError(SpuirError, ValueError, AttributeError):
-    """A result that exists only after the first episode was requested before it."""
+    """A result was requested that exists only after the first episode."""
 
 
 class ShardError(SpuirError, ValueError):

@@ -22,6 +22,7 @@ COMMANDS = Registry(
         "train": "spuir.cli.train:train",
         "doctor": "spuir.cli.doctor:doctor",
         "evaluate": "spuir.cli.evaluate:evaluate",
+        "tune": "spuir.cli.tune:tune",
     },
 )
 """The commands, in the order in which ``--help`` lists them."""

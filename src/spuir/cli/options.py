@@ -2,11 +2,15 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from spuir.errors import ParameterError
+
+if TYPE_CHECKING:
+    from spuir.logs import Log
+    from spuir.logs.rewards import Report
 
 INTERRUPTED = 130
 """Exit code of a command that was interrupted."""
@@ -106,6 +110,43 @@ def how_to_open(given: Mapping[str, Any]) -> dict[str, Any]:
         "time_unit": given["time_unit"],
         **columns_in(given["rename"], given["types"]),
     }
+
+
+def open_joined(given: Mapping[str, Any]) -> "tuple[Log, Report | None]":
+    """Open the log, joined with its rewards if they are in another table; return it with what the join counted."""
+    from spuir.logs import join_logs, open_log
+
+    opening = how_to_open(given)
+    source: Any = list(given["log"]) if len(given["log"]) > 1 else given["log"][0]
+    if not given["rewards"]:
+        _refuse_without_rewards()
+        return open_log(source, **opening), None
+    columns = columns_in(given["rename_rewards"], given["type_rewards"], "-rewards")
+    joined = join_logs(
+        open_log(source, **opening, kind="decisions"),
+        open_log(list(given["rewards"]), **columns, time_unit=given["time_unit"], kind="rewards"),
+        default=given["default_reward"],
+        aggregation=given["aggregation"],
+        window=given["window"],
+        as_of=_time(given["as_of"]),
+    )
+    return joined.log, joined.report
+
+
+def _time(text: str | None) -> str | float | None:
+    """Read a time: epoch seconds, or a date that the library reads itself, 20240330 included."""
+    value = None if text is None else parse(text)
+    return value if isinstance(value, int | float) and abs(value) >= 1e8 else text
+
+
+def _refuse_without_rewards() -> None:
+    """Refuse the options of the join if there is no table of rewards."""
+    context = click.get_current_context()
+    for name in ("default_reward", "aggregation", "window", "as_of", "rename_rewards", "type_rewards"):
+        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
+            option = f"--{name.replace('_', '-')}"
+            rule, remedy = "it belongs to --rewards", "add --rewards, or leave it out"
+            raise ParameterError(option, context.params[name], rule, remedy)
 
 
 def columns_in(rename: Iterable[str], types: Iterable[str], suffix: str = "") -> dict[str, Any]:

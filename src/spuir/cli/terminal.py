@@ -51,7 +51,7 @@ def task_bar(*, hidden: bool) -> Iterator[Callable[[int, int, float], object] | 
 
 
 @contextmanager
-def row_bar(*, hidden: bool) -> Iterator[Callable[[str, int, int], object] | None]:
+def row_bar(*, hidden: bool, unit: str = "rows") -> Iterator[Callable[[str, int, int], object] | None]:
     """Show a progress bar with rows per second; call what it yields with the stage, rows done and rows in total."""
     if hidden:
         yield None
@@ -61,7 +61,7 @@ def row_bar(*, hidden: bool) -> Iterator[Callable[[str, int, int], object] | Non
 
         def follow(stage: str, done: int, total: int) -> None:
             speed = progress.tasks[0].speed
-            text = f"{quantity(speed)}rows/s" if speed else ""
+            text = f"{quantity(speed)}{unit}/s" if speed else ""
             progress.update(task, description=stage, completed=done, total=total, speed=text)
 
         yield follow

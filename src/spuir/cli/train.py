@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from spuir.policies import Policy
     from spuir.training import Training
 
+STARTS = {"episodes": ("csv", "episode,key,rows,"), "tuning": ("json", '{\n  "winner": {')}
+"""How the files begin that are written beside a model: the episode table of a training, the results of a tuning."""
+MOVES_START = "episode,key,action,"
 UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
 
@@ -90,10 +93,10 @@ def train(
     trained_policy = policy_for_logs(policy, preset="paper" if preset == "paper" else None, **values)
     encoding = {name: given[name] for name in ("scale", "intercept") if given[name]}
     encoding |= {name: given[name] for name in ("hashing", "max_levels") if given[name] is not None}
-    _keep_apart(out, [*given["log"], *given["rewards"]])
+    keep_apart(out, [*given["log"], *given["rewards"]])
     propensity = None if given["propensity"] is None else options.parse(given["propensity"])
-    note = _ignore if quiet else _print_note
-    with make_engine(given["engine"], **_engine_options(given)) as engine, _interruptible(out):
+    note = _ignore if quiet else print_note
+    with make_engine(given["engine"], **_engine_options(given)) as engine, interruptible(out):
         if given["rewards"]:
             check_scratch(engine, given["scratch"])
         log, notices = options.open_with_rewards(given, propensity, given["scratch"])
@@ -128,7 +131,7 @@ def train(
         click.echo(f"wrote {', '.join(summary['written'])}", err=True)
 
 
-def _print_note(note: str) -> None:
+def print_note(note: str) -> None:
     """Print a note on the error stream, as soon as it is known."""
     click.echo(f"· {note}", err=True)
 
@@ -159,19 +162,22 @@ def _bytes(text: str) -> int:
     return int(amount)
 
 
-def _beside(out: Path) -> Path:
-    """Return the path of the episode table and its figure, without the extension."""
+def beside(out: Path, what: str = "episodes") -> Path:
+    """Return the path of a table and its figure beside a model, without the extension."""
     stem = out.with_suffix("") if out.suffix else out
-    return stem.with_name(stem.name + ".episodes")
+    return stem.with_name(f"{stem.name}.{what}")
 
 
-def _keep_apart(out: Path, sources: Sequence[str]) -> None:
+def keep_apart(out: Path, sources: Sequence[str], what: str = "episodes") -> None:
     """Refuse to overwrite the log, or to write into a folder of it."""
+    from spuir.training.drift import drift_file
+
     if not out.name:
         raise ParameterError("--out", out, "a model is one file", "name a file, such as model.spuir")
-    beside = _beside(out)
-    written = [Path(os.path.realpath(path)) for path in (out, f"{beside}.csv", f"{beside}.png", f"{beside}.svg")]
-    _check_replaced(beside)
+    endings = ("csv", "json", "png", "svg")
+    names = (out, drift_file(out), *(f"{beside(out, what)}.{ending}" for ending in endings))
+    written = [Path(os.path.realpath(path)) for path in names]
+    _check_replaced(out, what)
     for source in sources:
         read, folder = Path(os.path.realpath(source)), _fixed_folder(source)
         # A name with brackets is a pattern that does not match itself, so both tests are needed.
@@ -202,25 +208,30 @@ def _matches(path: Path, pattern: Path) -> bool:
     return same and _matches(Path(*path.parts[1:]), Path(*pattern.parts[1:]))
 
 
-def _check_replaced(beside: Path) -> None:
-    """Refuse to replace a file that an earlier training did not write: the episode table tells."""
-    table = Path(f"{beside}.csv")
-    ours = False
-    with suppress(OSError, UnicodeDecodeError), table.open(encoding="utf-8") as lines:
-        ours = lines.readline().startswith("episode,key,rows,")
-    taken = [path for path in (table, Path(f"{beside}.png"), Path(f"{beside}.svg")) if os.path.exists(path)]
-    if taken and not ours:
-        rule = f"the episode table and its figure would replace {os.fspath(taken[0])!r}, which no training wrote"
-        raise ParameterError("--out", beside.with_suffix(""), rule, "save the model elsewhere, or move that file")
+def _check_replaced(out: Path, what: str) -> None:
+    """Refuse to replace a file that no earlier run wrote: the first line of its table tells."""
+    from spuir.training.drift import drift_file
+
+    stem, (ending, start) = beside(out, what), STARTS[what]
+    table, moves = Path(f"{stem}.{ending}"), drift_file(out)
+    groups = {table: (start, (table, Path(f"{stem}.png"), Path(f"{stem}.svg"))), moves: (MOVES_START, (moves,))}
+    for first, (line, files) in groups.items():
+        ours = False
+        with suppress(OSError, UnicodeDecodeError), first.open(encoding="utf-8") as text:
+            ours = text.read(len(line)) == line
+        taken = [path for path in files if os.path.exists(path)]
+        if taken and not ours:
+            rule = f"the files beside the model would replace {os.fspath(taken[0])!r}, which spuir did not write"
+            raise ParameterError("--out", out, rule, "save the model elsewhere, or move that file")
 
 
 @contextmanager
-def _interruptible(out: Path) -> Iterator[None]:
-    """Report, after an interrupt, whether the training can be resumed."""
+def interruptible(out: Path) -> Iterator[None]:
+    """Report, after an interrupt, whether the work can be resumed."""
     try:
         yield
     except KeyboardInterrupt:
-        kept = (out.with_name(out.name + ".progress") / "progress.json").is_file()
+        kept = any(out.with_name(out.name + ".progress").glob("*.json"))
         after = "run the same command again to resume" if kept else "nothing was learned yet"
         click.echo(f"stopped; {after}", err=True)
         click.get_current_context().exit(options.INTERRUPTED)
@@ -241,20 +252,23 @@ def _write(trained: "Training", out: Path) -> tuple[list[Path], list[str]]:
 
     from spuir.results import figures
     from spuir.storage.atomic import write_csv
+    from spuir.training.drift import drift_file, drift_rows
 
-    beside = _beside(out)
-    written = [out, write_csv(Path(f"{beside}.csv"), [line.to_dict() for line in trained.episodes])]
+    stem = beside(out)
+    written = [out, write_csv(Path(f"{stem}.csv"), [line.to_dict() for line in trained.episodes])]
+    if moves := list(drift_rows(trained.bandit, trained.episodes)):
+        written.append(write_csv(drift_file(out), moves))
     known = [(line.episode + 1.0, line.mean_reward) for line in trained.episodes if line.mean_reward is not None]
     numbers, rewards = np.array(known).T
     try:
         curve = figures.Curve("logged", rewards, np.zeros(len(rewards)), 1, numbers)
         figure = figures.running([curve], ylabel="mean logged reward")
-        written += figures.save(figure, beside)
+        written += figures.save(figure, stem)
     except MissingExtraError as missing:
         return written, [f"no figure was drawn: {missing}"]
     except OSError as failure:
         for kind in ("png", "svg"):
-            Path(f"{beside}.{kind}").unlink(missing_ok=True)  # half of it may have been written
+            Path(f"{stem}.{kind}").unlink(missing_ok=True)  # half of it may have been written
         return written, [f"no figure was drawn: {failure.strerror or failure}"]
     return written, []
 

@@ -10,18 +10,26 @@ How the pieces fit together:
   predicted rewards) into :class:`Terms`; :class:`TermSums` adds these up per block.
 - An :class:`Estimate` is a value or, after ``minus``, a paired difference; :func:`interval` gives its interval.
 - :func:`evaluate` does all of it and returns an :class:`EvaluationReport`.
+- :class:`EncodedRows` are log rows in memory, for what learns from them many times: :func:`replay` and :func:`simulate`
+  let a policy learn from scratch, and :func:`tune` chooses one.
 """
 
 from spuir.evaluation.block_sums import Blocks, Estimate, TermSums
+from spuir.evaluation.encoded_rows import EncodedRows
 from spuir.evaluation.estimators import Estimator, TargetRows, Terms, make_estimators
 from spuir.evaluation.evaluate import action_dist, evaluate
 from spuir.evaluation.evaluation_report import EvaluationReport
 from spuir.evaluation.intervals import ValueInterval, interval
 from spuir.evaluation.logged_rows import EvaluationLog, LoggedRows
+from spuir.evaluation.replay import Replay, replay
 from spuir.evaluation.reward_models import RewardModel, make_reward_model
+from spuir.evaluation.simulation import FittedWorld, fit_world, simulate
 from spuir.evaluation.support import Support
 from spuir.evaluation.targets import Target, make_target
+from spuir.evaluation.tune import tune
+from spuir.evaluation.tuning_result import Tuning
 
 __all__ = ["Blocks", "Estimate", "Estimator", "EvaluationLog", "EvaluationReport", "LoggedRows", "ValueInterval"]
 __all__ += ["RewardModel", "Support", "Target", "TargetRows", "TermSums", "Terms"]
 __all__ += ["action_dist", "evaluate", "interval", "make_estimators", "make_reward_model", "make_target"]
+__all__ += ["EncodedRows", "FittedWorld", "Replay", "Tuning", "fit_world", "replay", "simulate", "tune"]

@@ -184,6 +184,7 @@ def pareto_tail(largest: Floats, rows: int) -> float | None:
     grid = 30 + int(np.sqrt(count))
     steps = np.arange(1, grid + 1)
     b = (1 - np.sqrt(grid / (steps - 0.5))) / (3 * tail[int(count / 4 + 0.5) - 1]) + 1 / tail[-1]
+    b = b[b != 0.0]  # there the profile is 0/0, and its neighbours say the same
     k = np.log1p(-b[:, None] * tail).mean(axis=1)
     profile = count * (np.log(-b / k) - k - 1)
     weights = 1 / np.exp(profile - profile[:, None]).sum(axis=1)

@@ -1,6 +1,6 @@
 """What every policy is: frozen parameters with ``init``, ``decide``, ``learn``.
 
-A policy writes ``init``, ``table`` (what it says of contexts × actions), ``collect`` (rows → sums) and
+A policy writes ``init``, ``table`` (its scores and probabilities for contexts × actions), ``collect`` (rows → sums) and
 ``absorb`` (sums → next state). ``decide`` and ``learn`` follow from these.
 """
 
@@ -75,11 +75,11 @@ class Policy(ABC):
 
     @abstractmethod
     def grow(self, state: Any, like: int | None) -> State:
-        """Return the state with one action more, cold or with a copy of action ``like``'s sums."""
+        """Return the state with one more action, which starts empty or with a copy of the sums of action ``like``."""
 
     @property
     def draws_to_learn(self) -> bool:
-        """Whether learning draws random numbers; if not, the generator it is given is never touched."""
+        """Whether learning draws random numbers; if not, its generator is never used."""
         return True
 
     def basis(self, state: Any) -> Any:
