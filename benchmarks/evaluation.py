@@ -14,6 +14,7 @@ import resource
 import tempfile
 import time
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ import spuir
 from benchmarks.worlds import ACTIONS, World, blind_log, soft, threshold, turned, values
 from spuir.base.streams import generator
 from spuir.evaluation.estimators import FAMILY
+from spuir.evaluation.evaluate import ESTIMATORS
 from spuir.logs import open_log
 
 PARTS = ("coverage", "calls", "speed")
@@ -32,13 +34,14 @@ GROUP_ROWS = 250_000
 STORED = Path(__file__).with_suffix(".json")
 
 
-def coverage(logs: int, rows: int, kind: str) -> list[dict[str, Any]]:
+def coverage(logs: int, rows: int, kind: str, estimators: Sequence[str]) -> list[dict[str, Any]]:
     """Return a line per policy and estimator: mean error in standard errors, spread, and coverage."""
     truth, found = values(), defaultdict[tuple[str, str], list[Any]](list)
     for number in range(logs):
         frame, contexts = World().draw(rows, generator(number, "benchmarks", "coverage"))
         policies = {"rule": threshold, "soft": soft(contexts)}
-        report = spuir.evaluate(frame, policies, actions=ACTIONS, against=["logged", "always:c"], interval=kind)
+        how: dict[str, Any] = {"actions": ACTIONS, "against": ["logged", "always:c"], "interval": kind}
+        report = spuir.evaluate(frame, policies, estimators=estimators, **how)
         for one in report.values:
             if one.value is not None:
                 found[one.policy, one.estimator].append((one.value, one.low, one.high))
@@ -149,9 +152,10 @@ def main(only: str, logs: int, rows: int, store: bool) -> None:
     stored = json.loads(STORED.read_text(encoding="utf-8")) if STORED.exists() else {}
     for part in only.split(","):
         if part == "coverage":
-            plans = [("normal", 2000, logs), ("bootstrap", 1000, max(logs // 10, 1))]
-            plans += [(kind, 1000, max(logs // 10, 1)) for kind in ("empirical-bernstein", "sequence")]
-            stored[part] = [line for kind, size, count in plans for line in coverage(count, size, kind)]
+            others, some = ("bootstrap", "empirical-bernstein", "sequence"), ("ips", "snips", "dr")
+            plans: list[Any] = [(logs, 2000, "normal", ESTIMATORS)]
+            plans += [(max(logs // 2, 1), 1000, kind, some) for kind in ("normal", *others)]
+            stored[part] = [line for plan in plans for line in coverage(*plan)]
         elif part == "calls":
             stored[part] = calls(max(logs // 4, 1), 1500)
         elif part == "speed":
