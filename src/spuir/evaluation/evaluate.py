@@ -74,7 +74,7 @@ def evaluate(
         "always:LABEL", a table of probabilities (n, M), obp's ``action_dist`` (n, M, 1), or a function of a DataFrame
         of contexts that returns labels or probabilities.
     against
-        Baselines: "logged", "uniform", "always:LABEL", and "always:*" for every single action.
+        Baselines: "logged", "uniform", "always:LABEL", and ``always:*`` for every single action.
     estimators, estimator
         Names or objects of estimators to report, and the one that decides; None = "dr", "snips" without a reward
         model.
