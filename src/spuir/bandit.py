@@ -20,6 +20,8 @@ from spuir.policies import Policy
 from spuir.results.learned_model import LearnedModel
 from spuir.storage import model_file, snapshot
 from spuir.storage.shards import Shard, check_shards, coming_episode, fingerprint
+from spuir.tables import explanations
+from spuir.tables.coefficients import estimating
 from spuir.tables.encoder import Encoder
 from spuir.tables.lineage import contents_of
 from spuir.tables.model import Model
@@ -146,6 +148,29 @@ class Bandit(LearnedModel):
         """Return contexts as float64 (a copy if ``own``), the state, and eligibility (n, M) or None for all."""
         contexts = model.contexts(X, own)
         return contexts, self._start(model, contexts.shape[1]), model.eligible(eligible, len(contexts))
+
+    def explain(self, X: Any, actions: Any = None, eligible: ArrayLike | None = None) -> Any:
+        """Return why each row's action is preferred, as a DataFrame with one row per row of contexts.
+
+        Parameters
+        ----------
+        X, eligible
+            As in :meth:`decide`.
+        actions
+            (n,) labels to explain, such as executed ones; None = the most probable actions.
+
+        Notes
+        -----
+        ``competitor`` is the most probable of the other eligible actions, by score among equals. ``difference`` is how
+        much larger the estimated reward of ``action`` is, ``standard_error`` the standard error of that difference,
+        and the columns ``difference:…`` are its parts by feature, which add up to it; ``because`` names the largest
+        three. With a nonlinear link they are parts of ⟨θ,s⟩. Errors come from the observed rows alone.
+        """
+        model = self._model
+        policy, _ = estimating(self.policy_, model)
+        contexts, _, mask = self._prepared(model, X, eligible, own=False)
+        codes = None if actions is None else model.labels.encode(actions)
+        return explanations.explain(policy, model, contexts, mask, codes)
 
     # ---- learning -------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.random import Generator
 
 from spuir.base.parameters import COUNT, FLAG, POSITIVE, UNIT, either, one_of, optional, parameter
-from spuir.base.records import Batch, Floats, Info, require_finite
+from spuir.base.records import Batch, Codes, Floats, Info, require_finite
 from spuir.core.imputing import LINKS
 from spuir.core.statistics import dense_rows, refuse_non_finite
 from spuir.features import FeatureMap, make_features
@@ -134,6 +134,22 @@ class Estimating(Policy, ABC):
     def standard_errors(self, state: Any) -> Floats:
         """Return the standard error of each coefficient (M, k)."""
         return self.learner.standard_errors(state)
+
+    def mean_errors(self, state: Any, contexts: Floats) -> Floats:
+        """Return the standard error of each context's estimate (n, M)."""
+        return self.learner.mean_errors(state, contexts)
+
+    def contributions(self, state: Any, contexts: Floats, codes: Codes) -> Floats:
+        """Return what each source adds to the estimate of the action ``codes`` (n,) of each context, (n, G)."""
+        return self.learner.contributions(state, contexts, codes)
+
+    def source_names(self, state: Any, inputs: list[str]) -> list[str]:
+        """Return the names of the sources (G,): columns of features, and a kernel as a whole."""
+        return self.feature_map.sources(state.features, inputs)
+
+    def imputed_shares(self, state: Any) -> Floats:
+        """Return the share of imputed rows in the weight that each action was fitted on (M,)."""
+        return self.learner.imputed_shares(state)
 
     def feature_names(self, state: Any, inputs: list[str]) -> list[str]:
         """Return the names of the coefficients (k,), given those of the context columns."""
