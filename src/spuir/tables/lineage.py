@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import log2
 from typing import Any, NamedTuple
 
@@ -49,7 +49,7 @@ class Contents:
             tally=self.tally + other.tally,
         )
 
-    @property
+    @cached_property
     def mark(self) -> str:
         """A text that is equal for equal rows."""
         return f"{'ids' if self.by_ids else 'rows'} {self.rows} {self.words:016x}"
