@@ -159,7 +159,6 @@ class EvaluationLog:
         _check_propensities(batch)
         check_numbers(batch)
         actions = self._encode(batch.column("action"), "action")
-        self.logged.update(np.unique(actions).tolist())
         rewards = _floats(batch, "reward")
         _check_probabilities(batch)
         names = batch.schema.names
@@ -187,6 +186,8 @@ class EvaluationLog:
             raise InputError(what, f"nothing at row {row}", "every decision has an action", "fill or drop that row")
         encoded = column.dictionary_encode()
         codes = [self._code(label) for label in encoded.dictionary.to_pylist()]
+        if what == "action":
+            self.logged.update(codes)
         return np.array(codes, np.intp)[encoded.indices.to_numpy(zero_copy_only=False)]
 
     def _code(self, label: Hashable) -> int:
