@@ -303,6 +303,14 @@ class Bandit(LearnedModel):
         made._seed, made._notes, made.last_info_ = self._seed, self._notes, self.last_info_
         return made
 
+    def without_encoder(self) -> "Bandit":
+        """Return a bandit that knows the same and takes rows that the encoder made: :meth:`with_encoder` undone."""
+        model = self._model
+        made = Bandit(self.policy_, list(model.labels.names), self.random_state)
+        made._resume(model._replace(names=None, encoder=None), self._rows.used)
+        made._seed, made._notes, made.last_info_ = self._seed, self._notes, self.last_info_
+        return made
+
     # ---- live actions ---------------------------------------------------------------------------------------
 
     def add_action(

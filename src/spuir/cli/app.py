@@ -19,8 +19,10 @@ COMMANDS = Registry(
         "list": "spuir.cli.list:list_command",
         "plan": "spuir.cli.plan:plan_command",
         "reproduce": "spuir.cli.reproduce:reproduce",
-        "train": "spuir.cli.train:train",
         "doctor": "spuir.cli.doctor:doctor",
+        "train": "spuir.cli.train:train",
+        "decide": "spuir.cli.decide:decide",
+        "show": "spuir.cli.show:show",
     },
 )
 """The commands, in the order in which ``--help`` lists them."""

@@ -1,12 +1,13 @@
 """Options that several commands share, so that they read and behave alike."""
 
+import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
-from spuir.errors import ParameterError
+from spuir.errors import ParameterError, UnknownNameError, did_you_mean
 
 INTERRUPTED = 130
 """Exit code of a command that was interrupted."""
@@ -45,6 +46,22 @@ _OPENING = (
     ),
 )
 
+ROLES = {
+    "action": "executed action",
+    "reward": "reward",
+    "propensity": "probability of the executed action",
+    "time": "time of the decision",
+    "episode": "episode",
+    "weight": "weight of the row",
+}
+"""Columns of a log that an option of their own can name, beside the id."""
+
+_ID_COLUMN = click.option("--id-column", metavar="NAME", help="Column of the id.  [default: decision_id]")
+_ROLE_COLUMNS = tuple(
+    click.option(f"--{role}-column", metavar="NAME", help=f"Column of the {meaning}.  [default: {role}]")
+    for role, meaning in ROLES.items()
+)
+
 _ENCODING = (
     click.option("--hashing", type=int, metavar="H", help="Hash text columns into H features.  [default: no hashing]"),
     click.option(
@@ -57,7 +74,12 @@ _ENCODING = (
 
 def opening(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the options that say how to open a log."""
-    return _with(command, _OPENING)
+    return _with(command, (_ID_COLUMN, *_ROLE_COLUMNS, *_OPENING))
+
+
+def opening_contexts(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options that say how to open a table of contexts."""
+    return _with(command, (_ID_COLUMN, *_OPENING))
 
 
 def encoding(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -71,14 +93,61 @@ def _with(command: Callable[..., Any], added: Sequence[Callable[..., Any]]) -> C
     return command
 
 
-def how_to_open(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return these options as the arguments of ``open_log``."""
+def how_to_open(given: Mapping[str, Any], roles: Iterable[str] = ("id", *ROLES)) -> dict[str, Any]:
+    """Return these options as the arguments of ``open_log``; ``roles`` are those whose column may be named."""
+    how = columns_in(given["rename"], given["types"])
     return {
         "format": given["format"],
         "context": names_in(given["context"], "--context") or None,
         "time_unit": given["time_unit"],
-        **columns_in(given["rename"], given["types"]),
+        **how,
+        "rename": (how["rename"] or {}) | role_columns(given, roles) or None,
     }
+
+
+def role_columns(given: Mapping[str, Any], roles: Iterable[str]) -> dict[str, str]:
+    """Return the canonical names of the columns that options such as --action-column name, by these."""
+    named = {role: given.get(f"{role}_column") for role in roles}
+    return {old: "decision_id" if role == "id" else role for role, old in named.items() if old is not None}
+
+
+def config(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the option that reads all others from a TOML file; the command line takes precedence."""
+    return click.option(
+        "--config",
+        type=click.Path(path_type=Path, exists=True, dir_okay=False),
+        is_eager=True,
+        expose_value=False,
+        callback=_read_config,
+        help="TOML file with options, e.g. batch-size = 500; the command line takes precedence.  [default: none]",
+    )(command)
+
+
+def _read_config(context: click.Context, _: click.Parameter, path: Path | None) -> None:
+    """Make the options in a file the defaults of the command."""
+    if path is None:
+        return
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as wrong:
+        raise ParameterError("--config", path, f"it is a TOML file ({wrong})", "correct that line") from None
+    known = {option_name(one): one for one in context.command.params if one.name and one.expose_value}
+    found: dict[str, Any] = {}
+    for name, value in content.items():
+        option = known.get(name.replace("_", "-"))
+        if option is None:
+            rule = f"no option of {context.command_path} has that name"
+            raise UnknownNameError(f"--config {path}", repr(name), rule, did_you_mean(name, known, "options"))
+        pairs = [f"{one}={each}" for one, each in value.items()] if isinstance(value, dict) else value
+        several = option.nargs == -1 or getattr(option, "multiple", False)
+        found[str(option.name)] = [pairs] if several and not isinstance(pairs, list) else pairs
+    context.default_map = {**(context.default_map or {}), **found}
+
+
+def option_name(option: click.Parameter) -> str:
+    """Return the name of an option as users write it, without hyphens before it."""
+    longest = max(option.opts, key=len)
+    return longest.lstrip("-")
 
 
 def columns_in(rename: Iterable[str], types: Iterable[str], suffix: str = "") -> dict[str, Any]:

@@ -14,15 +14,27 @@ from spuir.cli import options
 from spuir.errors import MissingExtraError, ParameterError
 
 if TYPE_CHECKING:
+    from spuir.bandit import Bandit
     from spuir.policies import Policy
     from spuir.training import Training
     from spuir.training.engines.base import Engine
 
+STRONGEST = 8
+"""Coefficients in the summary."""
 UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
 
 @click.command("train")
 @click.argument("log", nargs=-1, required=True)
+@options.config
+@click.option(
+    "--from",
+    "start",
+    type=click.Path(path_type=Path),
+    metavar="MODEL",
+    help="Model to continue: its policy, actions and columns are used.  [default: a new model]",
+)
+@click.option("--allow-repeat", is_flag=True, help="With --from, learn episodes that the model has learned before.")
 @click.option("-p", "--policy", default="auto", show_default=True, help="Policy to train.")
 @options.preset("default")
 @click.option(
@@ -39,9 +51,7 @@ UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
     "-o",
     "--out",
     type=click.Path(path_type=Path),
-    default=Path("model.spuir"),
-    show_default=True,
-    help="File for the model.",
+    help="File for the model.  [default: that of --from, or model.spuir]",
 )
 @click.option("--rewards", multiple=True, help="Table of rewards, joined to the log by decision_id; repeatable.")
 @click.option(
@@ -60,6 +70,8 @@ UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
     help="Time until which --rewards is complete; decisions whose --window ends later are left out.  "
     "[default: the time of the last reward]",
 )
+@click.option("--reward-id-column", metavar="NAME", help="Column of the id in --rewards.  [default: decision_id]")
+@click.option("--reward-time-column", metavar="NAME", help="Column of the time in --rewards.  [default: time]")
 @click.option("--rename-rewards", multiple=True, metavar="OLD=NEW", help="Same as --rename, for --rewards.")
 @click.option("--type-rewards", multiple=True, metavar="NAME=TYPE", help="Same as --type, for --rewards.")
 @options.opening
@@ -93,19 +105,20 @@ UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 @options.WORKERS
 @options.JSON
 @options.QUIET
-def train(
-    *, policy: str, preset: str, settings: Sequence[str], out: Path, as_json: bool, quiet: bool, **given: Any
-) -> None:
+def train(*, out: Path | None, start: Path | None, as_json: bool, quiet: bool, **given: Any) -> None:
     """Learn a policy from LOG, and save it as a model. LOG is files or folders of decisions with their rewards.
 
-    Run the same command again to resume an interrupted training.
+    Run the same command again to resume an interrupted training. With --from, a saved model learns the episodes of
+    LOG on top of what it knows.
     """
-    from spuir.cli.terminal import print_episodes
-    from spuir.training import make_engine, policy_for_logs
+    from spuir import load
+    from spuir.cli.terminal import print_episodes, print_learned
+    from spuir.training import make_engine
     from spuir.training import train as learn
 
-    values = {name: options.parse(text) for name, text in options.pairs_in(settings, "--set", "alpha=0.3").items()}
-    trained_policy = policy_for_logs(policy, preset="paper" if preset == "paper" else None, **values)
+    continued = None if start is None else load(start)
+    out = out or start or Path("model.spuir")
+    trained_policy = _new_policy(given) if continued is None else _continued_policy(continued)
     encoding = {name: given[name] for name in ("scale", "intercept") if given[name]}
     encoding |= {name: given[name] for name in ("hashing", "max_levels") if given[name] is not None}
     _keep_apart(out, [*given["log"], *given["rewards"]])
@@ -129,6 +142,8 @@ def train(
                 memory_limit=None if given["memory"] is None else _bytes(given["memory"]),
                 propensity=propensity,
                 scratch=given["scratch"],
+                start=continued,
+                allow_repeat=given["allow_repeat"],
                 watch=watch,
                 tell=note,
             )
@@ -140,8 +155,37 @@ def train(
         click.echo(json.dumps(summary, indent=2, ensure_ascii=False))
     elif not quiet:
         print_episodes(summary)
+        print_learned(summary["learned"], summary["coefficients"])
     if not quiet:
         click.echo(f"wrote {', '.join(summary['written'])}", err=True)
+
+
+REWARD_COLUMNS = ("reward_id_column", "reward_time_column", "rename_rewards", "type_rewards")
+"""Options about the columns of --rewards alone."""
+FIXED = ("policy", "preset", "settings", "context", "actions", "scale", "intercept", "hashing", "max_levels", "seed")
+"""Options that a model to continue has decided already."""
+
+
+def _new_policy(given: dict[str, Any]) -> "Policy":
+    """Return the policy that the options describe."""
+    from spuir.training import policy_for_logs
+
+    if given["allow_repeat"]:
+        raise ParameterError("--allow-repeat", True, "it belongs to --from", "add --from, or leave it out")
+    pairs = options.pairs_in(given["settings"], "--set", "alpha=0.3")
+    values = {name: options.parse(text) for name, text in pairs.items()}
+    return policy_for_logs(given["policy"], preset="paper" if given["preset"] == "paper" else None, **values)
+
+
+def _continued_policy(bandit: "Bandit") -> "Policy":
+    """Return the policy of a model to continue; refuse options that would change it."""
+    context = click.get_current_context()
+    for one in context.command.params:
+        source = context.get_parameter_source(str(one.name))
+        if one.name in FIXED and source is click.core.ParameterSource.COMMANDLINE:
+            rule, remedy = "the model of --from has decided it", "leave it out, or train a new model without --from"
+            raise ParameterError(f"--{options.option_name(one)}", context.params[str(one.name)], rule, remedy)
+    return bandit.policy_
 
 
 def _print_note(note: str) -> None:
@@ -159,9 +203,13 @@ def _open(given: dict[str, Any], engine: "Engine", propensity: Any) -> tuple[Any
     from spuir.training.propensities import with_column
     from spuir.training.sharing import check_scratch
 
-    how = with_column(options.how_to_open(given), propensity)
+    roles = [role for role in ("id", *options.ROLES) if role != "reward" or not given["rewards"]]
+    how = with_column(options.how_to_open(given, roles), propensity)
     source: Any = list(given["log"]) if len(given["log"]) > 1 else given["log"][0]
     reward_columns = options.columns_in(given["rename_rewards"], given["type_rewards"], "-rewards")
+    named = {"id": given["reward_id_column"], "time": given["reward_time_column"], "reward": given["reward_column"]}
+    renamed = options.role_columns({f"{role}_column": name for role, name in named.items()}, named)
+    reward_columns["rename"] = (reward_columns["rename"] or {}) | renamed or None
     if not given["rewards"]:
         _refuse_without_rewards()
         return open_log(source, **how), []
@@ -187,7 +235,7 @@ def _time(text: str | None) -> str | float | None:
 def _refuse_without_rewards() -> None:
     """Refuse the options of the join if there is no table of rewards."""
     context = click.get_current_context()
-    for name in ("default_reward", "aggregation", "window", "as_of", "rename_rewards", "type_rewards"):
+    for name in ("default_reward", "aggregation", "window", "as_of", *REWARD_COLUMNS):
         if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
             option = f"--{name.replace('_', '-')}"
             rule, remedy = "it belongs to --rewards", "add --rewards, or leave it out"
@@ -216,10 +264,11 @@ def _bytes(text: str) -> int:
     return int(amount)
 
 
-def _beside(out: Path) -> Path:
-    """Return the path of the episode table and its figure, without the extension."""
+def _beside(out: Path) -> tuple[Path, Path, Path]:
+    """Return the paths of the episode table and of the figure of the policy."""
     stem = out.with_suffix("") if out.suffix else out
-    return stem.with_name(stem.name + ".episodes")
+    table, png, svg = (stem.with_name(stem.name + end) for end in (".episodes.csv", ".policy.png", ".policy.svg"))
+    return table, png, svg
 
 
 def _keep_apart(out: Path, sources: Sequence[str]) -> None:
@@ -227,8 +276,8 @@ def _keep_apart(out: Path, sources: Sequence[str]) -> None:
     if not out.name:
         raise ParameterError("--out", out, "a model is one file", "name a file, such as model.spuir")
     beside = _beside(out)
-    written = [Path(os.path.realpath(path)) for path in (out, f"{beside}.csv", f"{beside}.png", f"{beside}.svg")]
-    _check_replaced(beside)
+    written = [Path(os.path.realpath(path)) for path in (out, *beside)]
+    _check_replaced(out, beside)
     for source in sources:
         read, folder = Path(os.path.realpath(source)), _fixed_folder(source)
         # A name with brackets is a pattern that does not match itself, so both tests are needed.
@@ -259,16 +308,15 @@ def _matches(path: Path, pattern: Path) -> bool:
     return same and _matches(Path(*path.parts[1:]), Path(*pattern.parts[1:]))
 
 
-def _check_replaced(beside: Path) -> None:
+def _check_replaced(out: Path, beside: tuple[Path, Path, Path]) -> None:
     """Refuse to replace a file that an earlier training did not write: the episode table tells."""
-    table = Path(f"{beside}.csv")
-    ours = False
+    table, ours = beside[0], False
     with suppress(OSError, UnicodeDecodeError), table.open(encoding="utf-8") as lines:
         ours = lines.readline().startswith("episode,key,rows,")
-    taken = [path for path in (table, Path(f"{beside}.png"), Path(f"{beside}.svg")) if os.path.exists(path)]
+    taken = [path for path in beside if os.path.exists(path)]
     if taken and not ours:
         rule = f"the episode table and its figure would replace {os.fspath(taken[0])!r}, which no training wrote"
-        raise ParameterError("--out", beside.with_suffix(""), rule, "save the model elsewhere, or move that file")
+        raise ParameterError("--out", out, rule, "save the model elsewhere, or move that file")
 
 
 @contextmanager
@@ -294,24 +342,18 @@ def _bar(*, hidden: bool) -> Iterator[Callable[[str, int, int], object] | None]:
 
 def _write(trained: "Training", out: Path) -> tuple[list[Path], list[str]]:
     """Write the episode table and its figure beside the model; return the files and notes about a missing one."""
-    import numpy as np
-
-    from spuir.results import figures
     from spuir.storage.atomic import write_csv
 
-    beside = _beside(out)
-    written = [out, write_csv(Path(f"{beside}.csv"), [line.to_dict() for line in trained.episodes])]
-    known = [(line.episode + 1.0, line.mean_reward) for line in trained.episodes if line.mean_reward is not None]
-    numbers, rewards = np.array(known).T
+    table, *drawn = _beside(out)
+    written = [out, write_csv(table, [line.to_dict() for line in trained.episodes])]
     try:
-        curve = figures.Curve("logged", rewards, np.zeros(len(rewards)), 1, numbers)
-        figure = figures.running([curve], ylabel="mean logged reward")
-        written += figures.save(figure, beside)
+        trained.bandit.plot(path=drawn[0])
+        written += drawn
     except MissingExtraError as missing:
         return written, [f"no figure was drawn: {missing}"]
     except OSError as failure:
-        for kind in ("png", "svg"):
-            Path(f"{beside}.{kind}").unlink(missing_ok=True)  # half of it may have been written
+        for path in drawn:
+            path.unlink(missing_ok=True)  # half of it may have been written
         return written, [f"no figure was drawn: {failure.strerror or failure}"]
     return written, []
 
@@ -321,6 +363,7 @@ def _describe(
 ) -> dict[str, Any]:
     """Return the summary of a training as JSON-ready data."""
     from spuir.base.parameters import parameters_of
+    from spuir.cli.show import learned_actions, learned_coefficients
 
     encoder = trained.bandit.encoder
     return {
@@ -330,6 +373,8 @@ def _describe(
         "actions": [str(label) for label in trained.bandit.actions_],
         "features": encoder.width if encoder else trained.bandit.n_features_in_,
         "episodes": [line.to_dict() for line in trained.episodes],
+        "learned": learned_actions(trained.bandit),
+        "coefficients": learned_coefficients(trained.bandit, STRONGEST),
         "resumed": trained.resumed,
         "seconds": trained.seconds,
         "rows_per_second": trained.rows / trained.seconds,
