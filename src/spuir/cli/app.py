@@ -23,6 +23,8 @@ COMMANDS = Registry(
         "train": "spuir.cli.train:train",
         "decide": "spuir.cli.decide:decide",
         "show": "spuir.cli.show:show",
+        "evaluate": "spuir.cli.evaluate:evaluate",
+        "tune": "spuir.cli.tune:tune",
     },
 )
 """The commands, in the order in which ``--help`` lists them."""

@@ -3,11 +3,15 @@
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from spuir.errors import ParameterError, UnknownNameError, did_you_mean
+
+if TYPE_CHECKING:
+    from spuir.logs import Log
+    from spuir.logs.rewards import Report
 
 INTERRUPTED = 130
 """Exit code of a command that was interrupted."""
@@ -62,6 +66,30 @@ _ROLE_COLUMNS = tuple(
     for role, meaning in ROLES.items()
 )
 
+_JOINING = (
+    click.option("--rewards", multiple=True, help="Table of rewards, joined to the log by decision_id; repeatable."),
+    click.option(
+        "--default-reward", type=float, default=0.0, show_default=True, help="Reward assumed when --rewards has none."
+    ),
+    click.option(
+        "--aggregation",
+        default="earliest",
+        show_default=True,
+        help="How to combine several rewards of one decision: earliest, sum, average, median, min or max.",
+    ),
+    click.option("--window", help="Time after a decision within which rewards count, e.g. 6h.  [default: no limit]"),
+    click.option(
+        "--as-of",
+        metavar="TIME",
+        help="Time until which --rewards is complete; decisions whose --window ends later are left out.  "
+        "[default: the time of the last reward]",
+    ),
+    click.option("--reward-id-column", metavar="NAME", help="Column of the id in --rewards.  [default: decision_id]"),
+    click.option("--reward-time-column", metavar="NAME", help="Column of the time in --rewards.  [default: time]"),
+    click.option("--rename-rewards", multiple=True, metavar="OLD=NEW", help="Same as --rename, for --rewards."),
+    click.option("--type-rewards", multiple=True, metavar="NAME=TYPE", help="Same as --type, for --rewards."),
+)
+
 _ENCODING = (
     click.option("--hashing", type=int, metavar="H", help="Hash text columns into H features.  [default: no hashing]"),
     click.option(
@@ -80,6 +108,11 @@ def opening(command: Callable[..., Any]) -> Callable[..., Any]:
 def opening_contexts(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the options that say how to open a table of contexts."""
     return _with(command, (_ID_COLUMN, *_OPENING))
+
+
+def joining(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options for rewards in another table."""
+    return _with(command, _JOINING)
 
 
 def encoding(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -212,3 +245,64 @@ def pairs_in(entries: Iterable[str], option: str, example: str) -> dict[str, str
             raise ParameterError(option, repr(entry), "it reads name=value", f"write {option} {example}, for example")
         pairs[name] = value
     return pairs
+
+
+def open_joined(
+    given: Mapping[str, Any], propensity: Any = None, folder: Path | None = None
+) -> "tuple[Log, Report | None]":
+    """Open the log, joined with its rewards if they are in another table; return it with what the join counted.
+
+    ``propensity`` may name a column of the log, and ``folder`` is where the join keeps its files.
+    """
+    from spuir.logs import join_logs, open_log
+    from spuir.training.propensities import with_column
+
+    # With a table of rewards, the column of the rewards is in that table.
+    roles = [role for role in ("id", *ROLES) if role != "reward" or not given["rewards"]]
+    how = with_column(how_to_open(given, roles), propensity)
+    source: Any = list(given["log"]) if len(given["log"]) > 1 else given["log"][0]
+    if not given["rewards"]:
+        _refuse_without_rewards()
+        return open_log(source, **how), None
+    columns = columns_in(given["rename_rewards"], given["type_rewards"], "-rewards")
+    named = {"id": given["reward_id_column"], "time": given["reward_time_column"], "reward": given["reward_column"]}
+    renamed = role_columns({f"{role}_column": name for role, name in named.items()}, named)
+    columns["rename"] = (columns["rename"] or {}) | renamed or None
+    joined = join_logs(
+        open_log(source, **how, kind="decisions"),
+        open_log(list(given["rewards"]), **columns, time_unit=given["time_unit"], kind="rewards"),
+        default=given["default_reward"],
+        aggregation=given["aggregation"],
+        window=given["window"],
+        as_of=time_in(given["as_of"]),
+        folder=folder,
+    )
+    return joined.log, joined.report
+
+
+def open_with_rewards(
+    given: Mapping[str, Any], propensity: Any = None, folder: Path | None = None
+) -> "tuple[Log, list[str]]":
+    """Open the log as :func:`open_joined` does; return it with notes about the join."""
+    log, report = open_joined(given, propensity, folder)
+    return log, [] if report is None else [str(report)]
+
+
+def time_in(text: str | None) -> str | float | None:
+    """Read a time: epoch seconds, or a date that the library reads itself, 20240330 included."""
+    value = None if text is None else parse(text)
+    return value if isinstance(value, int | float) and abs(value) >= 1e8 else text
+
+
+JOIN_OPTIONS = ("default_reward", "aggregation", "window", "as_of", "reward_id_column", "reward_time_column")
+"""Options that say something about --rewards alone, beside its names and types of columns."""
+
+
+def _refuse_without_rewards() -> None:
+    """Refuse the options of the join if there is no table of rewards."""
+    context = click.get_current_context()
+    for name in (*JOIN_OPTIONS, "rename_rewards", "type_rewards"):
+        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
+            option = f"--{name.replace('_', '-')}"
+            rule, remedy = "it belongs to --rewards", "add --rewards, or leave it out"
+            raise ParameterError(option, context.params[name], rule, remedy)

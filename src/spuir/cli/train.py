@@ -17,10 +17,14 @@ if TYPE_CHECKING:
     from spuir.bandit import Bandit
     from spuir.policies import Policy
     from spuir.training import Training
-    from spuir.training.engines.base import Engine
 
 STRONGEST = 8
 """Coefficients in the summary."""
+STARTS = {"episodes": ("csv", "episode,key,rows,"), "tuning": ("json", '{\n  "winner": {')}
+"""How the files begin that are written beside a model: the episode table of a training, the results of a tuning."""
+FIGURES = {"episodes": "policy", "tuning": "tuning"}
+"""What the figure of a run is called: that of a training shows the policy, not its episodes."""
+MOVES_START = "episode,key,action,"
 UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
 
@@ -53,27 +57,7 @@ UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
     type=click.Path(path_type=Path),
     help="File for the model.  [default: that of --from, or model.spuir]",
 )
-@click.option("--rewards", multiple=True, help="Table of rewards, joined to the log by decision_id; repeatable.")
-@click.option(
-    "--default-reward", type=float, default=0.0, show_default=True, help="Reward assumed when --rewards has none."
-)
-@click.option(
-    "--aggregation",
-    default="earliest",
-    show_default=True,
-    help="How to combine several rewards of one decision: earliest, sum, average, median, min or max.",
-)
-@click.option("--window", help="Time after a decision within which rewards count, e.g. 6h.  [default: no limit]")
-@click.option(
-    "--as-of",
-    metavar="TIME",
-    help="Time until which --rewards is complete; decisions whose --window ends later are left out.  "
-    "[default: the time of the last reward]",
-)
-@click.option("--reward-id-column", metavar="NAME", help="Column of the id in --rewards.  [default: decision_id]")
-@click.option("--reward-time-column", metavar="NAME", help="Column of the time in --rewards.  [default: time]")
-@click.option("--rename-rewards", multiple=True, metavar="OLD=NEW", help="Same as --rename, for --rewards.")
-@click.option("--type-rewards", multiple=True, metavar="NAME=TYPE", help="Same as --type, for --rewards.")
+@options.joining
 @options.opening
 @click.option(
     "--propensity",
@@ -115,17 +99,20 @@ def train(*, out: Path | None, start: Path | None, as_json: bool, quiet: bool, *
     from spuir.cli.terminal import print_episodes, print_learned
     from spuir.training import make_engine
     from spuir.training import train as learn
+    from spuir.training.sharing import check_scratch
 
     continued = None if start is None else load(start)
     out = out or start or Path("model.spuir")
     trained_policy = _new_policy(given) if continued is None else _continued_policy(continued)
     encoding = {name: given[name] for name in ("scale", "intercept") if given[name]}
     encoding |= {name: given[name] for name in ("hashing", "max_levels") if given[name] is not None}
-    _keep_apart(out, [*given["log"], *given["rewards"]])
+    keep_apart(out, [*given["log"], *given["rewards"]])
     propensity = None if given["propensity"] is None else options.parse(given["propensity"])
-    note = _ignore if quiet else _print_note
-    with make_engine(given["engine"], **_engine_options(given)) as engine, _interruptible(out):
-        log, notices = _open(given, engine, propensity)
+    note = _ignore if quiet else print_note
+    with make_engine(given["engine"], **_engine_options(given)) as engine, interruptible(out):
+        if given["rewards"]:
+            check_scratch(engine, given["scratch"])
+        log, notices = options.open_with_rewards(given, propensity, given["scratch"])
         for notice in notices:
             note(notice)
         with _bar(hidden=quiet) as watch:
@@ -160,8 +147,6 @@ def train(*, out: Path | None, start: Path | None, as_json: bool, quiet: bool, *
         click.echo(f"wrote {', '.join(summary['written'])}", err=True)
 
 
-REWARD_COLUMNS = ("reward_id_column", "reward_time_column", "rename_rewards", "type_rewards")
-"""Options about the columns of --rewards alone."""
 FIXED = ("policy", "preset", "settings", "context", "actions", "scale", "intercept", "hashing", "max_levels", "seed")
 """Options that a model to continue has decided already."""
 
@@ -188,58 +173,13 @@ def _continued_policy(bandit: "Bandit") -> "Policy":
     return bandit.policy_
 
 
-def _print_note(note: str) -> None:
+def print_note(note: str) -> None:
     """Print a note on the error stream, as soon as it is known."""
     click.echo(f"· {note}", err=True)
 
 
 def _ignore(_: str) -> None:
     """Print nothing."""
-
-
-def _open(given: dict[str, Any], engine: "Engine", propensity: Any) -> tuple[Any, list[str]]:
-    """Open the log, joined with its rewards if they are in another table; return it with notes about the join."""
-    from spuir.logs import join_logs, open_log
-    from spuir.training.propensities import with_column
-    from spuir.training.sharing import check_scratch
-
-    roles = [role for role in ("id", *options.ROLES) if role != "reward" or not given["rewards"]]
-    how = with_column(options.how_to_open(given, roles), propensity)
-    source: Any = list(given["log"]) if len(given["log"]) > 1 else given["log"][0]
-    reward_columns = options.columns_in(given["rename_rewards"], given["type_rewards"], "-rewards")
-    named = {"id": given["reward_id_column"], "time": given["reward_time_column"], "reward": given["reward_column"]}
-    renamed = options.role_columns({f"{role}_column": name for role, name in named.items()}, named)
-    reward_columns["rename"] = (reward_columns["rename"] or {}) | renamed or None
-    if not given["rewards"]:
-        _refuse_without_rewards()
-        return open_log(source, **how), []
-    check_scratch(engine, given["scratch"])
-    joined = join_logs(
-        open_log(source, **how, kind="decisions"),
-        open_log(list(given["rewards"]), **reward_columns, time_unit=given["time_unit"], kind="rewards"),
-        default=given["default_reward"],
-        aggregation=given["aggregation"],
-        window=given["window"],
-        as_of=_time(given["as_of"]),
-        folder=given["scratch"],
-    )
-    return joined.log, [str(joined.report)]
-
-
-def _time(text: str | None) -> str | float | None:
-    """Read a time: epoch seconds, or a date that the library reads itself, 20240330 included."""
-    value = None if text is None else options.parse(text)
-    return value if isinstance(value, int | float) and abs(value) >= 1e8 else text
-
-
-def _refuse_without_rewards() -> None:
-    """Refuse the options of the join if there is no table of rewards."""
-    context = click.get_current_context()
-    for name in ("default_reward", "aggregation", "window", "as_of", *REWARD_COLUMNS):
-        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
-            option = f"--{name.replace('_', '-')}"
-            rule, remedy = "it belongs to --rewards", "add --rewards, or leave it out"
-            raise ParameterError(option, context.params[name], rule, remedy)
 
 
 def _engine_options(given: dict[str, Any]) -> dict[str, Any]:
@@ -264,20 +204,22 @@ def _bytes(text: str) -> int:
     return int(amount)
 
 
-def _beside(out: Path) -> tuple[Path, Path, Path]:
-    """Return the paths of the episode table and of the figure of the policy."""
+def beside(out: Path, what: str = "episodes") -> Path:
+    """Return the path of a table and its figure beside a model, without the extension."""
     stem = out.with_suffix("") if out.suffix else out
-    table, png, svg = (stem.with_name(stem.name + end) for end in (".episodes.csv", ".policy.png", ".policy.svg"))
-    return table, png, svg
+    return stem.with_name(f"{stem.name}.{what}")
 
 
-def _keep_apart(out: Path, sources: Sequence[str]) -> None:
+def keep_apart(out: Path, sources: Sequence[str], what: str = "episodes") -> None:
     """Refuse to overwrite the log, or to write into a folder of it."""
+    from spuir.training.drift import drift_file
+
     if not out.name:
         raise ParameterError("--out", out, "a model is one file", "name a file, such as model.spuir")
-    beside = _beside(out)
-    written = [Path(os.path.realpath(path)) for path in (out, *beside)]
-    _check_replaced(out, beside)
+    endings = ("csv", "json", "png", "svg")
+    beside_it = (f"{beside(out, name)}.{ending}" for name in (what, FIGURES[what]) for ending in endings)
+    written = [Path(os.path.realpath(path)) for path in (out, drift_file(out), *beside_it)]
+    _check_replaced(out, what)
     for source in sources:
         read, folder = Path(os.path.realpath(source)), _fixed_folder(source)
         # A name with brackets is a pattern that does not match itself, so both tests are needed.
@@ -308,24 +250,31 @@ def _matches(path: Path, pattern: Path) -> bool:
     return same and _matches(Path(*path.parts[1:]), Path(*pattern.parts[1:]))
 
 
-def _check_replaced(out: Path, beside: tuple[Path, Path, Path]) -> None:
-    """Refuse to replace a file that an earlier training did not write: the episode table tells."""
-    table, ours = beside[0], False
-    with suppress(OSError, UnicodeDecodeError), table.open(encoding="utf-8") as lines:
-        ours = lines.readline().startswith("episode,key,rows,")
-    taken = [path for path in beside if os.path.exists(path)]
-    if taken and not ours:
-        rule = f"the episode table and its figure would replace {os.fspath(taken[0])!r}, which no training wrote"
-        raise ParameterError("--out", out, rule, "save the model elsewhere, or move that file")
+def _check_replaced(out: Path, what: str) -> None:
+    """Refuse to replace a file that no earlier run wrote: the first line of its table tells."""
+    from spuir.training.drift import drift_file
+
+    stem, figure, (ending, start) = beside(out, what), beside(out, FIGURES[what]), STARTS[what]
+    table, moves = Path(f"{stem}.{ending}"), drift_file(out)
+    drawn = (Path(f"{figure}.png"), Path(f"{figure}.svg"))
+    groups = {table: (start, (table, *drawn)), moves: (MOVES_START, (moves,))}
+    for first, (line, files) in groups.items():
+        ours = False
+        with suppress(OSError, UnicodeDecodeError), first.open(encoding="utf-8") as text:
+            ours = text.read(len(line)) == line
+        taken = [path for path in files if os.path.exists(path)]
+        if taken and not ours:
+            rule = f"the files beside the model would replace {os.fspath(taken[0])!r}, which spuir did not write"
+            raise ParameterError("--out", out, rule, "save the model elsewhere, or move that file")
 
 
 @contextmanager
-def _interruptible(out: Path) -> Iterator[None]:
-    """Report, after an interrupt, whether the training can be resumed."""
+def interruptible(out: Path) -> Iterator[None]:
+    """Report, after an interrupt, whether the work can be resumed."""
     try:
         yield
     except KeyboardInterrupt:
-        kept = (out.with_name(out.name + ".progress") / "progress.json").is_file()
+        kept = any(out.with_name(out.name + ".progress").glob("*.json"))
         after = "run the same command again to resume" if kept else "nothing was learned yet"
         click.echo(f"stopped; {after}", err=True)
         click.get_current_context().exit(options.INTERRUPTED)
@@ -343,9 +292,13 @@ def _bar(*, hidden: bool) -> Iterator[Callable[[str, int, int], object] | None]:
 def _write(trained: "Training", out: Path) -> tuple[list[Path], list[str]]:
     """Write the episode table and its figure beside the model; return the files and notes about a missing one."""
     from spuir.storage.atomic import write_csv
+    from spuir.training.drift import drift_file, drift_rows
 
-    table, *drawn = _beside(out)
-    written = [out, write_csv(table, [line.to_dict() for line in trained.episodes])]
+    stem, figure = beside(out), beside(out, FIGURES["episodes"])
+    written = [out, write_csv(Path(f"{stem}.csv"), [line.to_dict() for line in trained.episodes])]
+    if moves := list(drift_rows(trained.bandit, trained.episodes)):
+        written.append(write_csv(drift_file(out), moves))
+    drawn = [Path(f"{figure}.{kind}") for kind in ("png", "svg")]
     try:
         trained.bandit.plot(path=drawn[0])
         written += drawn
