@@ -59,8 +59,11 @@ class Contents:
         return self.by_ids or self.bits >= DISTINCT_BITS
 
 
-def contents_of(batch: Batch, n_actions: int, ids: Iterable[Any] | None = None) -> Contents:
-    """Return what the rows of a batch are recognised by: their ids or, without ids, what they hold and their order."""
+def contents_of(batch: Batch, n_actions: int, ids: Iterable[Any] | None = None, first: int = 0) -> Contents:
+    """Return what the rows of a batch are recognised by: their ids or, without ids, what they hold and their order.
+
+    Without row ids they are the rows ``first``, ``first`` + 1, … of their episode.
+    """
     tally = _tally(batch, n_actions)
     if ids is not None:
         hashes = np.fromiter((hash64(str(one).encode()) for one in ids), np.uint64)
@@ -68,7 +71,7 @@ def contents_of(batch: Batch, n_actions: int, ids: Iterable[Any] | None = None) 
             raise InputError("ids", f"{len(hashes)} of them", f"there are {len(batch)} rows", "give one id per row")
         return Contents(rows=len(batch), words=int(hashes.sum()), bits=0.0, by_ids=True, tally=tally)
     hashes = _row_hashes(batch)
-    places = np.arange(len(batch)) if batch.row_ids is None else batch.row_ids
+    places = np.arange(first, first + len(batch)) if batch.row_ids is None else batch.row_ids
     words = int(hashes @ (2 * places.view(np.uint64) + np.uint64(1)))
     return Contents(rows=len(batch), words=words, bits=_bits(hashes), by_ids=False, tally=tally)
 
