@@ -12,9 +12,10 @@ import pytest
 
 from spuir.logs import cut_episodes, database, open_log
 from spuir.logs.database import Folder
+from spuir.tables.encoder import Encoder
 from spuir.training import group, pipeline, train
 from spuir.training.engines.local import Local
-from spuir.training.group import group_by_episode
+from spuir.training.group import SortPart, group_by_episode
 from spuir.training.scan import scan_log
 from tests.training.logs import make_table, write_files
 
@@ -44,7 +45,16 @@ def test_the_rows_of_each_episode_keep_their_order(
     cut, engine = cut_episodes(log), Local(2)
     scan = scan_log(log, cut, engine, ignore, actions=True)
     columns = tuple(log.schema.names)
-    grouped, faults = group_by_episode(log, cut, scan, columns, 72, Folder(tmp_path), engine, ignore)
+    scratch = Folder(tmp_path)
+    sort = SortPart(
+        cut=cut,
+        encoder=Encoder.learn(log.table(list(log.context))),
+        actions=[0, 1, 2],
+        columns=columns,
+        keys=scan.keys,
+        folder=scratch.path,
+    )
+    grouped, faults = group_by_episode(log, scan, sort, scratch, 72, engine, ignore)
     assert len(faults) == len(log.parts) and sum(part.part.rows or 0 for part in grouped.parts) == ROWS
     assert (len(grouped.parts) > 1) == (sort_bytes < 2**25)
     found = [row for part in grouped.parts for batch in part.part.read(batch_rows=77) for row in batch.to_pylist()]
