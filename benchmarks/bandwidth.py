@@ -181,7 +181,7 @@ def measure(source: Source, n: int, rng: Generator) -> tuple[Floats, Floats, dic
         scores["split 70/30"].append(held_out(columns, rows, place < 0.7, n_actions))
     automatic = Fourier()
     state = automatic.init(trial.contexts.shape[1], streams.generator(seed, "features"))
-    fixed = automatic.fix(state, trial.contexts, trial.actions, trial.rewards, None)
+    fixed: Any = automatic.fix(state, trial.contexts, trial.actions, trial.rewards, None)
     picks = {"auto": int(np.argmin([abs(multiple * median - (fixed.bandwidth or 0.0)) for multiple in GRID]))}
     picks |= {rule: int(np.argmin(errors)) for rule, errors in scores.items()}
     rewards, errors = np.array(judged).T

@@ -35,10 +35,10 @@ def test_from_a_folder_to_a_model_with_table_and_plot(folder: Path, tmp_path: Pa
     assert "3 episodes" in result.stdout
     assert "of memory" in result.stderr
     assert {path.name for path in tmp_path.iterdir()} == {
-        "log", "m.spuir", "m.episodes.csv", "m.episodes.png", "m.episodes.svg",
+        "log", "m.spuir", "m.episodes.csv", "m.episodes.png", "m.episodes.svg", "m.coefficients.csv",
     }  # fmt: skip
     slices = [slice(start, start + 300) for start in (0, 300, 600)]
-    assert gap(spuir.load(tmp_path / "m.spuir"), one_by_one("puir", make_table(900), slices)) < 1e-9
+    assert gap(spuir.load(tmp_path / "m.spuir"), one_by_one("auto", make_table(900), slices)) < 1e-9
 
 
 def test_json_tells_everything(folder: Path, tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_rewards_from_a_second_table(tmp_path: Path) -> None:
     filled = table["reward"].to_numpy().copy()
     filled[::4] = -1.0
     joined = table.set_column(1, "reward", pa.array(filled))
-    assert gap(spuir.load(tmp_path / "m"), one_by_one("puir", joined, [slice(0, 200), slice(200, 400)])) < 1e-9
+    assert gap(spuir.load(tmp_path / "m"), one_by_one("auto", joined, [slice(0, 200), slice(200, 400)])) < 1e-9
 
 
 def test_decisions_whose_window_is_open_are_not_learned_as_zeros(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_decisions_whose_window_is_open_are_not_learned_as_zeros(tmp_path: Path)
     # The last reward came 2 h after decision 396. Decisions of the last 2 d are open: 396 − 46 h / 36 min on.
     assert "80 decisions are left out: at 2023-11-24T23:36:00+00:00" in result.stderr, result.stderr
     slices = [slice(0, 100), slice(100, 200), slice(200, 300), slice(300, 320)]
-    assert gap(spuir.load(tmp_path / "m"), one_by_one("puir", table, slices)) < 1e-9
+    assert gap(spuir.load(tmp_path / "m"), one_by_one("auto", table, slices)) < 1e-9
     for as_of in ("2023-12-01", 1_701_400_000):
         result = call(*given, "--as-of", as_of, "-o", tmp_path / "n", "--json", "-q")
         assert [line["silent"] for line in json.loads(result.stdout)["episodes"]] == [0] * 4
@@ -208,7 +208,7 @@ def test_the_two_tables_are_renamed_apart(tmp_path: Path) -> None:
         *("-b", 100, "-o", tmp_path / "m", "-q"),
     )
     assert result.exit_code == 0, result.output
-    assert gap(spuir.load(tmp_path / "m"), one_by_one("puir", table, [slice(0, 100), slice(100, 200)])) < 1e-9
+    assert gap(spuir.load(tmp_path / "m"), one_by_one("auto", table, [slice(0, 100), slice(100, 200)])) < 1e-9
 
 
 class TestOut:
@@ -291,7 +291,7 @@ class TestOut:
     def test_on_a_file_beside_that_no_training_wrote(self, log: Path, tmp_path: Path, name: str) -> None:
         (tmp_path / name).write_text("forty pages")
         result = call(log, "-b", 20, "-q", "-w", 1, "-o", tmp_path / "m.spuir")
-        assert result.exit_code == 2 and "which no training wrote" in result.stderr
+        assert result.exit_code == 2 and "which spuir did not write" in result.stderr
         assert (tmp_path / name).read_text() == "forty pages" and not (tmp_path / "m.spuir").exists()
 
     def test_a_model_may_be_replaced(self, log: Path, tmp_path: Path) -> None:

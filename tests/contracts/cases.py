@@ -8,6 +8,11 @@ SMALL = {"sketch_size": 24}
 KERNEL = {"n_features": 12}
 
 EXTRA: dict[str, list[dict[str, Any]]] = {
+    "auto": [
+        {"landmarks": 12, "floor": 0.1, "forgetting": 0.7},
+        {"landmarks": 12, "kernel_map": "fourier", "alpha": 0.3},
+        {"kernel_map": "none", "levels": 1, "floor": 0.0},
+    ],
     "uniform": [{"floor": 0.1}],
     "greedy": [
         {"ridge": 4.0, "imputation_rate": 0.3},
@@ -20,12 +25,14 @@ EXTRA: dict[str, list[dict[str, Any]]] = {
         {"floor": 0.1, "imputation_rate": "balanced", "forgetting": 0.9},
         {"sketch": "sjlt", **SMALL, "imputation_rate": 0.2},
         {"scale": 0.0},
+        {"scale_contexts": True, "intercept": True},
     ],
     "sbucb": [
         {"ridge": 4.0, "forgetting": 0.7},
         {"ridge": 0.1, "intercept": True, "floor": 0.05},
         {"forgetting": 0.0},
         {"alpha": 0.0},
+        {"alpha": 0.5, "levels": 8, "floor": None},
     ],
     "puir": [
         {"ridge": 4.0, "imputation_rate": 1.0, "discount": 1.0},
@@ -35,6 +42,7 @@ EXTRA: dict[str, list[dict[str, Any]]] = {
         {"forgetting": 0.6, "discount": 0.9, "floor": 0.1},
         {"intercept": True, "alpha": 2.0},
         {"screen": False, "ridge": 0.1},
+        {"scale": True, "intercept": True, "levels": 4, "imputation_rate": 0.5},
     ],
     "spuir": [
         {**SMALL, "sketch_blocks": 3},

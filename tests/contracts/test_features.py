@@ -17,6 +17,9 @@ CASES = {
     "fourier": ("fourier", {"n_features": 16, "bandwidth": 0.9}),
     "fourier auto": ("fourier", {"n_features": 16}),
     "fourier auto, raw and 1": ("fourier", {"n_features": 16, "raw": True, "intercept": True, "ridge": 4.0}),
+    "identity, scaled": ("identity", {"scale": True}),
+    "fourier, scaled": ("fourier", {"n_features": 16, "scale": True}),
+    "fourier median": ("fourier", {"n_features": 16, "bandwidth": "median", "raw": True, "scale": True}),
     "nystroem": ("nystroem", {"landmarks": 16}),
     "nystroem, few rows and 1": ("nystroem", {"landmarks": 400, "intercept": True, "bandwidth_factor": 1.5}),
 }

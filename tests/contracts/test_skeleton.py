@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from spuir.base.records import Decision
 from spuir.errors import ParameterError
 from spuir.policies import POLICIES
 from spuir.policies.base import Recipe
-from spuir.policies.learner import Learner
+from spuir.policies.learner import RidgeLearner
 from spuir.testing import LAWS, check_policy, laws_for
 
 ROOT = Path(__file__).parents[2]
@@ -68,11 +67,11 @@ def test_a_policy_that_is_not_registered_is_told_so():
 # Policies with one fault each. The docstring says which.
 
 
-class DoubledRidge(Learner):
+class DoubledRidge(RidgeLearner):
     """λ enters a second time where an action is cold."""
 
-    def _solve(self, state):
-        readout = super()._solve(state)
+    def solve(self, state):
+        readout = super().solve(state)
         cold = state.observed.weight == 0
         upper = readout.solved.upper.copy()
         upper[cold] *= np.sqrt(self.ridge)
@@ -83,9 +82,8 @@ class DoubledRidge(Learner):
 class RidgeTwice(Softmax):
     """λ enters a second time where an action is cold: right for λ = 1 only."""
 
-    @cached_property
-    def learner(self):
-        right = Softmax.learner.func(self)
+    def make_learner(self):
+        right = super().make_learner()
         return DoubledRidge(**{item.name: getattr(right, item.name) for item in fields(right)})
 
 

@@ -16,7 +16,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "action by action": {"COST_PER_ACTION": 0.0, "COST_PER_PAIR": 0.0},
     "single, then action by action": {"COST_PER_ACTION": 0.0, "COST_PER_PAIR": 1.0},
     "single, then all together": {"COST_PER_ACTION": 1e18},
-    "all together": {"COST_PER_ACTION": 1e18, "MAX_RELATIVE_ERROR": 0.0},
+    "all together": {"COST_PER_ACTION": 1e18, "MAX_SINGLE_ERROR": 0.0},
     "context by context": {"CACHE_BYTES": 1, "MIN_CHUNK_ROWS": 1},
     "a context a block": {"BLOCK_BYTES": 1},
     "seven contexts a block, the bound given up at once": {"BLOCK_BYTES": 7 * 8 * 25, "MAX_OPEN_SHARE": 0.0},
@@ -97,9 +97,9 @@ def single_case(kind: str, p: int, condition: float, seed: int = 0) -> tuple[Sol
 
 def tie_table(found: Winners) -> Mask:
     """Return who wins or ties (M, n)."""
-    table = np.zeros((len(found.tied), len(found.winner)), np.bool_)
+    table = np.zeros((len(found.shares), len(found.winner)), np.bool_)
     table[found.winner, np.arange(len(found.winner))] = True
-    table[:, found.columns] = found.tied
+    table[:, found.columns] = found.shares > 0
     return table
 
 
@@ -118,5 +118,5 @@ def check_winners(found: Winners, means: Floats, solved: Solved, alpha: float, c
     np.testing.assert_array_equal(tie_table(found)[:, ~doubtful], tie_table(expected)[:, ~doubtful])
     np.testing.assert_array_equal(found.winner[~doubtful], expected.winner[~doubtful])
     # Columns are in order, and none is there without a tie in it.
-    assert np.all(np.diff(found.columns) > 0) and np.all(found.tied.sum(axis=0) > 1)
+    assert np.all(np.diff(found.columns) > 0) and np.all((found.shares > 0).sum(axis=0) > 1)
     return int((~doubtful[expected.columns]).sum())

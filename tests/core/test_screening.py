@@ -125,7 +125,7 @@ def test_winners_and_ties_are_those_of_exact_widths(monkeypatch: pytest.MonkeyPa
             eligible[rng.integers(m, size=n), np.arange(n)] = True
             means = np.where(eligible, means, -np.inf)
         ties += check_winners(choose(solved, contexts, alpha, eligible), means, solved, alpha, contexts)
-        trusted += solved.single.error < screening.MAX_RELATIVE_ERROR
+        trusted += solved.single.error < screening.MAX_SINGLE_ERROR
     assert ties > 300 and (way == "all together" or 30 < trusted < 80)
 
 
@@ -161,7 +161,7 @@ def test_single_precision_decides_nothing_that_it_may_have_wrong() -> None:
             screening.single_widths(solved.single, contexts),
             np.sqrt(screening.squared_widths(solved, contexts)),
         )
-        assert short is not None and solved.single.error < screening.MAX_RELATIVE_ERROR
+        assert short is not None and solved.single.error < screening.MAX_SINGLE_ERROR
         for leader in (0, 1):
             # Means that all but level the scores: the leader is ahead by a hundred-millionth.
             means = widths.max(axis=0) - widths
@@ -307,7 +307,7 @@ def test_blocks_of_contexts_join_to_the_same_winners(monkeypatch: pytest.MonkeyP
         cut = choose(solved, contexts, 1.0)
         np.testing.assert_array_equal(cut.winner, whole.winner)
         np.testing.assert_array_equal(cut.columns, whole.columns)
-        np.testing.assert_array_equal(cut.tied, whole.tied)
+        np.testing.assert_array_equal(cut.shares, whole.shares)
 
 
 # ---- what the constants are for --------------------------------------------------------------------------------
@@ -327,7 +327,7 @@ def test_ties_of_means_survive_a_bound_far_below_them() -> None:
     bound = Bound.of(0.5e12 * np.eye(2), 0.0, solved, np.empty(0, np.intp))
     contexts, means = np.array([[1e-6, 0.0]]), np.array([[1.0], [1.0 - 5e-13]])
     found, _ = screening._block_winners(means, Acting(solved=solved, alpha=1e-3, bound=bound), contexts)
-    assert found.columns.tolist() == [0] and found.tied.all()
+    assert found.columns.tolist() == [0] and (found.shares > 0).all()
 
 
 @pytest.mark.parametrize("sign", [-1.0, 1.0])
@@ -359,7 +359,7 @@ def results(solved: Solved, contexts: np.ndarray) -> list[np.ndarray]:
     assert bound is not None
     found = choose(solved, contexts, 0.5, bound=bound)
     exact, bonus = screening.squared_widths(solved, contexts), bound.largest_bonus(contexts, 0.5)
-    return [short, exact, bonus, found.winner, found.tied]
+    return [short, exact, bonus, found.winner, found.shares]
 
 
 class TestMemory:

@@ -45,7 +45,7 @@ class TestTieRule:
         found = Winners.of(np.array([[0.0, 2.0], [1.0, 2.0], [1.0, 0.0]]))
         assert found.winner.tolist() == [1, 0]
         assert found.columns.tolist() == [0, 1]
-        assert found.tied.tolist() == [[False, True], [True, True], [True, False]]
+        assert found.shares.tolist() == [[0.0, 0.5], [0.5, 0.5], [0.5, 0.0]]
 
 
 tie_scores = st.lists(st.sampled_from([0.0, 1.0, 1.0 - 5e-13, 1.0 - 1e-9, -2.0]), min_size=1, max_size=6)

@@ -27,7 +27,8 @@ def batch(n=300, dim=3, n_actions=4, name="batch") -> tuple[Any, Any, Any]:
 
 def chosen(contexts, actions, rewards, weights=None, n_features=40, **parameters: Any) -> Any:
     features = Fourier(n_features=n_features, **parameters)
-    return features.fix(features.init(contexts.shape[1], rng("map")), contexts, actions, rewards, weights).bandwidth
+    fixed: Any = features.fix(features.init(contexts.shape[1], rng("map")), contexts, actions, rewards, weights)
+    return fixed.bandwidth
 
 
 def naive_error(columns, rows, ridge):

@@ -1,5 +1,7 @@
 """Random Fourier features against their formula, the kernel they stand for, and their wide limit."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -74,7 +76,7 @@ def test_fixing_keeps_what_was_drawn():
     features = Fourier(n_features=10)
     state = features.init(3, rng("map"))
     contexts = rng("contexts").standard_normal((40, 3))
-    fixed = features.fix(state, contexts, np.arange(40) % 2, contexts[:, 0], None)
+    fixed: Any = features.fix(state, contexts, np.arange(40) % 2, contexts[:, 0], None)
     assert fixed.frequencies is state.frequencies and fixed.phases is state.phases
     assert isinstance(fixed.bandwidth, float) and fixed.bandwidth > 0
     assert state.bandwidth is None

@@ -21,6 +21,8 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "fourier auto": ("fourier", {"n_features": 20}),
     "fourier + raw + 1": ("fourier", {"n_features": 20, "raw": True, "intercept": True}),
     "nystroem + 1": ("nystroem", {"landmarks": 20, "intercept": True}),
+    "identity, scaled + 1": ("identity", {"scale": True, "intercept": True}),
+    "fourier, scaled + raw + 1": ("fourier", {"n_features": 20, "bandwidth": "median", "raw": True, "scale": True}),
 }
 
 
@@ -146,7 +148,8 @@ def test_parameters_are_frozen_and_documented(features):
         ("fourier", {"bandwidth": 0.0}),
         ("fourier", {"bandwidth": -1}),
         ("fourier", {"bandwidth": float("nan")}),
-        ("fourier", {"bandwidth": "median"}),
+        ("fourier", {"bandwidth": "mean"}),
+        ("nystroem", {"scale": False}),
         ("fourier", {"raw": 1}),
         ("fourier", {"ridge": -0.5}),
     ],

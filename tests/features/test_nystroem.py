@@ -46,9 +46,8 @@ def test_the_columns_are_those_of_the_definition() -> None:
 def test_the_kernel_is_exact_between_landmarks() -> None:
     features, X = Nystroem(landmarks=12), rows()
     state = fixed(features, X)
-    assert state.landmarks is not None and state.scale is not None
-    assert state.origin is not None and state.mean is not None
-    own = features.apply(state, state.landmarks * state.scale + state.mean + state.origin)[:, D:]
+    assert state.landmarks is not None and state.scaling is not None
+    own = features.apply(state, state.landmarks * state.scaling.scale + state.scaling.centre)[:, D:]
     K = np.exp(-(cdist(state.landmarks, state.landmarks) ** 2) / (2 * state.bandwidth**2))
     np.testing.assert_allclose(own @ own.T, K, atol=1e-5)
 
@@ -73,7 +72,7 @@ def test_units_and_offsets_of_columns_do_not_matter(shift: float, unit: float) -
 def test_a_constant_column_counts_for_nothing() -> None:
     X = np.column_stack([rows(), np.full(300, 7.3)])
     state = fixed(Nystroem(landmarks=10), X)
-    assert state.scale is not None and state.scale[-1] == 1.0
+    assert state.scaling is not None and state.scaling.scale[-1] == 1.0
     np.testing.assert_array_equal(Nystroem(landmarks=10).apply(state, X)[:, D], 0.0)
 
 

@@ -203,7 +203,7 @@ class TestRefusals:
         with pytest.raises(ShardError, match="twice"):
             _ = shards[0] + shards[1]
         unfixed = ridge("puir-kernel")
-        with pytest.raises(ShardError, match="bandwidth"):
+        with pytest.raises(ShardError, match="feature map"):
             unfixed.collect(start(unfixed), batch, generator(2, "learn"))
 
     @pytest.mark.parametrize("name", ["puir", "spuir"])

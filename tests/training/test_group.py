@@ -128,7 +128,7 @@ def test_a_full_disk_is_one_sentence_and_leaves_nothing(folder: Path, tmp_path: 
 
 def test_a_disk_that_is_too_full_for_the_figure_keeps_the_model(tmp_path: Path) -> None:
     folder = write_files(tmp_path / "log", make_table(200), [200], group=200)
-    done = train_on_a_full_disk(12_000, folder, "-b", 50, "-o", tmp_path / "m" / "m.spuir")
+    done = train_on_a_full_disk(12_000, folder, "-p", "puir", "-b", 50, "-o", tmp_path / "m" / "m.spuir")
     assert done.returncode == 0, done.stderr
     assert "no figure was drawn: File too large" in done.stderr and "Traceback" not in done.stderr
     assert sorted(path.name for path in (tmp_path / "m").iterdir()) == ["m.episodes.csv", "m.spuir"]

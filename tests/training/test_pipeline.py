@@ -356,7 +356,7 @@ def test_memory_is_forecast_and_too_much_refused(folder: Path) -> None:
     finally:
         tracemalloc.stop()
     assert peak < trained.needed.total
-    with pytest.raises(ParameterError, match=r"7 tables of 3 actions × \(4² \+ 4 \+ 2\) numbers.*fewer actions"):
+    with pytest.raises(ParameterError, match=r"7 tables of 3 actions × \(5² \+ 5 \+ 2\) numbers.*fewer actions"):
         train(str(folder), "puir", batch_size=BATCH, memory_limit=1_000)
 
 

@@ -105,7 +105,7 @@ def _plain(value: Any) -> Any:
 
 
 def _kinds(value: Any) -> Any:
-    """Return everything about a record on which it depends whether type hints can rebuild it.
+    """Return what decides whether type hints can rebuild a record.
 
     These are the types of the record and of its parts, the dtypes of arrays, texts that a hint may list
     (``Literal``), and whether numbers are finite. Equal neighbours in a tuple count once, so that the result stays
@@ -200,11 +200,17 @@ def _hints(cls: type) -> dict[str, Any]:
 
 
 def _chosen(hinted: list[type], names: set[str], path: str) -> type:
-    """Return the class with exactly the fields ``names``: hinted, else derived; else a hinted one with new fields."""
+    """Return the class with exactly the fields ``names``: hinted, else derived; else such a one with new fields."""
+
+    def extended(cls: type) -> bool:
+        return names < set(_saved(cls)) and not _needed(cls) - names
+
+    derived = _descendants(hinted)
     groups = (
         [cls for cls in hinted if names == set(_saved(cls))],
-        [cls for cls in _descendants(hinted) if names == set(_saved(cls))],
-        [cls for cls in hinted if names < set(_saved(cls)) and not _needed(cls) - names],
+        [cls for cls in derived if names == set(_saved(cls))],
+        [cls for cls in hinted if extended(cls)],
+        [cls for cls in derived if extended(cls)],
     )
     group = next(filter(None, groups), groups[0])
     if len(group) == 1:
@@ -219,7 +225,7 @@ def _needed(cls: type) -> set[str]:
 
 
 def _descendants(classes: Iterable[type]) -> list[type]:
-    """Return the record classes derived from ``classes``, each once, also those that ``slots=True`` made twice."""
+    """Return the record classes derived from ``classes``, each once, even if ``slots=True`` created it twice."""
 
     def below(cls: type) -> Iterator[type]:
         for child in cls.__subclasses__():

@@ -9,9 +9,9 @@ Three steps, each on the contexts that the step before left undecided:
 Tables are (M, n): one row per action, one column per context.
 """
 
-import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,13 +27,19 @@ ROUNDING_MARGIN = 1e-9
 FACTOR_ROUNDING = 16 * 2.0**-52
 """Largest rounding error of a computed Gram matrix and its factor, per unit of its trace."""
 MAX_RELATIVE_ERROR = 0.01
-"""Largest relative error with which the shared bound and widths in single precision are used."""
+"""Largest relative error with which the shared bound is used."""
+MAX_SINGLE_ERROR = 0.1
+"""Largest relative error with which widths in single precision are used; above it too many contexts stay close."""
 UNDERFLOW_LOSS = 1e-16
 """Upper bound on what a width of up to 10⁴ columns loses because numbers below 2⁻¹²⁶ become 0."""
 MIN_CHUNK_ROWS = 32
 """Least number of contexts in one product: with fewer, reading the roots costs more than using them (measured)."""
 MAX_OPEN_SHARE = 0.5
 """Largest share of contexts the shared bound may leave undecided; above it, later blocks skip the bound (measured)."""
+LEVEL_NUMBERS = 2**18
+"""Numbers in one table of scores at several levels."""
+ONE_LEVEL = (1.0,)
+"""The levels of a rule that always weighs widths by α."""
 COST_PER_ACTION, COST_PER_PAIR = 50.0, 2.5
 """Cost of visiting one action, and one of its contexts, relative to one width computed in bulk (measured)."""
 
@@ -78,25 +84,31 @@ class Bound:
         return np.where(np.isnan(bonus), np.inf, bonus)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Acting:
-    """What an optimistic rule acts by: factored matrices, the weight α of widths, and the shared bound if any."""
+class Acting(NamedTuple):
+    """What an optimistic rule acts by: factored matrices, the weight α of widths, and the shared bound if any.
+
+    ``levels``, in increasing order and ≥ 0, multiply α; each context draws one of them.
+    """
 
     solved: Solved
     alpha: float
     bound: Bound | None = None
+    levels: tuple[float, ...] = ONE_LEVEL
 
 
-def row_winners(means: Floats, solved: Solved, alpha: float, row: Floats, eligible: Mask | None) -> Winners:
+def row_winners(means: Floats, rule: Acting, row: Floats, eligible: Mask | None) -> Winners:
     """Return the argmax of mean (M,) + α·width for one context (p,), all widths from one product.
 
     ``eligible`` is (1, M), None for all.
     """
     m, scores = len(means), means
-    if alpha:
-        projected = row.dot(solved.stacked_roots).reshape(m, -1)
-        scores = means + alpha * np.sqrt(np.vecdot(projected, projected))
-    if not math.isfinite(np.add.reduce(scores)):
+    if rule.alpha:
+        projected = row.dot(rule.solved.stacked_roots).reshape(m, -1)
+        bonuses = rule.alpha * np.sqrt(np.vecdot(projected, projected))
+        if len(rule.levels) > 1:
+            return _row_levels(means, bonuses, rule.levels, row, eligible)
+        scores = means + bonuses
+    if not all_finite(scores):
         check_finite(scores, row[None])
     if eligible is not None:
         scores = np.where(eligible[0], scores, -np.inf)
@@ -106,6 +118,16 @@ def row_winners(means: Floats, solved: Solved, alpha: float, row: Floats, eligib
     if len(codes) > 1:
         return Winners.of(scores[:, None])
     return Winners.without_ties(codes, m)
+
+
+def _row_levels(
+    means: Floats, bonuses: Floats, levels: tuple[float, ...], row: Floats, eligible: Mask | None
+) -> Winners:
+    """Return the winners at all levels for one context, from its means and bonuses (M,)."""
+    check_finite(means + levels[-1] * bonuses, row[None])
+    if eligible is not None:
+        means = np.where(eligible[0], means, -np.inf)
+    return Winners.at_levels(means[:, None], bonuses[:, None], levels)
 
 
 def winners(
@@ -131,7 +153,7 @@ def winners(
             score = np.where(eligible[:, rows], score, -np.inf)
         part, open_share = _block_winners(score, rule, block)
         if open_share > MAX_OPEN_SHARE:
-            rule = replace(rule, bound=None)
+            rule = rule._replace(bound=None)
         parts.append(part)
         starts.append(rows.start)
     return _concatenated(parts, starts, m)
@@ -146,7 +168,7 @@ def _concatenated(parts: list[Winners], starts: list[int], m: int) -> Winners:
     return Winners(
         winner=np.concatenate([part.winner for part in parts]),
         columns=np.concatenate([part.columns + start for part, start in zip(parts, starts, strict=True)]),
-        tied=np.concatenate([part.tied for part in parts], axis=1),
+        shares=np.concatenate([part.shares for part in parts], axis=1),
     )
 
 
@@ -158,7 +180,7 @@ def _block_winners(score: Floats, rule: Acting, contexts: Floats) -> tuple[Winne
     if rule.bound is None:
         return _winners_by_width(score, np.isfinite(score), rule, contexts), 0.0
     best = score.max(axis=0)
-    bonus = rule.bound.largest_bonus(contexts, rule.alpha)
+    bonus = rule.bound.largest_bonus(contexts, rule.alpha * rule.levels[-1])
     # A bonus lies between 0 and the largest one: an action further below the best mean than that cannot win or tie.
     candidates = score >= best - bonus - ROUNDING_MARGIN * np.abs(best)
     uncovered = rule.bound.uncovered
@@ -177,19 +199,18 @@ def _winners_by_width(score: Floats, candidates: Mask, rule: Acting, contexts: F
     """Find the winners among the candidates (M, n): by widths in single precision, then by exact ones where close."""
     single = rule.solved.single
     widths = None
-    if single.error < MAX_RELATIVE_ERROR and not _few_pairs(candidates):
+    if single.error < MAX_SINGLE_ERROR and not _few_pairs(candidates):
         widths = single_widths(single, contexts)
     if widths is None:
         return _winners_by_exact_width(score, candidates, rule, contexts)
     widths *= rule.alpha
-    widths += score
-    best = widths.max(axis=0)
-    if not math.isfinite(np.add.reduce(best)):
-        return _winners_by_exact_width(score, candidates, rule, contexts)
     # Two widths, each off by at most its error. The rest of 2.1 covers the rounding of exact widths and of sums.
-    error = 2.1 * (rule.alpha * (np.abs(contexts) @ single.rounding))
-    error += ROUNDING_MARGIN * np.abs(best) + 2.0 * rule.alpha * UNDERFLOW_LOSS
-    close = widths >= best - error
+    error = 2.1 * (rule.alpha * (np.abs(contexts) @ single.rounding)) + 2.0 * rule.alpha * UNDERFLOW_LOSS
+    close = _close_at(rule.levels[-1], score, widths, error)
+    if close is None:
+        return _winners_by_exact_width(score, candidates, rule, contexts)
+    if len(rule.levels) > 1:
+        return _winners_at_levels(score, widths, error, close, rule, contexts)
     columns = undecided_columns(close)
     if not len(columns):
         return Winners.without_ties(first_true(close), len(score))
@@ -198,23 +219,72 @@ def _winners_by_width(score: Floats, candidates: Mask, rule: Acting, contexts: F
     return _with_exact(first_true(close), columns, exact)
 
 
+def _winners_at_levels(
+    score: Floats, bonuses: Floats, error: Floats, highest: Mask, rule: Acting, contexts: Floats
+) -> Winners:
+    """Find the winners at all levels; exact widths are needed only where some level is too close.
+
+    ``bonuses`` (M, n) are in single precision, with their ``error`` (n,); ``highest`` marks who is close to the best at
+    the highest level.
+    """
+    # Scores are linear in the level: who wins at the lowest and at the highest level wins at all of them.
+    lowest = _close_at(rule.levels[0], score, bonuses, error)
+    sure = first_true(highest)
+    open_columns = undecided_columns(highest | (np.isfinite(score) if lowest is None else lowest))
+    if not len(open_columns):
+        return Winners.without_ties(sure, len(score))
+    score, bonuses, error = (part.take(open_columns, axis=-1) for part in (score, bonuses, error))
+    shares, clear = np.zeros(score.shape), np.ones(len(open_columns), np.bool_)
+    together = max(1, LEVEL_NUMBERS // score.size)
+    for at in range(0, len(rule.levels), together):
+        close = _close_at(np.array(rule.levels[at : at + together])[:, None, None], score, bonuses, error)
+        if close is None:
+            clear[:] = False
+            break
+        shares += close.sum(axis=0)
+        clear &= (close.sum(axis=1) == 1).all(axis=0)
+    shares /= len(rule.levels)
+    unclear = np.flatnonzero(~clear)
+    if len(unclear):
+        means = score.take(unclear, axis=1)
+        exact = _winners_by_exact_width(means, np.isfinite(means), rule, contexts[open_columns[unclear]])
+        shares[:, unclear] = 0.0
+        shares[exact.winner, unclear] = 1.0
+        shares[:, unclear[exact.columns]] = exact.shares
+    sure[open_columns] = shares.argmax(axis=0)
+    mixed = undecided_columns(shares > 0)
+    return Winners(winner=sure, columns=open_columns[mixed], shares=shares[:, mixed])
+
+
+def _close_at(level: Any, score: Floats, bonuses: Floats, error: Floats) -> Mask | None:
+    """Return which scores at a level (M, n) are as large as the best, up to rounding; None where they overflow.
+
+    ``level`` is a number, or (k, 1, 1) for several levels at once.
+    """
+    scores = score + level * bonuses
+    best = scores.max(axis=-2, keepdims=True)
+    if not all_finite(best):
+        return None
+    return scores >= best - (level * error + ROUNDING_MARGIN * np.abs(best))
+
+
 def _winners_by_exact_width(score: Floats, candidates: Mask, rule: Acting, contexts: Floats) -> Winners:
     """Find the winners among the candidates (M, n) by exact widths."""
     if _few_pairs(candidates):
-        score = _candidate_scores(score, candidates, rule, contexts)
+        score, bonuses = _candidate_scores(score, candidates, rule, contexts)
     else:
-        widths = squared_widths(rule.solved, contexts)
-        np.sqrt(widths, out=widths)
-        widths *= rule.alpha
-        score = score + widths
-    check_finite(score.max(axis=0), contexts)
-    return Winners.of(score)
+        bonuses = squared_widths(rule.solved, contexts)
+        np.sqrt(bonuses, out=bonuses)
+        bonuses *= rule.alpha
+    highest = score + rule.levels[-1] * bonuses
+    check_finite(highest.max(axis=0), contexts)
+    return Winners.of(highest) if len(rule.levels) == 1 else Winners.at_levels(score, bonuses, rule.levels)
 
 
 def _with_exact(winner: Codes, columns: Codes, exact: Winners) -> Winners:
     """Return ``winner`` (n,) with the exact winners of some columns put in."""
     winner[columns] = exact.winner
-    return Winners(winner=winner, columns=columns[exact.columns], tied=exact.tied)
+    return Winners(winner=winner, columns=columns[exact.columns], shares=exact.shares)
 
 
 def _few_pairs(candidates: Mask) -> bool:
@@ -225,15 +295,14 @@ def _few_pairs(candidates: Mask) -> bool:
     return COST_PER_ACTION * candidates.any(axis=1).sum() + COST_PER_PAIR * candidates.sum() < candidates.size
 
 
-def _candidate_scores(score: Floats, candidates: Mask, rule: Acting, contexts: Floats) -> Floats:
-    """Return mean + α·width of the candidates, −inf elsewhere; (M, n)."""
-    out = np.full_like(score, -np.inf)
+def _candidate_scores(score: Floats, candidates: Mask, rule: Acting, contexts: Floats) -> tuple[Floats, Floats]:
+    """Return means and α·widths of the candidates, −inf and 0 elsewhere; each (M, n)."""
+    means, bonuses = np.where(candidates, score, -np.inf), np.zeros_like(score)
     for j in np.flatnonzero(candidates.any(axis=1)):
         columns = np.flatnonzero(candidates[j])
         projected = contexts[columns] @ rule.solved.roots[j]
-        width = np.sqrt(np.einsum("np,np->n", projected, projected))
-        out[j, columns] = score[j, columns] + rule.alpha * width
-    return out
+        bonuses[j, columns] = rule.alpha * np.sqrt(np.einsum("np,np->n", projected, projected))
+    return means, bonuses
 
 
 @quietly
@@ -252,15 +321,19 @@ def squared_widths(solved: Solved, contexts: Floats) -> Floats:
 @quietly
 def single_widths(single: Single, contexts: Floats) -> Floats | None:
     """Return the widths ‖sᵀU_j⁻¹‖ of all roots, as (M, n), in single precision; None where that overflows."""
-    n, p = contexts.shape
-    m = single.roots.shape[1] // p
-    out, ones = np.empty((m, n)), np.ones(p, np.float32)
-    for rows in _chunks(n, 4 * m * p):
-        room = workspace("projected, single", (rows.stop - rows.start, m * p), np.float32)
-        projected = np.matmul(contexts[rows].astype(np.float32), single.roots, out=room)
-        projected *= projected
-        # A product with ones sums the squares several times faster than a reduction over short rows.
-        out[:, rows] = (projected.reshape(-1, p) @ ones).reshape(-1, m).T
+    n = len(contexts)
+    first = single.bands[0]
+    m = first.shape[1] // first.shape[0]
+    out, ones = np.zeros((m, n)), np.ones(first.shape[0], np.float32)
+    for rows in _chunks(n, 4 * first.shape[1]):
+        block = contexts[rows].astype(np.float32)
+        for band in single.bands:
+            room = workspace("projected, single", (len(block), band.shape[1]), np.float32)
+            projected = np.matmul(block[:, : len(band)], band, out=room)
+            projected *= projected
+            # A product with ones sums the squares several times faster than a reduction over short rows.
+            columns = band.shape[1] // m
+            out[:, rows] += (projected.reshape(-1, columns) @ ones[:columns]).reshape(-1, m).T
     np.sqrt(out, out=out)
     return out if all_finite(out) else None
 

@@ -5,6 +5,7 @@ column per context: reductions over actions are then operations on whole rows.
 """
 
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +17,8 @@ from spuir.errors import InputError
 
 TIE = 1e-12
 """Scores within this relative distance of the best are tied."""
+EXPLORED_SHARE = 0.02
+"""What a floor of None sets aside in all, spread evenly over the eligible actions of each context."""
 BLOCK_BYTES = 4 * 2**20
 """Working memory of one block of contexts."""
 
@@ -43,26 +46,65 @@ def eligible_mask(eligible: ArrayLike | None, n: int, n_actions: int) -> Mask:
     return mask
 
 
-def check_floor(floor: float, eligible: Mask) -> None:
+def explored_share(floor: float | None, options: Codes) -> Floats:
+    """Return m·floor (n,), the probability set aside for exploring, from the number m of eligible actions (n,)."""
+    return np.full(len(options), EXPLORED_SHARE) if floor is None else np.multiply(floor, options, dtype=np.float64)
+
+
+def check_floor(floor: float | None, eligible: Mask) -> None:
     """Refuse a floor that leaves nothing for the rule: m·floor > 1 over m eligible actions (n, M)."""
+    if floor is None:
+        return
     most = int(eligible.sum(axis=1).max(initial=0)) if floor else 0
     if most * floor > 1 + TIE:
         raise InputError("floor", floor, f"{most} eligible actions × floor must be ≤ 1", f"use at most {1 / most:.3g}")
 
 
-def with_floor(probabilities: Floats, eligible: Mask, floor: float) -> Floats:
-    """Return floor + (1 − m·floor)·p where eligible, over m eligible actions; (n, M)."""
-    if not floor:
+def with_floor(probabilities: Floats, eligible: Mask, floor: float | None) -> Floats:
+    """Return floor + (1 − m·floor)·p where eligible, over m eligible actions; (n, M). None = 0.02/m."""
+    if floor == 0:
         return probabilities
     check_floor(floor, eligible)
-    rest = np.maximum(1.0 - floor * eligible.sum(axis=1, keepdims=True), 0.0)
-    return np.where(eligible, floor + rest * probabilities, 0.0)
+    options = eligible.sum(axis=1)
+    lost = explored_share(floor, options)
+    rest = np.maximum(1.0 - lost, 0.0)
+    return np.where(eligible, (lost / options)[:, None] + rest[:, None] * probabilities, 0.0)
+
+
+def with_caps(probabilities: Floats, eligible: Mask, caps: Floats, among: Callable[[Codes, Mask], Floats]) -> Floats:
+    """Return probabilities (n, M) in which no new action exceeds its cap; the excess goes to the established ones.
+
+    Parameters
+    ----------
+    probabilities, eligible
+        What the rule and the floor give (n, M), and what may be chosen.
+    caps
+        (M,) largest probability of each new action, infinite for an established one.
+    among
+        Returns the probabilities (k, M) of the same rule and floor for some rows (k,), with only the established
+        actions of these rows (k, M) eligible: the proportions in which they share the excess. Rows without an eligible
+        established action are not capped.
+    """
+    over = np.maximum(probabilities - caps, 0.0)
+    established = eligible & np.isinf(caps)
+    rows = np.flatnonzero(over.any(axis=1) & established.any(axis=1))
+    if not len(rows):
+        return probabilities
+    capped, excess = np.minimum(probabilities, caps), over[rows].sum(axis=1, keepdims=True)
+    capped[rows] += excess * among(rows, established[rows])
+    free = ~established.any(axis=1)
+    capped[free] = probabilities[free]
+    return capped
 
 
 def argmax_probabilities(scores: Floats, eligible: Mask) -> Floats:
     """Return the probabilities (n, M) of an argmax rule: ties split uniformly, 0 where ineligible."""
-    tied = tied_actions(np.where(eligible, scores, -np.inf).T).T
-    return tied / tied.sum(axis=1, keepdims=True)
+    return tie_shares(tied_actions(np.where(eligible, scores, -np.inf).T)).T
+
+
+def tie_shares(tied: Mask) -> Floats:
+    """Return the probability of each action where those ``tied`` (M, n) share each column evenly."""
+    return tied / tied.sum(axis=0)
 
 
 def tied_actions(scores: Floats) -> Mask:
@@ -109,62 +151,79 @@ def undecided_columns(candidates: Mask) -> Codes:
 
 
 class Winners(NamedTuple):
-    """The outcome of an argmax rule for n contexts: the winner, and the columns in which several tie.
+    """The outcome of an argmax rule for n contexts: the winner, and the columns in which several actions may win.
 
-    ``winner`` (n,) is the lowest tied code; ``columns`` (k,) are the contexts with ties, and ``tied`` (M, k) marks the
-    actions that tie there.
+    ``winner`` (n,) is the most probable action, the lowest code of equals; ``columns`` (k,) are the contexts in which
+    chance decides, and ``shares`` (M, k) has the probability of each action there.
     """
 
     winner: Codes
     columns: Codes
-    tied: Mask
+    shares: Floats
 
     @classmethod
     def without_ties(cls, winner: Codes, m: int) -> "Winners":
         """Return winners (n,) among m actions without any tie."""
-        return cls(winner=winner, columns=np.empty(0, np.intp), tied=np.empty((m, 0), np.bool_))
+        return cls(winner, *_no_ties(m))
 
     @classmethod
     def of(cls, scores: Floats) -> "Winners":
         """Find the winners of (M, n) scores, −inf where ineligible."""
         tied = tied_actions(scores)
         columns = undecided_columns(tied)
-        return cls(winner=first_true(tied), columns=columns, tied=tied[:, columns])
+        return cls(winner=first_true(tied), columns=columns, shares=tie_shares(tied[:, columns]))
 
-    def draw(self, draw_uniforms: Callable[[], Floats], eligible: Mask | None, floor: float) -> tuple[Codes, Floats]:
-        """Split ties uniformly and mix in the floor; return actions and exact propensities, each (n,).
+    @classmethod
+    def at_levels(cls, means: Floats, bonuses: Floats, levels: tuple[float, ...]) -> "Winners":
+        """Find the winners of ``means`` + level·``bonuses``, each (M, n), at a level drawn evenly from ``levels``."""
+        shares = np.zeros(means.shape)
+        for level in levels:
+            shares += tie_shares(tied_actions(means + level * bonuses))
+        shares /= len(levels)
+        columns = undecided_columns(shares > 0)
+        return cls(winner=shares.argmax(axis=0), columns=columns, shares=shares[:, columns])
+
+    def draw(
+        self, draw_uniforms: Callable[[], Floats], eligible: Mask | None, floor: float | None
+    ) -> tuple[Codes, Floats]:
+        """Draw from the shares and mix in the floor; return actions and exact propensities, each (n,).
 
         One uniform decides a row: below m·floor it picks an eligible action, above it the rule's. They are drawn only
         if a row needs one.
         """
-        actions, rule = self.winner.copy(), np.ones(len(self.winner))
-        if not floor and not len(self.columns):
-            return actions, rule
-        uniforms = draw_uniforms()
-        m = len(self.tied)
+        n = len(self.winner)
+        if floor == 0 and not len(self.columns):
+            rule = np.empty(n)
+            rule.fill(1.0)  # faster than np.ones, which shows where one row is decided at a time
+            return self.winner, rule
+        actions, rule, uniforms = self.winner.copy(), np.ones(n), draw_uniforms()
+        m = len(self.shares)
         options = np.full(len(rule), m) if eligible is None else eligible.sum(axis=0)
-        lost = floor * options
+        lost = explored_share(floor, options)
         rest = np.maximum(1.0 - lost, 0.0)
         if len(self.columns):
-            counts = self.tied.sum(axis=0)
             scaled = np.clip((uniforms[self.columns] - lost[self.columns]) / np.maximum(rest[self.columns], TIE), 0, 1)
-            actions[self.columns] = nth_true(self.tied, np.minimum((scaled * counts).astype(np.intp), counts - 1))
-            rule[self.columns] = 1.0 / counts
-        if not floor:
+            actions[self.columns], rule[self.columns] = draw(self.shares.T, scaled)
+        if floor == 0:
             return actions, rule
         explored = np.flatnonzero(uniforms < lost)
         if len(explored):
-            pick = np.minimum((uniforms[explored] / floor).astype(np.intp), options[explored] - 1)
+            within = uniforms[explored] / lost[explored]
+            pick = np.minimum((within * options[explored]).astype(np.intp), options[explored] - 1)
             allowed = np.ones((m, len(explored)), np.bool_) if eligible is None else eligible[:, explored]
             actions[explored] = nth_true(allowed, pick)
-            rule[explored] *= actions[explored] == self.winner[explored]
-            # A tied action that was explored is still one of the rule's.
+            rule[explored] = actions[explored] == self.winner[explored]
+            # In a column where chance decides, an explored action has a share of the rule too.
             place = np.searchsorted(self.columns, explored)
             inside = np.flatnonzero((place < len(self.columns)) & np.isin(explored, self.columns))
-            column = place[inside]
-            share = self.tied[actions[explored[inside]], column] / self.tied[:, column].sum(axis=0)
-            rule[explored[inside]] = share
-        return actions, floor + rest * rule
+            rule[explored[inside]] = self.shares[actions[explored[inside]], place[inside]]
+        return actions, lost / options + rest * rule
+
+
+@lru_cache(maxsize=64)
+def _no_ties(m: int) -> tuple[Codes, Floats]:
+    """Return the columns and the shares of winners without ties: empty arrays, which all calls can share."""
+    return np.empty(0, np.intp), np.empty((m, 0))
 
 
 def nth_true(allowed: Mask, position: Codes) -> Codes:

@@ -9,9 +9,9 @@ from typing import Any
 
 from spuir.base.parameters import check_names
 from spuir.base.registry import Registry
-from spuir.features.base import FeatureMap, FeatureRows, MapState
+from spuir.features.base import FeatureMap, FeatureRows, MapState, enough_rows
 
-__all__ = ["FEATURES", "FeatureMap", "FeatureRows", "MapState", "list_features", "make_features"]
+__all__ = ["FEATURES", "FeatureMap", "FeatureRows", "MapState", "enough_rows", "list_features", "make_features"]
 
 FEATURES = Registry(
     "feature map",

@@ -11,9 +11,9 @@ from spuir.base.parameters import COUNT, FLAG, NON_NEGATIVE, POSITIVE, check_val
 from spuir.base.records import Codes, Floats, require_finite
 from spuir.core.ties import check_finite
 from spuir.errors import InputError, ParameterError
-from spuir.features.bandwidth import choose
+from spuir.features.bandwidth import choose, kernel_width
 from spuir.features.base import FeatureMap, MapState
-from spuir.features.canonical import canonical_rows
+from spuir.features.canonical import canonical_rows, distinct_contexts
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -38,14 +38,15 @@ class Fourier(FeatureMap):
     contexts makes the columns an intercept plus a linear part.
 
     With ``bandwidth="auto"`` the first batch decides (:mod:`spuir.features.bandwidth`); until then the map uses 1,
-    so that a policy that has learned nothing, whose actions all tie, can decide. Contexts should
-    be on comparable scales, and not further from the origin than about 1,000 bandwidths: the cosine of a large
-    number has few exact digits.
+    so that a policy that has learned nothing, whose actions all tie, can decide. With ``"median"`` it is
+    :data:`~spuir.features.bandwidth.MEDIAN_FACTOR` times the median distance, which needs no rewards. Contexts should
+    be on comparable scales (``scale=True``), and not further from the origin than about 1,000 bandwidths: the cosine
+    of a large number has few exact digits.
     """
 
     n_features: int = parameter(100, "number of cosine columns", COUNT)
     bandwidth: float | str = parameter(
-        "auto", "width of the Gaussian kernel, in units of the context", either(POSITIVE, one_of("auto"))
+        "auto", "width of the Gaussian kernel, in units of the context", either(POSITIVE, one_of("auto", "median"))
     )
     raw: bool = parameter(False, "append the raw context after the cosine columns", FLAG)
     ridge: float = parameter(1.0, "ridge (λ) of the fits that choose the bandwidth: the policy's own", NON_NEGATIVE)
@@ -73,18 +74,27 @@ class Fourier(FeatureMap):
             raise ParameterError("feature map", got, rule, "call fit to start anew with another map")
         require_finite(frequencies=state.frequencies, phases=state.phases)
 
-    def fixed(self, state: FourierState) -> bool:
-        """Return whether the bandwidth is known."""
-        return state.bandwidth is not None
+    def linear(self, dim: int) -> slice:
+        """Return the raw context's columns, if they are appended."""
+        return slice(self.n_features, self.columns(dim))
 
-    def fix(
-        self, state: FourierState, contexts: Floats, actions: Codes, rewards: Floats, weights: Floats | None
+    def fixed(self, state: FourierState) -> bool:
+        """Return whether the scaling and the bandwidth are known."""
+        return super().fixed(state) and state.bandwidth is not None
+
+    def choose(
+        self, state: FourierState, contexts: Any, actions: Codes | None, rewards: Floats | None, weights: Floats | None
     ) -> FourierState:
         """Choose the bandwidth from the first batch; rows of weight 0 decide nothing."""
-        if self.fixed(state):
+        if state.bandwidth is not None:
             return state
-        table = _matching(state, np.ascontiguousarray(contexts, dtype=np.float64))
+        table = _matching(state, self.scaled(state, contexts))
         check_finite(table, table)
+        if self.bandwidth == "median":
+            z, _ = distinct_contexts(table, weights)
+            return replace(state, bandwidth=kernel_width(z)) if len(z) else state
+        if actions is None or rewards is None:
+            return state
         rows = canonical_rows(table, np.asarray(actions), np.asarray(rewards, dtype=np.float64), weights)
         if not len(rows.weights):
             return state
@@ -111,6 +121,10 @@ class Fourier(FeatureMap):
     def labels(self, state: Any, input_names: Sequence[str]) -> list[str]:
         """Return fourier_0, fourier_1, … and the input names if the raw context is appended."""
         return [f"fourier_{i}" for i in range(self.n_features)] + list(input_names) * bool(self.raw)
+
+    def joint(self, dim: int) -> slice:
+        """Return the cosine columns."""
+        return slice(0, self.n_features)
 
     def _cosines(self, projected: Floats, phases: Floats) -> Floats:
         """Turn scaled projections (n, n_features) into the columns, in place."""

@@ -13,12 +13,16 @@ from spuir.features.base import FeatureMap
 
 @dataclass(frozen=True, kw_only=True)
 class Identity(FeatureMap):
-    """The contexts unchanged; without an intercept the array itself, not a copy."""
+    """The contexts unchanged, or standardised; without an intercept and scaling the array itself, not a copy."""
 
     @property
     def unchanged(self) -> bool:
-        """Whether no constant column is appended."""
-        return not self.intercept
+        """Whether nothing is scaled and no constant column is appended."""
+        return not (self.intercept or self.scale)
+
+    def linear(self, dim: int) -> slice:
+        """Return all of them."""
+        return slice(0, dim)
 
     def columns(self, dim: int) -> int:
         """Return ``dim``."""
@@ -34,9 +38,11 @@ class Identity(FeatureMap):
 
     def apply(self, state: Any, contexts: Floats) -> Floats:
         """Return the contexts (n, d), with a column of ones after them if ``intercept``."""
-        if self.intercept:
-            return super().apply(state, contexts)
-        return np.ascontiguousarray(contexts, dtype=np.float64)
+        return np.ascontiguousarray(contexts, dtype=np.float64) if self.unchanged else super().apply(state, contexts)
+
+    def in_user_units(self, state: Any, theta: Floats) -> tuple[Floats, Floats]:
+        """Return the coefficients per unit of each context column (M, d), and the constant (M,)."""
+        return self.linear_in_user_units(state, *super().in_user_units(state, theta))
 
 
 @dataclass(frozen=True, kw_only=True)

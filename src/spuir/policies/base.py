@@ -1,21 +1,22 @@
 """What every policy is: frozen parameters with ``init``, ``decide``, ``learn``.
 
-A policy writes ``init``, ``table`` (what it says of contexts × actions), ``collect`` (rows → sums) and
+A policy writes ``init``, ``table`` (its scores and probabilities for contexts × actions), ``collect`` (rows → sums) and
 ``absorb`` (sums → next state). ``decide`` and ``learn`` follow from these.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 from numpy.random import Generator
 
-from spuir.base.parameters import TEXT, UNIT, check, check_fields, check_names, parameter
+from spuir.base.parameters import TEXT, UNIT, check, check_fields, check_names, optional, parameter
 from spuir.base.records import Batch, Codes, Decision, Floats, Info, Mask, Scores, State
 from spuir.base.streams import Draws
 from spuir.core import ties
+from spuir.core.statistics import per_action
 from spuir.errors import ParameterError
 
 
@@ -35,7 +36,9 @@ class Policy(ABC):
     """Frozen parameters of a decision rule; everything that changes is in its State."""
 
     name: str = parameter("", "registered name", TEXT)
-    floor: float = parameter(0.0, "least probability of each eligible action", UNIT)
+    floor: float | None = parameter(
+        0.0, "least probability of each eligible action; None = 0.02 in all, spread evenly", optional(UNIT)
+    )
 
     state_type: ClassVar[type[State]] = State
 
@@ -50,7 +53,8 @@ class Policy(ABC):
         ``ridge`` (solves per-action ridge regressions), ``imputing``, ``sketched``, ``sampling`` (its
         probabilities are not those of an argmax), ``additive`` (shards of one episode merge by
         addition), ``foldable`` (its sums do not depend on the acting state, so that a history can be
-        summed in parallel and folded in order), ``weighting`` (weighs rows by their propensities in learning).
+        summed in parallel and folded in order), ``weighting`` (weighs rows by their propensities in learning),
+        ``self-tuning`` (estimates its own ridges, and rewards relative to their mean).
         """
 
     @abstractmethod
@@ -71,11 +75,11 @@ class Policy(ABC):
 
     @abstractmethod
     def grow(self, state: Any, like: int | None) -> State:
-        """Return the state with one action more, cold or with a copy of action ``like``'s sums."""
+        """Return the state with one more action, which starts empty or with a copy of the sums of action ``like``."""
 
     @property
     def draws_to_learn(self) -> bool:
-        """Whether learning draws random numbers; if not, the generator it is given is never touched."""
+        """Whether learning draws random numbers; if not, its generator is never used."""
         return True
 
     def basis(self, state: Any) -> Any:
@@ -93,30 +97,61 @@ class Policy(ABC):
         return dim
 
     def fixed(self, state: Any) -> bool:
-        """Return whether everything is fixed that the first batch decides; see :meth:`prepare`."""
+        """Return whether everything is fixed that the first batch decides; see :meth:`fix`."""
         return True
 
-    def prepare(self, state: Any, batch: Batch) -> State:
-        """Return the state with everything fixed that the first batch decides (a bandwidth, say)."""
+    def fix(self, state: Any, contexts: Any, weights: Floats | None = None) -> Any:
+        """Return the state with everything fixed that a sample of contexts (n, d) decides (scales, say)."""
         return state
+
+    def prepare(self, state: Any, batch: Batch) -> tuple[Any, tuple[Batch, ...]]:
+        """Return the state as it learns from a batch, and the batches to learn now: this one, or none, or earlier ones.
+
+        A policy that fixes something on its first rows may let episodes wait until there are enough of them.
+        """
+        return state, (batch,)
+
+    def advice(self, batch: Batch) -> str | None:
+        """Return what is wrong with learning from such a first batch by this policy, None if nothing is."""
+        return None
 
     def learn(self, state: Any, batch: Batch, rng: Generator) -> tuple[Any, Info]:
         """Return the state after one episode: prepare, collect, absorb. An empty batch is not an episode."""
+        info = Info(rows=len(batch), counts=per_action(batch.actions, batch.given_weights, int(state.n_actions)))
         if not len(batch):
-            return state, Info(rows=0, counts=np.zeros(int(state.n_actions)))
-        ready = self.prepare(state, batch)
-        return self.absorb(ready, self.collect(ready, batch, rng))
+            return state, info
+        state, batches = self.prepare(state, batch)
+        for one in batches:
+            state, info = self.absorb(state, self.collect(state, one, rng))
+        return state, info
+
+    def acting(self, state: Any, contexts: Floats, eligible: Mask, caps: Floats | None) -> Scores:
+        """Return the table (n, M) with the probabilities that act: while new actions ramp up, held to ``caps`` (M,)."""
+        table = self.table(state, contexts, eligible)
+        if caps is None:
+            return table
+
+        def among(rows: Codes, established: Mask) -> Floats:
+            return self.table(state, contexts[rows], established).probabilities
+
+        return replace(table, probabilities=ties.with_caps(table.probabilities, eligible, caps, among))
 
     def decide(self, state: Any, contexts: Floats, rng: Generator | Draws, eligible: Mask | None = None) -> Decision:
         """Draw one action for each context (n, d); ``eligible`` is (n, M), (M,) or None for all."""
+        return self.decide_by_table(state, contexts, rng, eligible, None)
+
+    def decide_by_table(
+        self, state: Any, contexts: Floats, rng: Generator | Draws, eligible: Mask | None, caps: Floats | None
+    ) -> Decision:
+        """Draw one action for each context from the probabilities of :meth:`acting`, which are exact."""
         n = len(contexts)
         mask = self._allowed(state, contexts, eligible)
         uniforms = Draws.of(rng, n).uniforms
         actions, propensities = np.empty(n, np.intp), np.empty(n)
         for rows in ties.row_blocks(n, state.n_actions):
-            table = self.table(state, contexts[rows], mask[rows])
+            table = self.acting(state, contexts[rows], mask[rows], caps)
             actions[rows], propensities[rows] = ties.draw(table.probabilities, uniforms[rows])
-        return Decision(actions, propensities, lambda: self.table(state, contexts, mask))
+        return Decision(actions, propensities, lambda: self.acting(state, contexts, mask, caps))
 
     def predict(self, state: Any, contexts: Floats, eligible: Mask | None = None) -> Codes:
         """Return the most probable action of each context (n,), the lowest code of equals; draws nothing."""

@@ -3,46 +3,64 @@
 They differ only in what is given to one class: an imputation rate, a sketch, a link, a feature map.
 """
 
+from abc import ABC
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, final
 
 import numpy as np
 from numpy.random import Generator
 
-from spuir.base.parameters import FLAG, NON_NEGATIVE, parameter
+from spuir.base.parameters import COUNT, FLAG, NON_NEGATIVE, parameter
 from spuir.base.records import Codes, Decision, Floats, Mask, Scores
 from spuir.base.streams import Draws
 from spuir.core import screening, ties
 from spuir.core.quiet import quietly
 from spuir.errors import InputError
 from spuir.policies.base import Recipe
-from spuir.policies.learner import Readout, RidgeState
-from spuir.policies.ridge import Ridge
+from spuir.policies.learner import RidgeState
+from spuir.policies.ridge import Estimating, Ridge
 
 ONE_ROW = 2**21
-"""Up to so many numbers in all factors, one context is scored densely: screening would cost more than it saves."""
+"""With at most this many numbers in all factors, one context is scored without screening, which would not pay."""
 
 
-@final
 @dataclass(frozen=True, kw_only=True)
-class Optimistic(Ridge):
-    """Choose the action with the largest upper confidence bound (the paper's origin and sketched policy)."""
+class Optimism(Estimating, ABC):
+    """Acts by the largest upper confidence bound, on the estimates of any learner.
+
+    With ``levels`` k > 1 the bonus is randomised: each context draws one of the weights α·(2i + 1)/k, i = 0…k−1, which
+    average α. The probability of an action is then the share of the levels at which it wins.
+    """
 
     alpha: float = parameter(0.1, "weight of the width (ω of PUIR, α of SPUIR)", NON_NEGATIVE)
+    levels: int = parameter(1, "weights of the width among which a context draws, spread evenly around alpha", COUNT)
     screen: bool = parameter(True, "skip widths that one bound for all actions makes needless; same actions", FLAG)
+
+    @property
+    def traits(self) -> frozenset[str]:
+        """Return the learner's traits, and sampling where the bonus is randomised."""
+        return super().traits | ({"sampling"} if self.levels > 1 else frozenset[str]())
+
+    @cached_property
+    def _levels(self) -> tuple[float, ...]:
+        return tuple((2 * level + 1) / self.levels for level in range(self.levels))
 
     @quietly
     def table(self, state: RidgeState, contexts: Floats, eligible: Mask) -> Scores:
         """Return means, widths, mean + α·width and probabilities (n, M)."""
         means, widths = self.estimates(state, contexts)
-        scores = means + self.alpha * widths
-        ties.check_finite(scores, contexts)
-        probabilities = ties.argmax_probabilities(scores, eligible)
+        bonuses = self._alpha(state) * widths
+        ties.check_finite(means + self._levels[-1] * bonuses, contexts)
+        rule = np.zeros(means.shape)
+        for level in self._levels:
+            rule += ties.argmax_probabilities(means + level * bonuses, eligible)
+        offset = self.learner.offset(state)
         return Scores(
-            means=means,
+            means=means + offset,
             widths=widths,
-            scores=scores,
-            probabilities=ties.with_floor(probabilities, eligible, self.floor),
+            scores=means + bonuses + offset,
+            probabilities=ties.with_floor(rule / self.levels, eligible, self.floor),
         )
 
     def decide(
@@ -61,10 +79,14 @@ class Optimistic(Ridge):
         return Decision(actions, propensities, table)
 
     def predict(self, state: RidgeState, contexts: Floats, eligible: Mask | None = None) -> Codes:
-        """Return the most probable action of each context (n,): the best score, the lowest code of equals."""
+        """Return the most probable action of each context (n,), the lowest code of equals."""
         if not self.learner.fixed(state):
             return super().predict(state, contexts, eligible)
         return self._winners(state, contexts, eligible)[1].winner
+
+    def _alpha(self, state: RidgeState) -> float:
+        """Return the weight of widths in units of the reward."""
+        return self.alpha * self.learner.noise(state)
 
     def _winners(self, state: RidgeState, contexts: Floats, eligible: Mask | None) -> tuple[Mask | None, ties.Winners]:
         """Return eligibility (n, M), None for all, and who has the largest score."""
@@ -72,17 +94,19 @@ class Optimistic(Ridge):
         mask = None if eligible is None else ties.eligible_mask(eligible, n, m)
         if self.floor:
             ties.check_floor(self.floor, ties.eligible_mask(None, 1, m) if mask is None else mask)
-        learner = self.learner
-        readout = learner.readout(state)
-        if n == 1 and readout.solved.upper.size <= ONE_ROW:
-            return mask, self._row_winners(readout, learner.feature_map.apply(state.features, contexts)[0], mask)
+        learner, readout, alpha = self.learner, self.learner.readout(state), self._alpha(state)
         rule = screening.Acting(
-            solved=readout.solved, alpha=self.alpha, bound=readout.bound if self.alpha and self.screen else None
+            solved=readout.solved,
+            alpha=alpha,
+            bound=readout.bound if alpha and self.screen and n > 1 else None,
+            levels=self._levels,
         )
+        if n == 1 and readout.solved.upper.size <= ONE_ROW:
+            return mask, self._row_winners(rule, learner.rows(state, contexts)[0], mask)
         try:
             return mask, screening.winners(
                 n,
-                lambda rows: learner.feature_map.apply(state.features, contexts[rows]),
+                lambda rows: learner.rows(state, contexts[rows]),
                 lambda features: learner.means(readout, features),
                 rule,
                 None if mask is None else np.ascontiguousarray(mask.T),
@@ -92,10 +116,16 @@ class Optimistic(Ridge):
             raise
 
     @quietly
-    def _row_winners(self, readout: Readout, row: Floats, mask: Mask | None) -> ties.Winners:
+    def _row_winners(self, rule: screening.Acting, row: Floats, mask: Mask | None) -> ties.Winners:
         """Return who has the largest score for one row of features (p,)."""
-        means = self.learner.link.score(readout.solved.theta.dot(row))
-        return screening.row_winners(means, readout.solved, self.alpha, row, mask)
+        means = self.learner.link.score(rule.solved.theta.dot(row))
+        return screening.row_winners(means, rule, row, mask)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Optimistic(Ridge, Optimism):
+    """Choose the action with the largest upper confidence bound (the paper's origin and sketched policy)."""
 
 
 def _recipe(summary: str, paper: dict[str, Any], **defaults: Any) -> Recipe:

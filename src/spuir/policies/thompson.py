@@ -1,7 +1,7 @@
 """Thompson acting on ridge estimates: scores are independent normals, the largest wins.
 
 A fresh coefficient vector for every step and action means independent scores z_a ~ N(⟨θ_a,s⟩, μ² sᵀΨ_a⁻¹s), so
-nothing of d dimensions is ever drawn. The probability that an action's score is the largest is a
+no vector of d dimensions is ever drawn. The probability that an action's score is the largest is a
 one-dimensional integral; actions are drawn from those probabilities, which makes the propensities exact.
 """
 
@@ -11,7 +11,7 @@ from typing import final
 import numpy as np
 from numpy.random import Generator
 
-from spuir.base.parameters import COUNT, NON_NEGATIVE, UNIT, optional, parameter
+from spuir.base.parameters import COUNT, FLAG, NON_NEGATIVE, UNIT, optional, parameter
 from spuir.base.records import Batch, Codes, Decision, Floats, Mask, Scores
 from spuir.base.streams import Draws
 from spuir.core import ties
@@ -36,6 +36,7 @@ class Thompson(Ridge):
     """
 
     scale: float = parameter(0.25, "standard deviation of a score per unit of width (μ)", NON_NEGATIVE)
+    scale_contexts: bool = parameter(False, "standardise the contexts, by a sample of them", FLAG)
     propensity_floor: float = parameter(0.0, "least propensity used in balancing; 0 = no balancing", UNIT)
     propensity_draws: int | None = parameter(None, "Monte-Carlo draws; None = quadrature", optional(COUNT))
 
@@ -44,6 +45,11 @@ class Thompson(Ridge):
         """Return the learner's traits and sampling; balancing weighs by propensities, and reads the acting state."""
         held = super().traits | {"sampling"}
         return held - {"foldable"} | {"weighting"} if self.propensity_floor else held
+
+    @property
+    def scales_contexts(self) -> bool:
+        """Whether contexts are standardised; the name ``scale`` has another meaning here."""
+        return self.scale_contexts
 
     @property
     def draws_to_learn(self) -> bool:
@@ -83,7 +89,9 @@ class Thompson(Ridge):
             return draws.normals(PROPENSITIES, m * count, rows).reshape(-1, m, count)
 
         rule = monte_carlo_probabilities(means, self.scale * widths, mask, count, normals, executed)
-        return self.floor + (1.0 - self.floor * mask.sum(axis=1)) * rule if self.floor else rule
+        options = mask.sum(axis=1)
+        lost = ties.explored_share(self.floor, options)
+        return rule if self.floor == 0 else lost / options + (1.0 - lost) * rule
 
     def weighted(self, state: RidgeState, batch: Batch, rng: Generator) -> Batch:
         """Return the batch with each row weighing 1/max(f, p), p under the state before the update."""
@@ -102,8 +110,8 @@ class Thompson(Ridge):
         out = np.empty(len(batch))
         for rows in ties.row_blocks(len(batch), state.dim + state.n_actions):
             contexts, executed = dense_rows(batch.contexts, rows), batch.actions[rows]
-            if self.propensity_draws is None:
-                table = self.table(state, contexts, mask[rows])
+            if self.propensity_draws is None or batch.caps is not None:
+                table = self.acting(state, contexts, mask[rows], batch.caps)
                 out[rows] = table.probabilities[np.arange(len(contexts)), executed]
             else:
                 means, widths = self.estimates(state, contexts)

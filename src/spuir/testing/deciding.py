@@ -1,14 +1,18 @@
 """Laws of deciding: seeds repeat decisions, predicting changes nothing, and draws follow the probabilities."""
 
+from typing import Any
+
 import numpy as np
 from scipy.stats import chi2
 
 from spuir.bandit import Bandit
 from spuir.base import streams
 from spuir.base.records import Codes, Floats, Mask
+from spuir.core import ties
 from spuir.policies import Policy
 from spuir.testing.trial import (
     N_ACTIONS,
+    SIZES,
     contexts,
     episode,
     fresh,
@@ -23,7 +27,7 @@ from spuir.testing.trial import (
     trained,
 )
 
-DRAWS = 100_000
+DRAWS = 40_000
 ERROR_RATE = 1e-7
 """Probability of rejecting a correct policy in one comparison of draws with probabilities."""
 RARE = 10.0
@@ -79,7 +83,7 @@ def predicting_changes_nothing(policy: Policy) -> None:
 def probabilities_sum_to_one(policy: Policy) -> None:
     """Check that rows sum to one, ineligible actions have 0 and others the floor or more, and propensities agree."""
     X = contexts(600)
-    for sizes in ((), (60,), (60, 200, 170)):
+    for sizes in ((), (60,), SIZES):
         bandit = trained(policy, sizes)
         for kind, mask in masks(len(X), streams.generator(1, "masks")).items():
             _check_probabilities(bandit, X, mask, f"{kind} eligible after {len(sizes)} episodes")
@@ -133,22 +137,21 @@ def returned_results_stay_unchanged(policy: Policy) -> None:
 def the_best_score_is_chosen(policy: Policy) -> None:
     """Check that a rule without sampling takes the best score, with ties split evenly and the floor mixed in."""
     X = contexts(200)
-    for sizes in ((), (60, 200, 170)):
+    for sizes in ((), SIZES):
         bandit = trained(policy, sizes)
         for kind, mask in masks(len(X), streams.generator(2, "masks")).items():
             allowed = np.broadcast_to(True if mask is None else mask, (len(X), N_ACTIONS))
             scores = np.where(allowed, bandit.decision_function(X, eligible=mask), -np.inf)
             best = scores >= scores.max(axis=1, keepdims=True) - 1e-12 * np.abs(scores.max(axis=1, keepdims=True))
-            rest = 1 - policy.floor * allowed.sum(axis=1, keepdims=True)
-            expected = np.where(allowed, policy.floor + rest * best / best.sum(axis=1, keepdims=True), 0.0)
+            expected = ties.with_floor(best / best.sum(axis=1, keepdims=True), allowed, policy.floor)
             require_close(bandit.predict_proba(X, eligible=mask), expected, f"{kind} eligible", 1e-12)
 
 
 def draws_match_the_probabilities(policy: Policy) -> None:
-    """Check 100,000 draws on four contexts, and 20,000 before learning, by chi-square tests of error rate 1e-7 each."""
+    """Check 40,000 draws on four contexts, and 8,000 before learning, by chi-square tests of error rate 1e-7 each."""
     some = contexts(4)
     mask = np.arange(N_ACTIONS) != 2
-    for sizes, eligible, draws in (((), mask, DRAWS // 5), ((60, 200, 170), None, DRAWS)):
+    for sizes, eligible, draws in (((), mask, DRAWS // 5), (SIZES, None, DRAWS)):
         bandit = trained(policy, sizes)
         repeated = np.repeat(some, draws // 4, axis=0)
         probabilities = bandit.predict_proba(some, eligible=eligible)
@@ -178,6 +181,23 @@ def _check_counts(counts: Codes, probabilities: Floats, what: str) -> None:
         require(statistic < 1e-6, f"{what}: draws differ from certainties")
 
 
+def parts_of_an_estimate_add_up(policy: Any) -> None:
+    """Check that the contributions of all sources add up to the estimate, and that errors and shares make sense."""
+    bandit, X = trained(policy), contexts(20)
+    state = bandit.state_
+    names = policy.source_names(state, [f"x{i}" for i in range(state.dim)])
+    means = policy.estimates(state, X)[0]
+    for code in range(N_ACTIONS):
+        parts = policy.contributions(state, X, np.full(20, code))
+        require(parts.shape == (20, len(names)), f"{len(names)} sources, but contributions of shape {parts.shape}")
+        if getattr(policy, "link", "linear") == "linear":
+            require_close(parts.sum(axis=1), means[:, code], "contributions")
+    errors, shares = policy.mean_errors(state, X), policy.imputed_shares(state)
+    require(errors.shape == means.shape and (errors > 0).all(), "an estimate without a standard error")
+    require(((shares >= 0) & (shares <= 1)).all(), "a share outside [0, 1]")
+    require(("imputing" in policy.traits) == bool(shares.any()), "a share of imputed rows without imputation")
+
+
 LAWS = (
     law(the_same_seed_repeats_decisions),
     law(a_cold_bandit_is_uniform),
@@ -187,4 +207,5 @@ LAWS = (
     law(returned_results_stay_unchanged),
     law(the_best_score_is_chosen, unless={"sampling"}),
     law(draws_match_the_probabilities),
+    law(parts_of_an_estimate_add_up, needs={"ridge"}),
 )

@@ -118,8 +118,8 @@ def propensities_default_to_the_own(policy: Policy) -> None:
     for number, part in enumerate((rows, replace(rows, eligible=None))):
         own = explicit.predict_proba(part.X, eligible=part.eligible)[np.arange(len(part)), part.actions]
         kept = own > 0
-        implicit.partial_fit(**part.take(kept).columns())
-        explicit.partial_fit(**replace(part, propensities=own).take(kept).columns())
+        implicit.partial_fit(**part.take(kept).columns(), allow_repeat=True)
+        explicit.partial_fit(**replace(part, propensities=own).take(kept).columns(), allow_repeat=True)
         require_alike(implicit, explicit, f"part {number}")
 
 
@@ -157,7 +157,7 @@ def a_never_tried_action_has_no_estimate(policy: Policy) -> None:
 
 
 def _check_never_tried(policy: Any) -> None:
-    bandit, imputed = fresh(policy), None
+    bandit, imputed = fresh(policy).fix(contexts(300)), None
     sizes = [min(size, policy.sketch_size) if "sketched" in policy.traits else size for size in (40, 30)]
     for number, size in enumerate(sizes):
         # With propensity 1, a rule that weights rows by their propensities leaves them unchanged.
@@ -196,9 +196,13 @@ def layout_does_not_matter(policy: Policy) -> None:
         "strided": lambda X: np.repeat(X, 2, axis=1)[:, ::2],
         "CSR": csr_array,
     }
-    plain, X = trained(policy), contexts(40)
+    plain, X, sample = fresh(policy), contexts(40), contexts(300, seed=1)
+    # All have a map fixed on the same dense rows: sparse ones would be scaled without being centred.
+    plain.fix(sample)
+    for number, size in enumerate(SIZES):
+        plain.partial_fit(**episode(policy, number, size).columns())
     for kind, convert in kinds.items():
-        bandit = fresh(policy)
+        bandit = fresh(policy).fix(sample)
         for number, size in enumerate(SIZES):
             rows = episode(policy, number, size)
             bandit.partial_fit(**{**rows.columns(), "X": convert(rows.X), "actions": list(rows.actions)})
@@ -248,7 +252,7 @@ LAWS = (
     law(propensities_default_to_the_own),
     law(only_weighting_policies_read_propensities),
     law(an_empty_batch_is_no_episode),
-    law(a_never_tried_action_has_no_estimate, needs={"ridge"}),
+    law(a_never_tried_action_has_no_estimate, needs={"ridge"}, unless={"self-tuning"}),
     law(layout_does_not_matter),
     law(extreme_batches_are_learned),
 )

@@ -10,7 +10,6 @@ import numpy as np
 
 from spuir.bandit import Bandit
 from spuir.base import streams
-from spuir.base.parameters import parameters_of
 from spuir.base.records import Batch
 from spuir.errors import ShardError
 from spuir.policies import Policy
@@ -99,7 +98,8 @@ def foreign_shards_are_refused(policy: Policy) -> None:
         others["another seed"] = trained(policy, SIZES[:1], seed=8)
     if "foldable" not in policy.traits:
         moved = fresh(policy)
-        moved.partial_fit(**replace(episode(policy, 0, 60), rewards=np.linspace(0.0, 1.0, 60)).columns())
+        n = SIZES[0]
+        moved.partial_fit(**replace(episode(policy, 0, n), rewards=np.linspace(0.0, 1.0, n)).columns())
         others["another acting state"] = moved
     before = frozen(bandit)
     for what, other in others.items():
@@ -147,8 +147,8 @@ def collect_needs_an_additive_policy(policy: Policy) -> None:
 def collect_needs_a_fixed_feature_map(policy: Policy) -> None:
     """Check that shards of the first batch are refused if it determines the feature map, and accepted otherwise."""
     bandit, rows = fresh(policy), episode(policy, 0, 60)
-    if parameters_of(policy).get("features") == "fourier" and parameters_of(policy)["bandwidth"] == "auto":
-        _refused(lambda: bandit.collect(**rows.columns()), "a bandwidth not chosen yet")
+    if not policy.fixed(policy.init(N_ACTIONS, DIM, streams.generator(0, "trial", "init"))):
+        _refused(lambda: bandit.collect(**rows.columns()), "a feature map not fixed yet")
         return
     bandit.absorb(collected(bandit, rows, [20]))
     require_alike(bandit, fresh(policy).partial_fit(**rows.columns()), "the first episode in shards")

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
@@ -16,15 +16,13 @@ from threadpoolctl import threadpool_limits
 from spuir import __version__
 from spuir.bandit import Bandit
 from spuir.base.hashing import digest
-from spuir.base.parameters import parameters_of
-from spuir.base.streams import generator
+from spuir.base.parameters import parameter_names, parameters_of
 from spuir.core.ties import check_floor
 from spuir.errors import InputError, SpuirError
 from spuir.logs import Cut, Log, cut_episodes, open_log
 from spuir.logs.database import Folder
 from spuir.logs.formats import Faults
-from spuir.policies import Policy, as_policy
-from spuir.tables.arrow import arrow
+from spuir.policies import Policy, as_policy, make_policy
 from spuir.tables.encoder import Encoder, check_options
 from spuir.training import group, memory, notices
 from spuir.training.checkpoint import Checkpoint, check_writable
@@ -32,14 +30,12 @@ from spuir.training.collect import ROW_COLUMNS, Collect, PartShards
 from spuir.training.engines import Engine, make_engine
 from spuir.training.fold import EpisodeSummary, fold
 from spuir.training.propensities import check_propensity, propensity_of_rows, with_column
-from spuir.training.scan import LogScan, Watcher, count_learned, first_episode, scan_log
+from spuir.training.scan import LogSample, LogScan, Watcher, count_learned, first_rows, scan_log
 from spuir.training.sharing import check_folder, check_log
 
 UNSAVED = "Training continues without checkpoints, so that an interrupt would lose its progress"
 OPEN_BYTES = 256 * 2**20
 """Memory that open episodes may take before the log is first grouped by episode on disk."""
-ENCODER_ROWS = 100_000
-"""The encoder learns from at most this many rows of the first episode."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -75,7 +71,7 @@ class Training:
 
 def train(
     source: Any,
-    policy: Policy | str = "puir",
+    policy: Policy | str = "auto",
     *,
     batch_size: int | None = None,
     every: str | float | None = None,
@@ -100,13 +96,14 @@ def train(
     source, **opening
         A log, or what :func:`spuir.logs.open_log` takes to open one.
     policy
-        An object, or a registered name.
+        An object, or a registered name: :func:`policy_for_logs` makes the policy then.
     batch_size, every
         Rows of an episode, or its duration ("hour", "day", "15m"); a column ``episode`` takes precedence over both.
     actions
         The labels in order; None = those in the log, sorted.
     encoder, encoding
-        The encoder of the context columns; None learns one on the first episode, with the options in ``encoding``.
+        The encoder of the context columns; None learns one on the first episodes (at least 10,000 rows, or all, and at
+        most 100,000), with the options in ``encoding``. The policy's feature map is fixed on the same rows.
     engine, workers
         Where to work: an engine or the name of one ("local", "dask", "spark"), and the number of workers.
     out
@@ -144,7 +141,7 @@ def train(
         job = Job(
             log=log,
             cut=cut_episodes(log, batch_size=batch_size, every=every),
-            policy=as_policy(policy),
+            policy=policy_for_logs(policy) if isinstance(policy, str) else as_policy(policy),
             engine=started,
             seed=seed,
             watch=watch or _ignore,
@@ -158,9 +155,12 @@ def train(
         labels = list(scan.actions if actions is None else actions)
         job.check_floor(len(labels))
         job.propensity = propensity_of_rows(propensity, len(labels))
-        encoder = encoder or job.learn_encoder(scan, encoding or {})
+        sample = job.sample(scan)
+        encoder = encoder or job.learn_encoder(sample, encoding or {})
         checkpoint = Checkpoint(target, job.settings(labels, encoder))
         bandit, episodes = job.resume(checkpoint, labels)
+        if not episodes:
+            job.fix(bandit, encoder, sample)
         resumed = len(episodes)
         size = memory.ShardSize.of(job.policy, len(labels), encoder.width)
         scratch = scratch if scratch is not None or target is None else target.absolute().parent
@@ -182,6 +182,18 @@ def train(
         seconds=time.perf_counter() - begin,
         resumed=resumed,
     )
+
+
+def policy_for_logs(name: str, *, preset: str | None = None, **parameters: Any) -> Policy:
+    """Build the policy called ``name`` for columns as they come: with an intercept, and contexts scaled.
+
+    ``preset`` and ``parameters`` are those of :func:`spuir.make_policy`. The preset "paper" is taken as it is.
+    """
+    made = make_policy(name, preset=preset, **parameters)
+    known = parameter_names(made)
+    scale = "scale_contexts" if "scale_contexts" in known else "scale"
+    wanted = {flag: True for flag in ("intercept", scale) if flag in known and flag not in parameters}
+    return made if preset == "paper" else replace(made, **wanted)
 
 
 def _ignore(*_: object) -> None:
@@ -228,17 +240,29 @@ class Job:
                 raise
             self.add_notices(str(error))
 
-    def learn_encoder(self, scan: LogScan, options: Mapping[str, Any]) -> Encoder:
-        """Learn the encoder on the first rows of the first episode."""
-        batches = list[Any]()
-        for batch in first_episode(scan, self.cut, self.log.context):
-            batches.append(batch)
-            if sum(batch.num_rows for batch in batches) >= ENCODER_ROWS:
-                break
-        table = arrow().Table.from_batches(batches).slice(0, ENCODER_ROWS)
-        encoder = Encoder.learn(table.select(list(self.log.context)), **options)
+    def sample(self, scan: LogScan) -> LogSample:
+        """Return the contexts, and weights if there are any, of the first episodes."""
+        weights = ["weight"] if "weight" in self.log.schema.names else []
+        return first_rows(scan, self.cut, [*self.log.context, *weights])
+
+    def learn_encoder(self, sample: LogSample, options: Mapping[str, Any]) -> Encoder:
+        """Learn the encoder on the sample."""
+        try:
+            encoder = Encoder.learn(sample.table.select(list(self.log.context)), **options)
+        except SpuirError as error:
+            raise sample.with_source(error) from None
         self.add_notices(*notices.of_encoder(encoder))
         return encoder
+
+    def fix(self, bandit: Bandit, encoder: Encoder, sample: LogSample) -> None:
+        """Fix the scales and landmarks of the policy's feature map on the sample."""
+        table = sample.table
+        weights = table.column("weight").to_numpy() if "weight" in table.schema.names else None
+        try:
+            contexts = encoder.encode(table.select(list(self.log.context)))
+        except SpuirError as error:
+            raise sample.with_source(error) from None
+        bandit.fix(contexts, weights)
 
     def settings(self, labels: Sequence[Hashable], encoder: Encoder) -> str:
         """Return the digest of everything that the model depends on."""
@@ -360,14 +384,12 @@ class Job:
         self, bandit: Bandit, scan: LogScan, encoder: Encoder, keep_rows: int | None, done: int
     ) -> Iterator[EpisodeSummary]:
         """Collect the parts on the engine and fold them, from episode number ``done``."""
-        fixed = self.policy.fixed(self.policy.init(1, encoder.width, generator(self.seed, "init")))
-        total = len(scan.keys)
+        fixed, total = self.policy.fixed(bandit.state_), len(scan.keys)
         # Where the first episode decides the feature map, the others can be collected only after it.
         spans = [range(done, total)] if done or fixed else [range(1), range(1, total)]
         for span in spans:
             collect = Collect(
-                # A new bandit draws the same feature map from the same seed, and is smaller to send.
-                bandit=Bandit(self.policy, bandit.actions, self.seed) if fixed else copy(bandit),
+                bandit=copy(bandit),
                 encoder=encoder,
                 cut=self.cut,
                 columns=self.columns,

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -19,6 +19,8 @@ YEAR = 365.25 * 86_400e6
 """Microseconds."""
 MISTAKEN_SHARE, FEWEST_ROWS = 0.01, 10
 """Rows long before all others are mistakes if they are no larger a share of a log that has at least so many."""
+SAMPLE_LEAST, SAMPLE_MOST = 10_000, 100_000
+"""Rows of the sample on which encoder, scales and landmarks are fixed: whole episodes up to the first, then cut off."""
 Counts = NDArray[np.int64]
 Watcher = Callable[[str, int, int], object]
 
@@ -234,16 +236,45 @@ def learned_rows(batch: Any) -> NDArray[np.bool_]:
     return known
 
 
-def first_episode(scan: LogScan, cut: Cut, columns: Sequence[str]) -> Iterator[Any]:
-    """Yield the rows of the first episode in batches with at least these columns."""
-    key = scan.keys[0]
+@dataclass(frozen=True, eq=False)
+class LogSample:
+    """The first rows of a log, as a table, and where they come from: a part and the rows of its source, in order."""
+
+    table: Any
+    places: Sequence[tuple[Part, Counts]]
+
+    def with_source(self, error: SpuirError) -> SpuirError:
+        """Return an error about a row of the table as one that names its source and the row there."""
+        found = re.search(r"\bat row (\d+)", error.got)
+        row = int(found[1]) if found else -1
+        for part, numbers in self.places:
+            if 0 <= row < len(numbers):
+                return with_source(error, part, int(numbers[row]) - int(found[1]) if found else 0)
+            row -= len(numbers)
+        return error
+
+
+def first_rows(scan: LogScan, cut: Cut, columns: Sequence[str]) -> LogSample:
+    """Return these columns of the first episodes: as many whole ones as have at least :data:`SAMPLE_LEAST` rows.
+
+    They are cut off after :data:`SAMPLE_MOST` rows.
+    """
+    enough = int(np.searchsorted(np.cumsum(scan.sizes), SAMPLE_LEAST)) + 1
+    chosen, batches, places, found = set(scan.keys[:enough]), list[Any](), list[tuple[Part, Counts]](), 0
     for part, start, episodes in scan.parts:
-        if key in episodes:
-            rows = start
-            for batch in part.read(tuple(dict.fromkeys([*cut.columns, *columns]))):
-                keys = cut.keys(batch, rows)
-                rows += batch.num_rows
-                yield batch.filter(compute().equal(keys, arrow().scalar(key, keys.type)))
+        if chosen.isdisjoint(episodes) or found >= SAMPLE_MOST:
+            continue
+        rows = 0
+        for batch in part.read(tuple(dict.fromkeys([*cut.columns, *columns]))):
+            keys = cut.keys(batch, start + rows)
+            own = compute().is_in(keys, arrow().array(list(chosen), keys.type))
+            batches.append(batch.filter(own).select(list(columns)))
+            places.append((part, np.flatnonzero(own.to_numpy(zero_copy_only=False)) + part.first_row + rows))
+            rows += batch.num_rows
+            found += len(places[-1][1])
+            if found >= SAMPLE_MOST:
+                break
+    return LogSample(arrow().Table.from_batches(batches).slice(0, SAMPLE_MOST), places)
 
 
 def with_source(error: SpuirError, part: Part, first: int) -> SpuirError:
