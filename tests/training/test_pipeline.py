@@ -106,6 +106,7 @@ def test_a_bad_row_of_a_grouped_log_is_named_where_it_came_from(
     write_files(tmp_path / "log", table.set_column(4, "x2", pa.array(contexts)), [50, 50], group=20)
     with pytest.raises(InputError, match=r"column 'x2' in file .*part-01\.parquet': got inf at row 11"):
         train(str(tmp_path / "log"), "puir")
+    write_files(tmp_path / "log", table, [50, 50], group=20)
     with pytest.raises(UnknownNameError, match=r"action in file .*part-00\.parquet'"):
         train(str(tmp_path / "log"), "puir", actions=[0, 1])
 

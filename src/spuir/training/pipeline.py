@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
@@ -16,19 +16,20 @@ from threadpoolctl import threadpool_limits
 from spuir import __version__
 from spuir.bandit import Bandit
 from spuir.base.hashing import digest
-from spuir.base.parameters import parameter_names, parameters_of
+from spuir.base.parameters import parameters_of
 from spuir.core.ties import check_floor
 from spuir.errors import InputError, SpuirError
 from spuir.logs import Cut, Log, cut_episodes, open_log
 from spuir.logs.database import Folder
 from spuir.logs.formats import Faults
-from spuir.policies import Policy, as_policy, make_policy
+from spuir.policies import Policy, as_policy
 from spuir.tables.encoder import Encoder, check_options
 from spuir.training import group, memory, notices
 from spuir.training.checkpoint import Checkpoint, check_writable
 from spuir.training.collect import ROW_COLUMNS, Collect, PartShards
 from spuir.training.engines import Engine, make_engine
 from spuir.training.fold import EpisodeSummary, fold
+from spuir.training.log_policy import policy_for_logs
 from spuir.training.propensities import check_propensity, propensity_of_rows, with_column
 from spuir.training.scan import LogSample, LogScan, Watcher, count_learned, first_rows, scan_log
 from spuir.training.sharing import check_folder, check_log
@@ -182,18 +183,6 @@ def train(
         seconds=time.perf_counter() - begin,
         resumed=resumed,
     )
-
-
-def policy_for_logs(name: str, *, preset: str | None = None, **parameters: Any) -> Policy:
-    """Build the policy called ``name`` for columns as they come: with an intercept, and contexts scaled.
-
-    ``preset`` and ``parameters`` are those of :func:`spuir.make_policy`. The preset "paper" is taken as it is.
-    """
-    made = make_policy(name, preset=preset, **parameters)
-    known = parameter_names(made)
-    scale = "scale_contexts" if "scale_contexts" in known else "scale"
-    wanted = {flag: True for flag in ("intercept", scale) if flag in known and flag not in parameters}
-    return made if preset == "paper" else replace(made, **wanted)
 
 
 def _ignore(*_: object) -> None:
