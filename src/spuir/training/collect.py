@@ -220,6 +220,11 @@ def check_rows(batch: Any, labels: Any) -> None:
         row = next(row for row, label in enumerate(column.to_pylist()) if label in unknown)
         rule, remedy = "it is none of the actions", "add it to these (--actions), or drop that row"
         raise UnknownNameError("action", f"{column[row].as_py()!r} at row {row}", rule, remedy)
+    check_numbers(batch)
+
+
+def check_numbers(batch: Any) -> None:
+    """Raise if a row with a reward has an impossible reward, weight or propensity."""
     silent = np.isnan(_numbers(batch, "reward"))
     given = {CHECKED[name]: _numbers(batch, name) for name in batch.schema.names if name in CHECKED}
     checked(batch.num_rows, **{name: np.where(silent, 1.0, numbers) for name, numbers in given.items()})
