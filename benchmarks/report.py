@@ -105,6 +105,15 @@ def memory_sheet(results: Results) -> Sheet:
     return Sheet("Memory", "Peak resident memory beyond what was resident before the call.", columns, rows)
 
 
+def dsjson_sheet(results: Results) -> Sheet:
+    """Return the speed of reading decision-service JSON by shape."""
+    columns = ("shape", "spuir, MB/s", "bare decoding, MB/s", "share")
+    rows = [
+        (shape, *(number(row[name]) for name in ("spuir", "bare", "share"))) for shape, row in results["dsjson"].items()
+    ]
+    return Sheet("Decision-service JSON", "Processor time of one process.", columns, rows)
+
+
 def quality_sheet(results: Results) -> Sheet:
     """Return mean regret ± standard error by world and policy after the last horizon."""
     names = list(next(iter(results["quality"].values())))
@@ -126,7 +135,12 @@ def sheets(results: Results) -> list[Sheet]:
     made = [requirements_sheet(results)]
     if results.get("speed"):
         made += clock_sheets(results)
-    for part, make in (("scaling", curve_sheet), ("memory", memory_sheet), ("quality", quality_sheet)):
+    for part, make in (
+        ("scaling", curve_sheet),
+        ("memory", memory_sheet),
+        ("dsjson", dsjson_sheet),
+        ("quality", quality_sheet),
+    ):
         if results.get(part):
             made.append(make(results))
     return made
