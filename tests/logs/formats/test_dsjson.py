@@ -423,6 +423,10 @@ class TestTheFastWay:
         events = [event(c=context(page=[{"tags": one} for one in each])) for each in tags]
         self.compare(events[:2], events)
 
+    def test_two_keys_for_one_column_are_left_to_the_general_way(self) -> None:
+        line = event(c=context(U={"p.q": 2, "p": {"q": None}}))
+        self.compare([line], [line, event(c=context(U={"p": {"q": 1}, "p.q": 2}))])
+
     def test_where_most_events_differ_it_learns_their_keys_too(self) -> None:
         parser = DsjsonParser("log", Faults())
         lines = [event(), event(c=context(z=1))]

@@ -5,7 +5,7 @@ further key, another type, another spelling of a label, a slot, a flag) is left 
 always give the same rows.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, compress
 from operator import attrgetter
@@ -62,6 +62,13 @@ class KeyTree:
         for space in spaces:
             for key, inner in space.items():
                 self.keys.setdefault(key, KeyTree()).learn(inner)
+
+    def names(self, prefix: str = "") -> Iterator[str]:
+        """Yield the names of the columns of single values inside, in full; what was always null may be one."""
+        for key, below in self.keys.items():
+            if not is_ignored(key):
+                name = prefix + unescape(key)
+                yield from [name] if below.kind in ("scalar", "unknown") else below.names(f"{name}.")
 
 
 def _kind(value: Any) -> str:
@@ -239,12 +246,23 @@ class UsualEvents(NamedTuple):
             list(compress(self.places, kept)), list(compress(self.events, kept)), list(compress(self.tags, kept)), None
         )
 
+    def runs(self) -> Iterator[range]:
+        """Yield the runs of places that follow each other."""
+        start = 0
+        for at in range(1, len(self.places) + 1):
+            if at == len(self.places) or self.places[at] != self.places[at - 1] + 1:
+                yield range(self.places[start], self.places[at - 1] + 1)
+                start = at
+
 
 class EventDecoder:
     """A decoder of the usual event, made for contexts with certain keys."""
 
     def __init__(self, node: KeyTree) -> None:
         library = msgspec_library()
+        names = list(node.names())
+        if len(set(names)) < len(names):
+            raise UnusualBlockError("two keys give one column, whose value depends on their order")
         # What msgspec checks while it decodes need not be checked for each event.
         text = Annotated[str, library.Meta(min_length=1)]
         chance, place = Annotated[float, library.Meta(gt=0, le=1)], Annotated[int, library.Meta(ge=0)]
