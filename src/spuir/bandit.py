@@ -1,5 +1,6 @@
 """The object that users hold: a policy with its state, labels for actions, and scikit-learn's verbs."""
 
+import warnings
 from collections.abc import Hashable
 from copy import deepcopy
 from dataclasses import replace
@@ -14,11 +15,13 @@ from spuir.base import streams
 from spuir.base.parameters import SEED, SHARE, check_value, optional
 from spuir.base.records import Decision, Floats, Mask, Scores, as_ids
 from spuir.core import ties
-from spuir.errors import InputError, ParameterError, ShardError
+from spuir.errors import InputError, InterceptWarning, ParameterError, ShardError
 from spuir.policies import Policy
 from spuir.results.learned_model import LearnedModel
 from spuir.storage import model_file, snapshot
 from spuir.storage.shards import Shard, check_shards, coming_episode, fingerprint
+from spuir.tables import explanations
+from spuir.tables.coefficients import estimating
 from spuir.tables.encoder import Encoder
 from spuir.tables.lineage import contents_of
 from spuir.tables.model import Model
@@ -33,7 +36,7 @@ class Bandit(LearnedModel):
     Parameters
     ----------
     policy
-        A policy object, or a registered name.
+        A policy object, or a registered name; the default needs no tuning.
     actions
         Their number M (labels 0…M−1), or a list of labels.
     random_state
@@ -55,6 +58,9 @@ class Bandit(LearnedModel):
     >>> bandit.partial_fit(day, rewards=[0.0, 1.0]).n_episodes_
     1
     """
+
+    _advises = True
+    """Whether to warn of a policy that cannot learn from the first batch; ``run`` compares policies as they are."""
 
     def _start(self, model: Model, dim: int) -> Any:
         """Return the model's state, or a fresh one for contexts of ``dim`` columns; refuse another number of them."""
@@ -143,6 +149,29 @@ class Bandit(LearnedModel):
         contexts = model.contexts(X, own)
         return contexts, self._start(model, contexts.shape[1]), model.eligible(eligible, len(contexts))
 
+    def explain(self, X: Any, actions: Any = None, eligible: ArrayLike | None = None) -> Any:
+        """Return why each row's action is preferred, as a DataFrame with one row per row of contexts.
+
+        Parameters
+        ----------
+        X, eligible
+            As in :meth:`decide`.
+        actions
+            (n,) labels to explain, such as executed ones; None = the most probable actions.
+
+        Notes
+        -----
+        ``competitor`` is the most probable of the other eligible actions, by score among equals. ``difference`` is how
+        much larger the estimated reward of ``action`` is, ``standard_error`` the standard error of that difference,
+        and the columns ``difference:…`` are its parts by feature, which add up to it; ``because`` names the largest
+        three. With a nonlinear link they are parts of ⟨θ,s⟩. Errors come from the observed rows alone.
+        """
+        model = self._model
+        policy, _ = estimating(self.policy_, model)
+        contexts, _, mask = self._prepared(model, X, eligible, own=False)
+        codes = None if actions is None else model.labels.encode(actions)
+        return explanations.explain(policy, model, contexts, mask, codes)
+
     # ---- learning -------------------------------------------------------------------------------------------
 
     def fix(self, X: Any, sample_weight: ArrayLike | None = None) -> Self:
@@ -215,6 +244,8 @@ class Bandit(LearnedModel):
             contents = contents_of(batch, state.n_actions, model.decision_ids(X) if ids is None else ids)
             if not allow_repeat:
                 model.lineage.check(contents)
+            if not state.episode and self._advises and (advice := policy.advice(batch)):
+                warnings.warn(advice, InterceptWarning, stacklevel=2)
             state, info = policy.learn(state, batch, self._episode_rng(policy, state.episode))
             lineage = model.lineage.after(contents)
             self._current = model._replace(names=model.names_after(X), state=state, lineage=lineage)

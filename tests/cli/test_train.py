@@ -35,7 +35,7 @@ def test_from_a_folder_to_a_model_with_table_and_plot(folder: Path, tmp_path: Pa
     assert "3 episodes" in result.stdout
     assert "of memory" in result.stderr
     assert {path.name for path in tmp_path.iterdir()} == {
-        "log", "m.spuir", "m.episodes.csv", "m.episodes.png", "m.episodes.svg",
+        "log", "m.spuir", "m.episodes.csv", "m.episodes.png", "m.episodes.svg", "m.coefficients.csv",
     }  # fmt: skip
     slices = [slice(start, start + 300) for start in (0, 300, 600)]
     assert gap(spuir.load(tmp_path / "m.spuir"), one_by_one("auto", make_table(900), slices)) < 1e-9
@@ -291,7 +291,7 @@ class TestOut:
     def test_on_a_file_beside_that_no_training_wrote(self, log: Path, tmp_path: Path, name: str) -> None:
         (tmp_path / name).write_text("forty pages")
         result = call(log, "-b", 20, "-q", "-w", 1, "-o", tmp_path / "m.spuir")
-        assert result.exit_code == 2 and "which no training wrote" in result.stderr
+        assert result.exit_code == 2 and "which spuir did not write" in result.stderr
         assert (tmp_path / name).read_text() == "forty pages" and not (tmp_path / "m.spuir").exists()
 
     def test_a_model_may_be_replaced(self, log: Path, tmp_path: Path) -> None:

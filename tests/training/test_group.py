@@ -44,7 +44,7 @@ def test_the_rows_of_each_episode_keep_their_order(
     cut, engine = cut_episodes(log), Local(2)
     scan = scan_log(log, cut, engine, ignore, actions=True)
     columns = tuple(log.schema.names)
-    grouped, faults = group_by_episode(log, cut, scan, columns, Folder(tmp_path), engine, ignore)
+    grouped, faults = group_by_episode(log, cut, scan, columns, 72, Folder(tmp_path), engine, ignore)
     assert len(faults) == len(log.parts) and sum(part.part.rows or 0 for part in grouped.parts) == ROWS
     assert (len(grouped.parts) > 1) == (sort_bytes < 2**25)
     found = [row for part in grouped.parts for batch in part.part.read(batch_rows=77) for row in batch.to_pylist()]

@@ -1,4 +1,4 @@
-"""Parameters as data: each has a default, a meaning and a rule, and one function words all errors about them.
+"""Parameters as data: each has a default, a meaning and a rule, and all errors about them read alike.
 
 A policy, an environment or a feature map is a frozen dataclass whose fields are declared with :func:`parameter`.
 :func:`check` tests the values of such an object, :func:`check_names` the names that a caller passed.

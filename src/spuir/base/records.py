@@ -32,7 +32,7 @@ def all_finite(values: Floats) -> bool:
 
 
 def require_finite(**parts: Floats | None) -> None:
-    """Refuse named parts of a state that are not finite, as no episode leaves them."""
+    """Refuse named parts of a state that are not finite, which no episode can leave behind."""
     for name, part in parts.items():
         if part is not None and not all_finite(part):
             rule = "what a policy has learned is finite"

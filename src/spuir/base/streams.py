@@ -1,7 +1,7 @@
 """One seed in, named independent generators out.
 
 A stream is addressed by a path of names, as in ``generator(seed, "environment", "noise", 3)``. The same
-seed and path give the same numbers on every machine; a new consumer with a name of its own never shifts
+seed and path give the same numbers on every machine; a new stream with a name of its own never changes
 the others.
 """
 
@@ -55,7 +55,7 @@ class Draws:
 
     The key is a hash of (seed, episode, id), or of (seed, episode, row number within the episode) where no id is
     given. A decision can therefore be recomputed from its log, a retry with the same id repeats it, and replicas of
-    one model agree, however the rows are split over calls. Nothing is computed before it is asked for.
+    one model agree, however the rows are split over calls. Nothing is computed until it is needed.
     """
 
     def __init__(self, size: int, make_keys: Callable[[], Words]) -> None:

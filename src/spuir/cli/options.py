@@ -211,3 +211,47 @@ def pairs_in(entries: Iterable[str], option: str, example: str) -> dict[str, str
             raise ParameterError(option, repr(entry), "it reads name=value", f"write {option} {example}, for example")
         pairs[name] = value
     return pairs
+
+
+def open_with_rewards(
+    given: Mapping[str, Any], propensity: Any = None, folder: Path | None = None
+) -> tuple[Any, list[str]]:
+    """Open the log, joined with its rewards if they are in another table; return it with notes about the join.
+
+    ``propensity`` may name a column of the log, and ``folder`` is where the join keeps its files.
+    """
+    from spuir.logs import join_logs, open_log
+    from spuir.training.propensities import with_column
+
+    how = with_column(how_to_open(given), propensity)
+    source: Any = list(given["log"]) if len(given["log"]) > 1 else given["log"][0]
+    reward_columns = columns_in(given["rename_rewards"], given["type_rewards"], "-rewards")
+    if not given["rewards"]:
+        _refuse_without_rewards()
+        return open_log(source, **how), []
+    joined = join_logs(
+        open_log(source, **how, kind="decisions"),
+        open_log(list(given["rewards"]), **reward_columns, time_unit=given["time_unit"], kind="rewards"),
+        default=given["default_reward"],
+        aggregation=given["aggregation"],
+        window=given["window"],
+        as_of=time_in(given["as_of"]),
+        folder=folder,
+    )
+    return joined.log, [str(joined.report)]
+
+
+def time_in(text: str | None) -> str | float | None:
+    """Read a time: epoch seconds, or a date that the library reads itself, 20240330 included."""
+    value = None if text is None else parse(text)
+    return value if isinstance(value, int | float) and abs(value) >= 1e8 else text
+
+
+def _refuse_without_rewards() -> None:
+    """Refuse the options of the join if there is no table of rewards."""
+    context = click.get_current_context()
+    for name in ("default_reward", "aggregation", "window", "as_of", "rename_rewards", "type_rewards"):
+        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
+            option = f"--{name.replace('_', '-')}"
+            rule, remedy = "it belongs to --rewards", "add --rewards, or leave it out"
+            raise ParameterError(option, context.params[name], rule, remedy)

@@ -20,12 +20,13 @@ from spuir.core.quiet import quietly
 from spuir.errors import NumericalError
 
 FINE, JITTERED, DEFICIENT = 0, 1, 2
-MEANING = {
-    FINE: "every matrix was positive definite",
-    JITTERED: "a multiple of the identity was added to a matrix that rounding had made indefinite",
-    DEFICIENT: "an eigenvalue decomposition replaced the factor of a numerically singular matrix",
-}
-"""Result codes of a solve, from the mildest to the worst, with their meanings."""
+"""Result codes of a solve, from the mildest to the worst.
+
+FINE: every matrix was positive definite. JITTERED: a multiple of the identity was added to a matrix that rounding had
+made indefinite. DEFICIENT: an eigenvalue decomposition replaced the factor of a numerically singular matrix.
+"""
+WHOLE, BAND = 96, 64
+"""Roots of up to so many columns are multiplied whole, wider ones in bands, which leaves out their zeros (measured)."""
 RANGE = 1e15
 """Largest norm of a factor and of its inverse for which single precision loses nothing at the ends of its range."""
 
@@ -71,11 +72,12 @@ class Solved:
     @cached_property
     def stacked_roots(self) -> Floats:
         """The roots side by side (p, M·p): all widths from one product with the contexts."""
-        return self._stacked(np.float64)
+        return self._stacked(np.float64, 0, self.roots.shape[1])
 
-    def _stacked(self, dtype: Any) -> NDArray[Any]:
-        m, p, _ = self.roots.shape
-        return self.roots.transpose(1, 0, 2).astype(dtype, order="C").reshape(p, m * p)
+    def _stacked(self, dtype: Any, start: int, stop: int) -> NDArray[Any]:
+        """Return the columns ``start`` to ``stop`` of all roots side by side, down to their last row that is not 0."""
+        band = self.roots[:, :stop, start:stop].transpose(1, 0, 2)
+        return band.astype(dtype, order="C").reshape(stop, -1)
 
     @cached_property
     def traces(self) -> Floats:
@@ -92,14 +94,17 @@ class Solved:
         spans = np.matvec(np.abs(sizes, out=sizes), rows)
         error = unit * math.sqrt(np.vecdot(spans, spans).max())
         in_range = max(self.traces.max(), np.vecdot(rows, rows).max()) <= RANGE**2
-        return Single(
-            roots=self._stacked(np.float32), rounding=unit * rows.max(axis=0), error=error if in_range else math.inf
-        )
+        p = self.upper.shape[1]
+        step = p if p <= WHOLE else BAND
+        bands = tuple(self._stacked(np.float32, start, min(start + step, p)) for start in range(0, p, step))
+        return Single(bands=bands, rounding=unit * rows.max(axis=0), error=error if in_range else math.inf)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Single:
-    """Roots (p, k) in single precision, and two bounds on the error of the widths computed with them.
+    """Roots in single precision, and two bounds on the error of the widths computed with them.
+
+    ``bands`` are the columns of all roots in turn, each (rows, M·columns) without the zeros below the diagonal.
 
     With u = 2⁻²⁴ and r_i the norm of row i of U⁻¹, sᵀU⁻¹ is off by at most (p+2)·u·Σ|s_i|r_i, and summing the squares
     adds half as much: a width is off by at most Σ|s_i|·``rounding``_i, rounding (p,) being 2(p+4)·u·r, the largest of
@@ -108,7 +113,7 @@ class Single:
     takes at most 2⁻¹²⁶ from each context value, product and square: negligible where no norm exceeds RANGE.
     """
 
-    roots: NDArray[np.float32]
+    bands: tuple[NDArray[np.float32], ...]
     rounding: Floats
     error: float
 

@@ -222,7 +222,7 @@ class Winners(NamedTuple):
 
 @lru_cache(maxsize=64)
 def _no_ties(m: int) -> tuple[Codes, Floats]:
-    """Return the columns and the shares of winners without ties; arrays without entries, which nobody can write to."""
+    """Return the columns and the shares of winners without ties: empty arrays, which all calls can share."""
     return np.empty(0, np.intp), np.empty((m, 0))
 
 

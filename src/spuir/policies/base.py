@@ -1,6 +1,6 @@
 """What every policy is: frozen parameters with ``init``, ``decide``, ``learn``.
 
-A policy writes ``init``, ``table`` (what it says of contexts × actions), ``collect`` (rows → sums) and
+A policy writes ``init``, ``table`` (its scores and probabilities for contexts × actions), ``collect`` (rows → sums) and
 ``absorb`` (sums → next state). ``decide`` and ``learn`` follow from these.
 """
 
@@ -75,11 +75,11 @@ class Policy(ABC):
 
     @abstractmethod
     def grow(self, state: Any, like: int | None) -> State:
-        """Return the state with one action more, cold or with a copy of action ``like``'s sums."""
+        """Return the state with one more action, which starts empty or with a copy of the sums of action ``like``."""
 
     @property
     def draws_to_learn(self) -> bool:
-        """Whether learning draws random numbers; if not, the generator it is given is never touched."""
+        """Whether learning draws random numbers; if not, its generator is never used."""
         return True
 
     def basis(self, state: Any) -> Any:
@@ -110,6 +110,10 @@ class Policy(ABC):
         A policy that fixes something on its first rows may let episodes wait until there are enough of them.
         """
         return state, (batch,)
+
+    def advice(self, batch: Batch) -> str | None:
+        """Return what is wrong with learning from such a first batch by this policy, None if nothing is."""
+        return None
 
     def learn(self, state: Any, batch: Batch, rng: Generator) -> tuple[Any, Info]:
         """Return the state after one episode: prepare, collect, absorb. An empty batch is not an episode."""

@@ -1,7 +1,7 @@
 """Thompson acting on ridge estimates: scores are independent normals, the largest wins.
 
 A fresh coefficient vector for every step and action means independent scores z_a ~ N(⟨θ_a,s⟩, μ² sᵀΨ_a⁻¹s), so
-nothing of d dimensions is ever drawn. The probability that an action's score is the largest is a
+no vector of d dimensions is ever drawn. The probability that an action's score is the largest is a
 one-dimensional integral; actions are drawn from those probabilities, which makes the propensities exact.
 """
 

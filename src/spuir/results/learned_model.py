@@ -1,6 +1,7 @@
 """What a bandit has learned, to read: labels, columns, coefficients, rewards, notes, and a figure of them."""
 
 from abc import abstractmethod
+from collections.abc import Hashable
 from os import PathLike, fspath
 from typing import Any
 
@@ -12,6 +13,7 @@ from spuir.base.records import Floats, Mask, State
 from spuir.errors import NotFittedError
 from spuir.results import figures
 from spuir.results.policy_figure import LINES, Bar, draw_policy
+from spuir.tables import explanations
 from spuir.tables.coefficients import Coefficient, coefficient_rows, estimating, fitted_state, strongest
 from spuir.tables.estimator import Estimator
 from spuir.tables.lineage import LoggedReward
@@ -93,6 +95,14 @@ class LearnedModel(Estimator):
         ['action', 'feature', 'coefficient', 'standard_error']
         """
         return data_frame(self.coefficient_table(), "coefficients_frame")
+
+    def contrast(self, first: Hashable, second: Hashable) -> Any:
+        """Return coefficients of ``first`` minus those of ``second``, with standard errors, as a DataFrame."""
+        return explanations.contrast(self.policy_, self._model, first, second)
+
+    def action_weights(self) -> Any:
+        """Return the weight of each action's observed rows and the imputed share of its fit, as a DataFrame."""
+        return explanations.action_weights(self.policy_, self._model)
 
     def logged_rewards(self) -> list[LoggedReward]:
         """Return the mean reward of each action, with its standard error, in all that was learned."""

@@ -38,9 +38,7 @@ def estimating(policy: Any, model: Model) -> tuple[Any, Any]:
 def coefficient_rows(policy: Policy, model: Model) -> list[Coefficient]:
     """Return the coefficients of all actions, feature by feature."""
     ridge, state = estimating(policy, model)
-    named = model.names if model.encoder is None else model.encoder.names
-    inputs = list(named) if named else [f"x{i}" for i in range(state.dim)]
-    features = ridge.feature_names(state, inputs)
+    features = ridge.feature_names(state, model.input_names)
     theta = np.column_stack([ridge.coefficients(state), ridge.intercepts(state)])
     errors = ridge.standard_errors(state)
     return [

@@ -26,7 +26,7 @@ class Estimator:
 
     def __init__(
         self,
-        policy: Policy | str,
+        policy: Policy | str = "auto",
         actions: int | Iterable[Hashable] | None = None,
         random_state: streams.Seed = None,
         encoder: Encoder | None = None,

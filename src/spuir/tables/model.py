@@ -37,6 +37,13 @@ class Model(NamedTuple):
         names = column_names(X) if self.encoder is None else self.encoder.columns
         return None if names is None else tuple(names)
 
+    @property
+    def input_names(self) -> list[str]:
+        """Names of the encoded context columns; x0, x1, … where they have none."""
+        named = self.names if self.encoder is None else self.encoder.names
+        dim = 0 if self.state is None else self.state.dim
+        return list(named) if named else [f"x{i}" for i in range(dim)]
+
     def _table(self, X: Any) -> Any:
         """Return contexts as a numeric table (n, d) or a CSR matrix, encoded where there is an encoder."""
         if isinstance(X, Decision):

@@ -15,6 +15,10 @@ from spuir.testing.trial import DIM, N_ACTIONS, contexts, episode, fresh, frozen
 ROW, ROWS = 700, 1000
 """Row of the wrong value, and the number of rows; it lies beyond the first block of rows."""
 
+EXPLAINED = ("coefficients", "standard_errors", "feature_names", "estimates")
+EXPLAINED += ("contributions", "source_names", "mean_errors", "imputed_shares")
+"""What a policy with the trait "ridge" answers about its estimates."""
+
 
 @dataclass(frozen=True)
 class Wrong:
@@ -172,7 +176,7 @@ def traits_are_known_and_consistent(policy: Policy) -> None:
     require(policy.traits <= known, f"unknown traits: {sorted(policy.traits - known)}")
     require("foldable" not in policy.traits or "additive" in policy.traits, "what folds must add up")
     if "ridge" in policy.traits:
-        missing = [name for name in ("coefficients", "standard_errors", "feature_names") if not hasattr(policy, name)]
+        missing = [name for name in EXPLAINED if not hasattr(policy, name)]
         require(not missing, f"a policy with the trait 'ridge' has no {', '.join(missing)}")
 
 

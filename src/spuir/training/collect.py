@@ -104,12 +104,14 @@ class Collect:
         shards: dict[int, EpisodeShard] = {}
         rows, faults, part = 0, Faults(), scanned.part
         with threadpool_limits(limits=1):
-            for batch in part.read(self.columns, batch_rows=block_rows(self.encoder.width), faults=faults):
-                try:
-                    self._add_batch(shards, batch, scanned, rows)
-                except SpuirError as error:
-                    raise with_source(self._within_batch(error, batch), part, part.first_row + rows) from None
-                rows += batch.num_rows
+            most = block_rows(self.encoder.width)
+            for block in part.read(self.columns, batch_rows=most, faults=faults):
+                for batch in (block.slice(start, most) for start in range(0, block.num_rows, most)):
+                    try:
+                        self._add_batch(shards, batch, scanned, rows)
+                    except SpuirError as error:
+                        raise with_source(self._within_batch(error, batch), part, part.first_row + rows) from None
+                    rows += batch.num_rows
         return PartShards(rows, shards, faults)
 
     def _add_batch(self, shards: dict[int, EpisodeShard], batch: Any, scanned: ScannedPart, earlier: int) -> None:
@@ -179,8 +181,9 @@ class Collect:
             return EpisodeShard(**counts)
         if self._keeps(episode):
             return EpisodeShard(**counts, kept=({name: np.array(column) for name, column in given.items()},))
-        first = episode.before + earlier
-        sums = self.bandit.collect(**given, row_ids=np.arange(first, first + count), episode=episode.place)
+        if "sketched" in self.bandit.policy_.traits:
+            given["row_ids"] = np.arange(episode.before + earlier, episode.before + earlier + count)
+        sums = self.bandit.collect(**given, episode=episode.place)
         return EpisodeShard(**counts, sums=sums)
 
     def _keeps(self, episode: PartEpisode) -> bool:

@@ -12,6 +12,7 @@ import numpy as np
 from spuir.bandit import Bandit
 from spuir.logs import Cut
 from spuir.training.collect import EpisodeShard, PartShards
+from spuir.training.drift import Recorded, record
 from spuir.training.engines.local import Local
 from spuir.training.scan import LogScan
 
@@ -26,6 +27,7 @@ class EpisodeSummary:
     ``episode`` is its number and ``key`` what cut it; ``rows`` counts its rows, ``silent`` those without a reward, and
     ``mean_reward`` is the mean of the others; ``lowest_propensity`` is that of the rows learned from, None if the log
     has none; ``code`` is the result of the solve (0 = fine), ``seconds`` the time that learning took.
+    ``coefficients`` are those after it, where they are recorded.
     """
 
     episode: int
@@ -36,10 +38,11 @@ class EpisodeSummary:
     lowest_propensity: float | None
     code: int
     seconds: float
+    coefficients: Recorded | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the summary as JSON-ready data."""
-        return asdict(self)
+        """Return the summary as JSON-ready data, without coefficients."""
+        return {name: value for name, value in asdict(self).items() if name != "coefficients"}
 
 
 def fold(
@@ -80,6 +83,7 @@ def fold(
                 lowest_propensity=shard.lowest if shard.lowest < np.inf else None,
                 code=code,
                 seconds=time.perf_counter() - begin,
+                coefficients=record(bandit, coming, len(scan.keys)),
             )
             coming += 1
 

@@ -82,7 +82,7 @@ class SortPart:
         return pa.RecordBatch.from_arrays(arrays, [*whole.schema.names, NUMBER]), episodes[order]
 
 
-class Run(NamedTuple):
+class SortedRows(NamedTuple):
     """Rows of one range of episodes in one batch of a file of sorted rows."""
 
     path: str
@@ -99,7 +99,7 @@ class EpisodeRange(Part):
     other processes, which find them as long as the training lasts.
     """
 
-    runs: tuple[Run, ...] = field(repr=False)
+    runs: tuple[SortedRows, ...] = field(repr=False)
     single: bool
     folder: Folder | None = field(repr=False, compare=False)
 
@@ -139,19 +139,27 @@ class EpisodeRange(Part):
 
 
 def group_by_episode(
-    log: Log, cut: Cut, scan: LogScan, columns: tuple[str, ...], folder: Folder, engine: Engine, watch: Watcher
+    log: Log,
+    cut: Cut,
+    scan: LogScan,
+    columns: tuple[str, ...],
+    row_bytes: int,
+    folder: Folder,
+    engine: Engine,
+    watch: Watcher,
 ) -> tuple[LogScan, list[Faults]]:
     """Sort the rows of a log by episode in ``folder``; return the scan of the result, and each part's broken rows.
 
-    Rows are written once and read once. The rows of one episode keep their order.
+    Rows are written once and read once. The rows of one episode keep their order. ``row_bytes`` are those of a row as
+    it is learned, which bounds a range.
     """
-    edges = _ranges(scan, _row_bytes(log, columns))
+    edges = _ranges(scan, max(row_bytes, _row_bytes(log, columns)))
     sort = SortPart(cut=cut, columns=columns, keys=scan.keys, edges=edges, folder=folder.path)
-    faults, runs, rows = list[Faults](), [list[Run]() for _ in edges[1:]], 0
+    faults, runs, rows = list[Faults](), [list[SortedRows]() for _ in edges[1:]], 0
     for part in engine.map(sort, scan.parts):
         for number, starts in enumerate(part.starts):
             for at in np.flatnonzero(np.diff(starts)):
-                runs[at].append(Run(part.path, number, int(starts[at]), int(starts[at + 1])))
+                runs[at].append(SortedRows(part.path, number, int(starts[at]), int(starts[at + 1])))
         faults.append(part.faults)
         rows += part.rows
         watch("group", rows, scan.rows)
@@ -172,7 +180,7 @@ def _row_bytes(log: Log, columns: tuple[str, ...]) -> int:
     return sum(-(-kind.bit_width // 8) if pa.types.is_primitive(kind) else 16 for kind in kinds)
 
 
-def _scan_of(log: Log, scan: LogScan, edges: Starts, runs: list[list[Run]], folder: Folder) -> LogScan:
+def _scan_of(log: Log, scan: LogScan, edges: Starts, runs: list[list[SortedRows]], folder: Folder) -> LogScan:
     """Return the scan of the grouped log, in which every episode lies in one part."""
     parts, start = list[ScannedPart](), 0
     place = np.repeat(np.arange(len(runs)), np.diff(edges))

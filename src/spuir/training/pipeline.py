@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from copy import copy
 from dataclasses import dataclass, field, replace
 from os import PathLike, fspath
@@ -24,12 +24,11 @@ from spuir.logs.database import Folder
 from spuir.logs.formats import Faults
 from spuir.policies import Policy, as_policy, make_policy
 from spuir.tables.encoder import Encoder, check_options
-from spuir.training import memory, notices
+from spuir.training import group, memory, notices
 from spuir.training.checkpoint import Checkpoint, check_writable
 from spuir.training.collect import ROW_COLUMNS, Collect, PartShards
 from spuir.training.engines import Engine, make_engine
 from spuir.training.fold import EpisodeSummary, fold
-from spuir.training.group import group_by_episode
 from spuir.training.propensities import check_propensity, propensity_of_rows, with_column
 from spuir.training.scan import LogSample, LogScan, Watcher, count_learned, first_rows, scan_log
 from spuir.training.sharing import check_folder, check_log
@@ -37,6 +36,8 @@ from spuir.training.sharing import check_folder, check_log
 UNSAVED = "Training continues without checkpoints, so that an interrupt would lose its progress"
 OPEN_BYTES = 256 * 2**20
 """Memory that open episodes may take before the log is first grouped by episode on disk."""
+FRAGMENT_ROWS, MIN_FRAGMENTS = 400, 2_000
+"""A few rows of an episode in a batch cost as much time as sorting this many rows; so few of them do not matter."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -136,7 +137,9 @@ def train(
     target = None if out is None else Path(fspath(out))
     if target is not None:
         check_writable(target)
-    with _started(engine, workers) as started, threadpool_limits(limits=1):
+    # An engine that is given is the caller's to end.
+    place = make_engine(engine, workers=workers) if isinstance(engine, str) else nullcontext(engine)
+    with place as started, threadpool_limits(limits=1):
         job = Job(
             log=log,
             cut=cut_episodes(log, batch_size=batch_size, every=every),
@@ -161,13 +164,13 @@ def train(
         if not episodes:
             job.fix(bandit, encoder, sample)
         resumed = len(episodes)
-        keep_rows = memory.rows_to_keep(job.policy, len(labels), encoder.width)
-        place = scratch if scratch is not None or target is None else target.absolute().parent
-        scan = job.group_scattered(scan, encoder.width, keep_rows, place)
-        needed = job.check_memory(scan, len(labels), encoder.width, memory_limit)
+        size = memory.ShardSize.of(job.policy, len(labels), encoder.width)
+        scratch = scratch if scratch is not None or target is None else target.absolute().parent
+        scan = job.group_scattered(scan, size, scratch, memory_limit)
+        needed = job.check_memory(scan, len(labels), encoder.width, size, memory_limit)
         if {"sketched", "foldable"} <= job.policy.traits:
             scan = count_learned(scan, job.cut, started)
-        job.learn(bandit, episodes, scan, encoder, keep_rows, checkpoint)
+        job.learn(bandit, episodes, scan, encoder, size.keep_rows, checkpoint)
         bandit = bandit.with_encoder(encoder)
         if target is not None:
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -193,11 +196,6 @@ def policy_for_logs(name: str, *, preset: str | None = None, **parameters: Any) 
     scale = "scale_contexts" if "scale_contexts" in known else "scale"
     wanted = {flag: True for flag in ("intercept", scale) if flag in known and flag not in parameters}
     return made if preset == "paper" else replace(made, **wanted)
-
-
-def _started(engine: Engine | str, workers: int | None) -> AbstractContextManager[Engine]:
-    """Return an engine by name, which ends with the block, or the caller's own, which does not."""
-    return make_engine(engine, workers=workers) if isinstance(engine, str) else nullcontext(engine)
 
 
 def _ignore(*_: object) -> None:
@@ -302,21 +300,31 @@ class Job:
         return Bandit(self.policy, labels, self.seed), []
 
     def group_scattered(
-        self, scan: LogScan, width: int, keep_rows: int | None, place: str | PathLike[str] | None
+        self, scan: LogScan, size: memory.ShardSize, place: str | PathLike[str] | None, limit: int | None
     ) -> LogScan:
-        """Group the log by episode on disk if too many episodes were open at once; return the scan of the result."""
+        """Group the log by episode on disk if its episodes are scattered; return the scan of the result."""
         largest = int(scan.sizes.max())
-        shard = memory.row_bytes(width) * (largest if keep_rows is None else min(largest, keep_rows + 1))
-        if self.cut.kind == "size" or scan.open_episodes <= 2 or scan.open_episodes * shard <= OPEN_BYTES:
+        waiting = scan.open_episodes * size.of_rows(largest, largest)
+        needed = scan.open_episodes > 2 and waiting > min(OPEN_BYTES, OPEN_BYTES if limit is None else limit // 4)
+        extra = scan.fragments - len(scan.keys)
+        slow = extra > MIN_FRAGMENTS and extra * FRAGMENT_ROWS > scan.rows
+        if self.cut.kind == "size" or not (needed or slow):
             return scan
-        self.add_notice(
-            f"Up to {scan.open_episodes:,} episodes would be open at once: grouping rows by episode on disk."
-        )
         if place is not None:
             Path(place).mkdir(parents=True, exist_ok=True)
         folder = Folder(place)
-        check_folder(self.engine, folder)
-        grouped, faults = group_by_episode(self.log, self.cut, scan, self.columns, folder, self.engine, self.watch)
+        try:
+            check_folder(self.engine, folder)
+        except InputError as error:
+            if needed:
+                raise
+            self.add_notice(f"Rows are not grouped by episode first, which would be faster: {error}")
+            return scan
+        many = f"Up to {scan.open_episodes:,} episodes would be open at once"
+        self.add_notice(f"{many}: grouping rows by episode on disk.")
+        grouped, faults = group.group_by_episode(
+            self.log, self.cut, scan, self.columns, size.row, folder, self.engine, self.watch
+        )
         self.faults |= {-1 - at: broken for at, broken in enumerate(faults)}
         return grouped
 
@@ -326,8 +334,12 @@ class Job:
         carried = [name for name in ROW_COLUMNS if name in self.log.schema.names]
         return tuple(dict.fromkeys(["action", "reward", *carried, *self.cut.columns, *self.log.context]))
 
-    def check_memory(self, scan: LogScan, actions: int, width: int, limit: int | None) -> memory.Forecast:
+    def check_memory(
+        self, scan: LogScan, actions: int, width: int, size: memory.ShardSize, limit: int | None
+    ) -> memory.Forecast:
         """Return the memory forecast; raise if it is above the limit."""
+        # Workers may be ahead by one part each and one more, while another is being learned.
+        parts = [sum(size.of_rows(one.rows, one.size) for one in part.episodes.values()) for part in scan.parts]
         needed = memory.forecast(
             self.policy,
             actions,
@@ -335,6 +347,8 @@ class Job:
             largest=int(scan.sizes.max()),
             open_episodes=scan.open_episodes,
             workers=self.engine.workers,
+            coming=sum(sorted(parts)[-self.engine.workers - 2 :]),
+            sorting=group.SORT_BYTES if isinstance(scan.parts[0].part, group.EpisodeRange) else 0,
         )
         memory.check_fits(needed, limit)
         self.add_notice(f"Training needs {needed}.")

@@ -26,11 +26,15 @@ Watcher = Callable[[str, int, int], object]
 
 
 class PartScan(NamedTuple):
-    """What a worker saw in one part: its rows, the rows of each episode by key, and the actions."""
+    """What a worker saw in one part: its rows, the rows of each episode by key, and the actions.
+
+    ``fragments`` counts the episodes of every batch: what collecting would handle one by one.
+    """
 
     rows: int
     episodes: Mapping[Any, int]
     actions: frozenset[Any]
+    fragments: int = 0
 
 
 class PartEpisode(NamedTuple):
@@ -61,7 +65,8 @@ class LogScan:
     """The parts of a log and the episodes in them.
 
     ``keys`` are the keys of the episodes in order and ``sizes`` their rows. Each episode begins in the part ``first``
-    and ends in the part ``last``. ``actions`` are the actions of the log, sorted.
+    and ends in the part ``last``. ``actions`` are the actions of the log, sorted, and ``fragments`` counts the episodes
+    of every batch.
     """
 
     parts: Sequence[ScannedPart]
@@ -70,6 +75,7 @@ class LogScan:
     first: Counts
     last: Counts
     actions: Sequence[Any]
+    fragments: int = 0
 
     @property
     def rows(self) -> int:
@@ -117,7 +123,8 @@ def scan_log(log: Log, cut: Cut, engine: Engine, watch: Watcher, *, actions: boo
         before[[one.number for one in here.values()]] += list(episodes.values())
         parts.append(ScannedPart(part, start, here))
     seen = sorted(set().union(*(scan.actions for scan in scans)))
-    scan = LogScan(parts=parts, keys=keys, sizes=sizes, first=first, last=last, actions=seen)
+    fragments = sum(scan.fragments for scan in scans)
+    scan = LogScan(parts=parts, keys=keys, sizes=sizes, first=first, last=last, actions=seen, fragments=fragments)
     check_first_time(scan, cut)
     return scan
 
@@ -127,18 +134,20 @@ def scan_part(part: Part, cut: Cut, *, actions: bool) -> PartScan:
     columns = (*cut.columns, *(("action",) if actions else ()))
     if not columns and part.rows is not None:
         return PartScan(part.rows, {}, frozenset())
-    rows, episodes, seen = 0, Counter[Any](), set[Any]()
+    rows, episodes, seen, fragments = 0, Counter[Any](), set[Any](), 0
     for batch in part.read(columns or ("action",)):
         try:
             if cut.columns:
-                for entry in cut.keys(batch, 0).value_counts().to_pylist():
+                counted = cut.keys(batch, 0).value_counts().to_pylist()
+                fragments += len(counted)
+                for entry in counted:
                     episodes[entry["values"]] += entry["counts"]
             if actions:
                 seen.update(_actions_of(batch.column("action")))
         except InputError as error:
             raise with_source(error, part, part.first_row + rows) from None
         rows += batch.num_rows
-    return PartScan(rows, episodes, frozenset(seen))
+    return PartScan(rows, episodes, frozenset(seen), fragments)
 
 
 def _actions_of(column: Any) -> list[Any]:
