@@ -112,43 +112,6 @@ def how_to_open(given: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def open_joined(given: Mapping[str, Any]) -> "tuple[Log, Report | None]":
-    """Open the log, joined with its rewards if they are in another table; return it with what the join counted."""
-    from spuir.logs import join_logs, open_log
-
-    opening = how_to_open(given)
-    source: Any = list(given["log"]) if len(given["log"]) > 1 else given["log"][0]
-    if not given["rewards"]:
-        _refuse_without_rewards()
-        return open_log(source, **opening), None
-    columns = columns_in(given["rename_rewards"], given["type_rewards"], "-rewards")
-    joined = join_logs(
-        open_log(source, **opening, kind="decisions"),
-        open_log(list(given["rewards"]), **columns, time_unit=given["time_unit"], kind="rewards"),
-        default=given["default_reward"],
-        aggregation=given["aggregation"],
-        window=given["window"],
-        as_of=_time(given["as_of"]),
-    )
-    return joined.log, joined.report
-
-
-def _time(text: str | None) -> str | float | None:
-    """Read a time: epoch seconds, or a date that the library reads itself, 20240330 included."""
-    value = None if text is None else parse(text)
-    return value if isinstance(value, int | float) and abs(value) >= 1e8 else text
-
-
-def _refuse_without_rewards() -> None:
-    """Refuse the options of the join if there is no table of rewards."""
-    context = click.get_current_context()
-    for name in ("default_reward", "aggregation", "window", "as_of", "rename_rewards", "type_rewards"):
-        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
-            option = f"--{name.replace('_', '-')}"
-            rule, remedy = "it belongs to --rewards", "add --rewards, or leave it out"
-            raise ParameterError(option, context.params[name], rule, remedy)
-
-
 def columns_in(rename: Iterable[str], types: Iterable[str], suffix: str = "") -> dict[str, Any]:
     """Return names and types of columns as ``open_log`` takes them; ``suffix`` ends the names of the options."""
     names = pairs_in(rename, f"--rename{suffix}", "clicked=reward")
@@ -216,7 +179,15 @@ def pairs_in(entries: Iterable[str], option: str, example: str) -> dict[str, str
 def open_with_rewards(
     given: Mapping[str, Any], propensity: Any = None, folder: Path | None = None
 ) -> tuple[Any, list[str]]:
-    """Open the log, joined with its rewards if they are in another table; return it with notes about the join.
+    """Open the log as :func:`open_joined` does; return it with notes about the join."""
+    log, report = open_joined(given, propensity, folder)
+    return log, [] if report is None else [str(report)]
+
+
+def open_joined(
+    given: Mapping[str, Any], propensity: Any = None, folder: Path | None = None
+) -> "tuple[Log, Report | None]":
+    """Open the log, joined with its rewards if they are in another table; return it with what the join counted.
 
     ``propensity`` may name a column of the log, and ``folder`` is where the join keeps its files.
     """
@@ -228,7 +199,7 @@ def open_with_rewards(
     reward_columns = columns_in(given["rename_rewards"], given["type_rewards"], "-rewards")
     if not given["rewards"]:
         _refuse_without_rewards()
-        return open_log(source, **how), []
+        return open_log(source, **how), None
     joined = join_logs(
         open_log(source, **how, kind="decisions"),
         open_log(list(given["rewards"]), **reward_columns, time_unit=given["time_unit"], kind="rewards"),
@@ -238,7 +209,7 @@ def open_with_rewards(
         as_of=time_in(given["as_of"]),
         folder=folder,
     )
-    return joined.log, [str(joined.report)]
+    return joined.log, joined.report
 
 
 def time_in(text: str | None) -> str | float | None:
