@@ -15,11 +15,11 @@ from spuir.results import figures
 from spuir.results.policy_figure import LINES, Bar, draw_policy
 from spuir.tables import explanations
 from spuir.tables.coefficients import Coefficient, coefficient_rows, estimating, fitted_state, strongest
-from spuir.tables.estimator import Estimator
+from spuir.tables.estimator import BanditArguments
 from spuir.tables.lineage import LoggedReward
 
 
-class LearnedModel(Estimator):
+class LearnedModel(BanditArguments):
     """A model with its policy, of which everything that was learned can be read."""
 
     @abstractmethod
