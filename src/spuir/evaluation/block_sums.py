@@ -92,17 +92,16 @@ class TermSums:
         ratio = terms.numerator is not None
         return cls(model, np.zeros(blocks), np.zeros(blocks) if ratio else None, np.zeros(blocks) if ratio else None)
 
-    def add(self, adder: BlockAdder, terms: Terms) -> None:
-        """Add the terms of rows."""
-        span = 0.0
+    def add(self, adder: BlockAdder, terms: Terms, span: float | None = None) -> None:
+        """Add the terms of rows; ``span`` is a bound on that of a row's terms, None = look at them."""
+        if span is None:
+            span = sum(span_of(values) for values in terms[:2] if values is not None)
         if terms.plain is not None:
             adder(self.plain, terms.plain)
-            span = span_of(terms.plain)
         if self.numerator is not None and self.denominator is not None:
             if terms.numerator is not None and terms.denominator is not None:
                 adder(self.numerator, terms.numerator)
                 adder(self.denominator, terms.denominator)
-                span += span_of(terms.numerator)
         self.own_span = max(self.own_span, span)
 
     @property
