@@ -1,6 +1,7 @@
 """Rows of a log as evaluation reads them: checked, with actions as codes, block after block in bounded memory."""
 
 from collections.abc import Hashable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -153,6 +154,15 @@ class EvaluationLog:
         self.complete = True
         if not self._codes or not start:
             raise InputError("log", "no rows", "evaluation needs decisions with rewards", "check the path and --after")
+
+    def ahead(self) -> Iterator[LoggedRows]:
+        """Yield the rows as iterating does, reading the next ones in another thread meanwhile."""
+        coming = iter(self)
+        with ThreadPoolExecutor(1) as reader:
+            read = reader.submit(next, coming, None)
+            while (rows := read.result()) is not None:
+                read = reader.submit(next, coming, None)
+                yield rows
 
     def _read(self, batch: Any, start: int) -> LoggedRows:
         _check_slates(batch)

@@ -74,7 +74,7 @@ class FitPass:
 
     def run(self, watch: Watch) -> None:
         """Read the log once."""
-        for rows in self.log:
+        for rows in self.log.ahead():
             self._add(rows)
             watch("fit", self.rows, self.log.log.rows or self.rows)
         if not self.rows:
@@ -184,7 +184,7 @@ class EstimatePass:
     def run(self, watch: Watch) -> None:
         """Read the log once."""
         done = 0
-        for rows in self.fit.log:
+        for rows in self.fit.log.ahead():
             self._add(rows, done)
             done += len(rows)
             watch("estimate", done, self.fit.rows)
@@ -198,6 +198,7 @@ class EstimatePass:
         predicted, estimated = self._predict(rows)
         known = np.zeros(len(rows)) if predicted is None else rows.executed(predicted)
         logged = TargetRows(rows.rewards, rows.rewards, fit.propensities(rows, estimated), known, estimated)
+        spans = span_of(rows.rewards), span_of(rows.rewards - known)
         levels = self._levels(rows)
         self._add_time(rows, done)
         for target in self.targets:
@@ -214,10 +215,10 @@ class EstimatePass:
             part, some = logged._replace(target=view.target), adder
             if len(chosen) < MOSTLY * len(rows):
                 part = part.at(chosen)
-                some = BlockAdder(blocks[chosen], self.blocks.count, None if weights is None else weights[chosen])
+                some = adder.at(chosen)
             ratios = part.ratios
             sums.weights.add(ratios, part.target, len(rows))
-            self._add_terms(sums, some, [form.terms(part, ratios) for form in self._forms], part, ratios)
+            self._add_terms(sums, some, [form.terms(part, ratios) for form in self._forms], ratios, spans)
             single = isinstance(view.probabilities, int)
             codes = np.full(len(rows), view.probabilities) if single else None
             self._add_mass(sums, codes, None if isinstance(view.probabilities, int) else view.probabilities, levels)
@@ -233,11 +234,10 @@ class EstimatePass:
         return predicted, chances
 
     def _add_terms(
-        self, sums: TargetSums, adder: BlockAdder, terms: Sequence[Terms], rows: TargetRows, ratios: Floats
+        self, sums: TargetSums, adder: BlockAdder, terms: Sequence[Terms], ratios: Floats, spans: tuple[float, float]
     ) -> None:
-        """Add the terms of every form."""
+        """Add the terms of every form, given the spans of the rewards and of their distances to q̂."""
         largest = float(ratios.max(initial=0.0))
-        spans = {False: span_of(rows.rewards), True: span_of(rows.rewards - rows.predicted)}
         for form, one in zip(self._forms, terms, strict=True):
             key = form_key(form)
             if key not in sums.terms:
