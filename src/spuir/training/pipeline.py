@@ -22,52 +22,22 @@ from spuir.errors import InputError, SpuirError
 from spuir.logs import Cut, Log, cut_episodes, open_log
 from spuir.logs.database import Folder
 from spuir.logs.formats import Faults
-from spuir.policies import Policy, as_policy
+from spuir.policies import Policy
 from spuir.tables.encoder import Encoder, check_options
 from spuir.training import group, memory, notices
 from spuir.training.checkpoint import Checkpoint, check_writable
-from spuir.training.collect import ROW_COLUMNS, Collect, PartShards
+from spuir.training.collect import ID_COLUMNS, ROW_COLUMNS, Collect, PartShards
 from spuir.training.engines import Engine, make_engine
 from spuir.training.fold import EpisodeSummary, fold
-from spuir.training.log_policy import policy_for_logs
 from spuir.training.propensities import check_propensity, propensity_of_rows, with_column
+from spuir.training.record import Training, training_record
 from spuir.training.scan import LogSample, LogScan, Watcher, count_learned, first_rows, scan_log
 from spuir.training.sharing import check_folder, check_log
+from spuir.training.start import actions_to_train, policy_to_train
 
 UNSAVED = "Training continues without checkpoints, so that an interrupt would lose its progress"
 OPEN_BYTES = 256 * 2**20
 """Memory that open episodes may take before the log is first grouped by episode on disk."""
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Training:
-    """The result of :func:`train`.
-
-    Parameters
-    ----------
-    bandit
-        Ready to decide, on raw rows.
-    episodes
-        A summary of each episode.
-    notices
-        Sentences about how the training was done and what was left out.
-    needed
-        The memory forecast.
-    seconds, resumed
-        Time spent, and how many episodes come from an earlier run.
-    """
-
-    bandit: Bandit
-    episodes: tuple[EpisodeSummary, ...]
-    notices: tuple[str, ...]
-    needed: memory.Forecast
-    seconds: float
-    resumed: int
-
-    @property
-    def rows(self) -> int:
-        """Rows of all episodes."""
-        return sum(summary.rows for summary in self.episodes)
 
 
 def train(
@@ -86,6 +56,8 @@ def train(
     memory_limit: int | None = None,
     propensity: str | float | None = None,
     scratch: str | PathLike[str] | None = None,
+    start: Bandit | None = None,
+    allow_repeat: bool = False,
     watch: Watcher | None = None,
     tell: Callable[[str], object] | None = None,
     **opening: Any,
@@ -118,6 +90,11 @@ def train(
         "own" (the policy's own at its state then), a number, or the name of a column. None = the log has them.
     scratch
         Folder for temporary files, which all workers must share; None = beside ``out``, or that of the system.
+    start
+        A trained bandit to continue, which stays as it is: its policy, actions, encoder and seed take the place of
+        those given here. None = a new one.
+    allow_repeat
+        Whether to learn an episode that ``start`` has learned before; such an episode is refused otherwise.
     watch, tell
         Called with (stage, rows done, rows in total), and with each notice as soon as it is known.
 
@@ -127,6 +104,15 @@ def train(
     parts, so that the result is the same, bit for bit, for any number of workers and whichever of them fail. Policies
     whose sums depend on the acting state are learned in one sequential pass: workers read and encode, this process
     learns, in parallel shards within an episode where sums add up.
+
+    Examples
+    --------
+    >>> rows = {"age": [31, 58, 40, 22], "action": ["mail", "call"] * 2, "reward": [0.0, 1.0, 0.0, 1.0]}
+    >>> trained = spuir.training.train(rows, batch_size=2)
+    >>> trained.bandit.n_episodes_
+    2
+    >>> spuir.training.train(rows | {"age": [1, 2, 3, 4]}, batch_size=4, start=trained.bandit).bandit.n_episodes_
+    3
     """
     begin = time.perf_counter()
     check_options(encoding or {})
@@ -142,25 +128,28 @@ def train(
         job = Job(
             log=log,
             cut=cut_episodes(log, batch_size=batch_size, every=every),
-            policy=policy_for_logs(policy) if isinstance(policy, str) else as_policy(policy),
+            policy=policy_to_train(policy, start),
             engine=started,
             seed=seed,
+            start=start,
+            allow_repeat=allow_repeat or start is None,
             watch=watch or _ignore,
             tell=tell or _ignore,
         )
         check_propensity(log, job.policy, propensity)
         job.announce()
         check_log(started, log)
-        scan = scan_log(log, job.cut, started, job.watch, actions=actions is None)
+        scan = scan_log(log, job.cut, started, job.watch, actions=actions is None or start is not None)
         job.add_notices(*notices.of_keys(scan.keys))
-        labels = list(scan.actions if actions is None else actions)
+        labels = actions_to_train(scan.actions, actions, start)
         job.check_floor(len(labels))
         job.propensity = propensity_of_rows(propensity, len(labels))
         sample = job.sample(scan)
+        encoder = encoder if start is None else start.encoder
         encoder = encoder or job.learn_encoder(sample, encoding or {})
         checkpoint = Checkpoint(target, job.settings(labels, encoder))
         bandit, episodes = job.resume(checkpoint, labels)
-        if not episodes:
+        if not bandit.n_episodes_:
             job.fix(bandit, encoder, sample)
         resumed = len(episodes)
         size = memory.ShardSize.of(job.policy, len(labels), encoder.width)
@@ -173,7 +162,8 @@ def train(
         bandit = bandit.with_encoder(encoder)
         if target is not None:
             target.parent.mkdir(parents=True, exist_ok=True)
-            bandit.save(target)
+            rows = sum(summary.rows for summary in episodes)
+            bandit.save(target, training=training_record(bandit, log, job.cut, rows, start))
             checkpoint.clear()
     return Training(
         bandit=bandit,
@@ -208,6 +198,8 @@ class Job:
     faults: dict[int, Faults] = field(default_factory=dict[int, Faults])
     rows_done: int = 0
     propensity: float | None = None
+    start: Bandit | None = None
+    allow_repeat: bool = True
 
     def add_notices(self, *sentences: str) -> None:
         """Keep some notices and pass them on."""
@@ -265,6 +257,7 @@ class Job:
             encoder.to_dict(),
             self.seed,
             self.propensity,
+            None if self.start is None else (self.start.version_, self.start._seed),
         )
         return digest(json.dumps(parts, sort_keys=True, default=repr))
 
@@ -280,7 +273,7 @@ class Job:
             return state
         if checkpoint.exists:
             self.add_notices(f"Starting from the first episode: an earlier run was interrupted, but {reason}.")
-        return Bandit(self.policy, labels, self.seed), []
+        return Bandit(self.policy, labels, self.seed) if self.start is None else self.start.without_encoder(), []
 
     def group_scattered(
         self,
@@ -319,6 +312,8 @@ class Job:
     def columns(self) -> tuple[str, ...]:
         """The columns of the log to read."""
         carried = [name for name in ROW_COLUMNS if name in self.log.schema.names]
+        if self.start is not None and all(name in self.log.schema.names for name in ID_COLUMNS):
+            carried += ID_COLUMNS
         return tuple(dict.fromkeys(["action", "reward", *carried, *self.cut.columns, *self.log.context]))
 
     def check_memory(
@@ -385,11 +380,12 @@ class Job:
                 keep_rows=keep_rows if span.stop > 1 else None,
                 episodes=span,
                 propensity=self.propensity,
+                learned=0 if self.start is None else self.start.n_episodes_,
             )
             chosen = [at for at, part in enumerate(scan.parts) if any(e.number in span for e in part.episodes.values())]
             results = self.engine.map(collect, (scan.parts[at] for at in chosen))
             parts = self._watched(zip(chosen, results, strict=True), scan.rows)
-            yield from fold(bandit, parts, scan, self.cut, span, self.engine.workers)
+            yield from fold(bandit, parts, scan, self.cut, span, self.engine.workers, self.allow_repeat)
 
     def _watched(self, parts: Iterable[tuple[int, PartShards]], total: int) -> Iterator[tuple[int, PartShards]]:
         """Yield the parts, and report each when its episodes are learned."""
