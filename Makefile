@@ -31,7 +31,7 @@ reproduce: $(VENV)/.installed  ## run what is missing of the paper's evaluation 
 	$(PY) docs/reproduction.py results/reproduction
 
 test: $(VENV)/.installed  ## run the tests on two cores; PYTEST_ARGS="-k snapshot" selects some
-	$(PY) -m pytest -n 2 $(PYTEST_ARGS)
+	$(PY) -m pytest -n 2 --dist worksteal $(PYTEST_ARGS)
 
 test-engines: $(VENV)/.spark  ## run the engine tests on Spark too; installs Spark, and Java if it is missing and you are root
 	$(PY) -m pytest -m spark -rs tests/contracts/test_engines.py $(PYTEST_ARGS)

@@ -41,7 +41,7 @@ def label_tasks(shape: Shape, make: Callable[[Any], Bandit]) -> dict[str, Task]:
     codes = np.array([names.index(label) for label in text])
 
     def learn(made: Bandit, actions: Any) -> Task:
-        return lambda: made.partial_fit(rows.contexts, actions, rows.rewards)
+        return lambda: made.partial_fit(rows.contexts, actions, rows.rewards, allow_repeat=True)
 
     tasks = {"integers": learn(make(shape.actions), codes)}
     tasks |= {form: learn(bandits[form], columns[form]) for form in TEXT_LABELS}

@@ -47,7 +47,7 @@ def extra(task: str, rows: int) -> dict[str, float]:
     if task == "decide":
         made.decide(given.contexts)
     else:
-        made.partial_fit(given.contexts, given.actions, given.rewards)
+        made.partial_fit(given.contexts, given.actions, given.rewards, allow_repeat=True)
     return {"working_bytes": peak() - before, "context_bytes": given.contexts.nbytes}
 
 

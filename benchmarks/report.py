@@ -105,6 +105,16 @@ def memory_sheet(results: Results) -> Sheet:
     return Sheet("Memory", "Peak resident memory beyond what was resident before the call.", columns, rows)
 
 
+def training_sheet(results: Results) -> Sheet:
+    """Return the time of each training from a log."""
+    columns = ("log", "seconds", "rows per second")
+    rows = [
+        (task, number(row["seconds"]), number(row["rows"] / row["seconds"]))
+        for task, row in results["training"].items()
+    ]
+    return Sheet("Training from a log", "Elapsed time, the fastest of two turns.", columns, rows)
+
+
 def quality_sheet(results: Results) -> Sheet:
     """Return mean regret ± standard error by world and policy after the last horizon."""
     names = list(next(iter(results["quality"].values())))
@@ -126,7 +136,10 @@ def sheets(results: Results) -> list[Sheet]:
     made = [requirements_sheet(results)]
     if results.get("speed"):
         made += clock_sheets(results)
-    for part, make in (("scaling", curve_sheet), ("memory", memory_sheet), ("quality", quality_sheet)):
+    makers = {
+        "scaling": curve_sheet, "memory": memory_sheet, "training": training_sheet, "quality": quality_sheet,
+    }  # fmt: skip
+    for part, make in makers.items():
         if results.get(part):
             made.append(make(results))
     return made

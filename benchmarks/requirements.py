@@ -153,6 +153,19 @@ def grid(seeds: int = 20) -> list[Requirement]:
             {"learn": 1.0, "learn sketched": 1.0, "decide": 1.5},
         ),
         *_rows(
+            "training/workers",
+            "training from one large text file, times faster with two workers than with one on one core",
+            "at least",
+            {"csv": 1.6, "jsonl": 1.6},
+        ),
+        # Where it pays, rows are sorted on disk: many small episodes would otherwise take ten times as long.
+        *_rows(
+            "training/unsorted",
+            "training from 1,500,000 unsorted rows, time over sorted ones, by the duration of an episode",
+            "at most",
+            {"5m": 2.0, "1h": 3.0},
+        ),
+        *_rows(
             "quality/loss",
             "regret of the default moments − that of the paper's sketch, largest paired t over horizons",
             "at most",

@@ -92,7 +92,7 @@ def paper_form(shape: Shape, sketch: FreshHash | None = None) -> NaivePolicy:
 
 def learner(made: Bandit, rows: Rows) -> Task:
     """Return a task that learns one episode, coefficients included."""
-    return lambda: made.partial_fit(rows.contexts, rows.actions, rows.rewards).coefficients_
+    return lambda: made.partial_fit(rows.contexts, rows.actions, rows.rewards, allow_repeat=True).coefficients_
 
 
 def sbucb(shape: Shape, *warm: Rows) -> Bandit:

@@ -2,6 +2,7 @@
 
 import copy
 import inspect
+import pickle
 import threading
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,15 @@ from scipy import sparse
 from sklearn.base import clone
 
 import spuir
-from spuir.errors import InputError, NotFittedError, ParameterError, ShardError, SnapshotError, UnknownNameError
+from spuir.errors import (
+    InputError,
+    NotFittedError,
+    ParameterError,
+    ShardError,
+    SnapshotError,
+    SpuirError,
+    UnknownNameError,
+)
 
 LABELS = ["coupon", "gift", "nothing"]
 rng = np.random.default_rng(0)
@@ -38,12 +47,12 @@ class TestNames:
     def test_arguments_are_named_and_ordered_as_promised(self) -> None:
         assert names_of(spuir.run)[:5] == ["policy", "environment", "episodes", "batch_size", "seed"]
         assert names_of(spuir.make_policy)[:2] == ["name", "preset"]
-        assert names_of(spuir.Bandit) == ["policy", "actions", "random_state", "encoder"]
+        assert names_of(spuir.Bandit) == ["policy", "actions", "random_state", "encoder", "policy_parameters"]
         assert names_of(spuir.Bandit.decide) == ["X", "eligible", "ids"]
         fit = ["X", "actions", "rewards", "propensities", "sample_weight", "eligible"]
         assert names_of(spuir.Bandit.partial_fit)[:6] == fit
         assert names_of(spuir.Bandit.collect)[:4] == ["X", "actions", "rewards", "row_ids"]
-        assert names_of(spuir.Bandit.add_action) == ["label", "like"]
+        assert names_of(spuir.Bandit.add_action) == ["label", "like", "ramp", "ramp_episodes"]
         assert names_of(spuir.Bandit.remove_action) == ["label"]
         assert names_of(spuir.load) == ["path", "random_state"]
         columns = [
@@ -229,10 +238,56 @@ class TestLearning:
         for thread in threads:
             thread.start()
         for _ in range(20):
-            bandit.partial_fit(X, ACTIONS, REWARDS)
+            bandit.partial_fit(X, ACTIONS, REWARDS, allow_repeat=True)
         for thread in threads:
             thread.join()
         assert not failures and bandit.n_episodes_ == 22
+
+
+class TestDecisionsAsBatches:
+    """A decision stands for contexts, actions, propensities and eligibility."""
+
+    @pytest.mark.parametrize("name", ["puir", "blts-b", "bexp3-ipw"])
+    @pytest.mark.parametrize("eligible", [None, [True, False, True]])
+    def test_it_learns_what_its_columns_teach(self, name: str, eligible: Any) -> None:
+        bandit, twin = taught(name), taught(name)
+        day = bandit.decide(X, eligible=eligible)
+        bandit.partial_fit(day, REWARDS)
+        twin.partial_fit(X, day.actions, REWARDS, propensities=day.propensities, eligible=eligible)
+        np.testing.assert_array_equal(bandit.predict_proba(X), twin.predict_proba(X))
+        assert bandit.n_episodes_ == 3
+
+    def test_it_still_counts_after_a_pickle_and_a_new_action(self) -> None:
+        bandit, twin = taught(), taught()
+        day = bandit.decide(X, eligible=[True, False, True])
+        bandit.add_action("toy").partial_fit(pickle.loads(pickle.dumps(day)), rewards=REWARDS)
+        twin.add_action("toy").partial_fit(X, day.actions, REWARDS)
+        np.testing.assert_array_equal(bandit.coefficients_, twin.coefficients_)
+
+    def test_columns_beside_it_are_refused(self) -> None:
+        bandit = taught()
+        day = bandit.decide(X)
+        for wrong in (
+            lambda: bandit.partial_fit(day),
+            lambda: bandit.partial_fit(day, ACTIONS, REWARDS),
+            lambda: bandit.partial_fit(day, REWARDS, propensities=day.propensities),
+            lambda: bandit.partial_fit(day, REWARDS[:5]),
+            lambda: bandit.partial_fit(X, REWARDS),
+            lambda: bandit.partial_fit(bandit.policy_.decide(bandit.state_, X, np.random.default_rng(0)), REWARDS),
+        ):
+            with pytest.raises(InputError):
+                wrong()
+        assert bandit.n_episodes_ == 2
+
+    def test_it_becomes_a_table(self) -> None:
+        day = taught().decide(X[:2], ids=["a", "b"])
+        expected = {"decision_id": ["a", "b"], "action": day.actions, "propensity": day.propensities, "episode": [2, 2]}
+        pd.testing.assert_frame_equal(day.to_frame(), pd.DataFrame(expected))
+        assert list(taught().decide(X).to_frame().columns) == ["action", "propensity", "episode"]
+
+    def test_an_id_twice_is_refused(self) -> None:
+        with pytest.raises(InputError, match=r"ids: got '7' again at row 2, .*its own id"):
+            taught().decide(X[:3], ids=["7", "a", 7])
 
 
 class TestForms:
@@ -273,6 +328,21 @@ class TestForms:
         np.testing.assert_array_equal(np.reshape([row.coefficient for row in rows], (3, 4)), bandit.coefficients_)
         assert all(row.standard_error > 0 for row in rows)
         assert list(pd.DataFrame(rows).columns) == ["action", "feature", "coefficient", "standard_error"]
+        pd.testing.assert_frame_equal(bandit.coefficients_frame(), pd.DataFrame(rows))
+
+    def test_a_plot_names_the_strongest_coefficients_and_the_shares(self, tmp_path: Path) -> None:
+        bandit = taught()
+        figure = bandit.plot(X, tmp_path / "what")
+        assert {path.name for path in tmp_path.iterdir()} == {"what.png", "what.svg"}
+        rewards, mix, coefficients = figure.axes
+        assert len(rewards.get_yticklabels()) == 3
+        assert [tick.get_text() for tick in mix.get_yticklabels()] == LABELS
+        np.testing.assert_allclose([bar.get_width() for bar in mix.patches], bandit.predict_proba(X).mean(axis=0))
+        rows = bandit.coefficient_table()
+        best = max(rows, key=lambda row: abs(row.coefficient) / row.standard_error)
+        assert coefficients.get_yticklabels()[0].get_text() == f"{best.action}: {best.feature}"
+        with pytest.raises(ParameterError, match="nothing to draw"):
+            spuir.Bandit("uniform", 2).plot()
 
     def test_what_has_no_coefficients_says_so(self) -> None:
         with pytest.raises(ParameterError, match="no reward model"):
@@ -366,7 +436,37 @@ class TestScikitLearn:
     def test_the_constructor_stores_its_arguments_untouched(self) -> None:
         bandit = spuir.Bandit("puir", LABELS, random_state=3)
         assert bandit.policy == "puir" and bandit.actions is LABELS and bandit.random_state == 3
-        assert spuir.Bandit("no such policy", -1).actions == -1  # nothing is checked before it is used
+
+    @pytest.mark.parametrize(
+        ("arguments", "parameters", "words"),
+        [
+            (("LinUCB", LABELS), {}, r"policy: got 'LinUCB', .*did you mean '"),
+            (("puir", LABELS), {"alfa": 1}, r"got 'alfa', .*did you mean 'alpha'\?$"),
+            (("puir", LABELS), {"randomstate": 1}, r"did you mean 'random_state'\?$"),
+            (("puir", LABELS), {"alpha": -1}, r"alpha of policy 'puir': got -1, .*the default is 0.1"),
+            (("puir",), {}, r"actions: got None, .*pass a list of labels, or their number M"),
+            (("puir", -1), {}, "at least one action is needed"),
+            ((None, LABELS), {}, "a policy is a registered name"),
+        ],
+    )
+    def test_what_is_wrong_is_refused_at_construction(self, arguments: Any, parameters: Any, words: str) -> None:
+        with pytest.raises(SpuirError, match=words):
+            spuir.Bandit(*arguments, **parameters)
+
+    def test_parameters_of_the_policy_are_keywords(self) -> None:
+        bandit = spuir.Bandit("puir", LABELS, random_state=3, alpha=0.7)
+        assert bandit.policy == "puir" and bandit.policy_ == spuir.make_policy("puir", alpha=0.7)
+        assert repr(bandit) == f"Bandit('puir', {LABELS}, random_state=3, alpha=0.7)"
+        given = bandit.get_params(deep=False)
+        assert given == {"policy": "puir", "actions": LABELS, "random_state": 3, "encoder": None, "alpha": 0.7}
+        twin: Any = clone(bandit)  # type: ignore[type-var]
+        assert twin.policy_ == bandit.policy_ and twin.get_params() == bandit.get_params()
+        assert spuir.Bandit(spuir.make_policy("sbucb"), 2, alpha=0.7).policy_ == spuir.make_policy("sbucb", alpha=0.7)
+        assert spuir.Bandit("spuir", 2, preset="paper").policy_ == spuir.make_policy("spuir", preset="paper")
+        bandit.set_params(policy__ridge=2.0)
+        assert bandit.policy_ == spuir.make_policy("puir", alpha=0.7, ridge=2.0)
+        bandit.set_params(policy="sbucb")
+        assert bandit.policy_ == spuir.make_policy("sbucb")  # another policy starts from its own parameters
 
     def test_clone_gives_a_fresh_bandit_with_the_same_arguments(self) -> None:
         bandit = taught()
@@ -388,8 +488,7 @@ class TestScikitLearn:
         assert bandit.policy_.name == "sbucb" and bandit.random_state == 5
         with pytest.raises(ParameterError, match="did you mean 'alpha'"):
             bandit.set_params(policy__alpa=1.0)
-        with pytest.raises(ParameterError, match="'alpha'"):
-            bandit.set_params(alpha=1.0)
+        assert bandit.set_params(alpha=1.0).policy_ == spuir.make_policy("sbucb", alpha=1.0)
         with pytest.raises(ParameterError, match="alpha"):
             bandit.set_params(policy__alpha=-1.0)
 
@@ -408,4 +507,7 @@ class TestScikitLearn:
         assert (twin.n_episodes_, bandit.n_episodes_) == (3, 2)
 
     def test_it_shows_its_arguments(self) -> None:
-        assert repr(spuir.Bandit("puir", 3, random_state=1)) == "Bandit('puir', 3, random_state=1)"
+        bandit = spuir.Bandit("puir", 3, random_state=1)
+        assert repr(bandit) == "Bandit('puir', 3, random_state=1)"
+        bandit.add_action("new").remove_action(0)
+        assert repr(bandit) == "Bandit('puir', [1, 2, 'new'], random_state=1)"

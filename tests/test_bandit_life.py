@@ -19,7 +19,7 @@ from tests.bandits import ACTIONS, REWARDS, B, M, X, taught
 @pytest.mark.parametrize("verb", ["predict", "predict_proba", "decision_function", "decide"])
 def test_fit_alone_is_enough(policy: str, verb: str) -> None:
     getattr(spuir.Bandit(policy, M, random_state=0).fit(X, ACTIONS, REWARDS), verb)(X)
-    bandit = spuir.Bandit(policy, M, random_state=0).fit(X, ACTIONS, REWARDS).partial_fit(X, ACTIONS, REWARDS)
+    bandit = spuir.Bandit(policy, M, random_state=0).fit(X, ACTIONS, REWARDS).partial_fit(X, ACTIONS, -REWARDS)
     assert bandit.n_episodes_ == 2
 
 
@@ -43,7 +43,7 @@ def test_an_action_added_while_the_first_decision_is_made_is_kept_whole(monkeypa
 @pytest.mark.parametrize("sparsely", [False, True])
 def test_a_shard_keeps_nothing_of_the_callers_arrays(policy: str, sparsely: bool) -> None:
     bandit = taught(policy)
-    given = [sparse.csr_array(X) if sparsely else X.copy(), ACTIONS.copy(), REWARDS.copy()]
+    given = [sparse.csr_array(X) if sparsely else X.copy(), ACTIONS.copy(), -REWARDS]
     weights = np.ones(B)
     shard = bandit.collect(*given, row_ids=np.arange(B), sample_weight=weights)
     expected = copy.deepcopy(bandit).absorb(copy.deepcopy(shard)).coefficients_

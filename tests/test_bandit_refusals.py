@@ -56,7 +56,7 @@ class TestTheEndsOfTheRange:
                 assert bandit.partial_fit(*given, sample_weight=np.full(B, weight)).n_episodes_ == 2
                 return
             with pytest.raises(InputError, match=words):
-                bandit.partial_fit(*given, sample_weight=np.full(B, weight))
+                bandit.partial_fit(*given, sample_weight=np.full(B, weight), allow_repeat=True)
         assert bandit.n_episodes_ == 1
         np.testing.assert_array_equal(bandit.predict_proba(X), before)
 
@@ -140,12 +140,12 @@ REFUSED: dict[str, Any] = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_every_refusal_is_ours(name: str) -> None:
     bandit = taught()
-    rows = dict(bandit._rows)
+    rows = dict(bandit._rows.used)
     with warnings.catch_warnings(), pytest.raises(SpuirError) as refusal:
         warnings.simplefilter("error")
         REFUSED[name](bandit)
     assert "but" in str(refusal.value) and "\n" not in str(refusal.value).strip()
-    assert bandit.n_episodes_ == 1 and bandit._rows == rows
+    assert bandit.n_episodes_ == 1 and bandit._rows.used == rows
 
 
 def test_messages_name_value_and_place() -> None:

@@ -6,7 +6,7 @@ import json
 import pytest
 from rich.console import Console
 
-from benchmarks import calls, requirements, speed, training
+from benchmarks import calls, log_training, requirements, speed, training
 from benchmarks.__main__ import PARTS, missed
 from benchmarks.report import markdown, sheets, show
 from benchmarks.requirements import Requirement, grid
@@ -33,6 +33,7 @@ def results():
         "speed": {"learn, paper (1,400, 40, 5)": {"puir": row, "a peer": row | {"scale": 2.0, "median_ms": 1234.5}}},
         "scaling": {f"learn, {axis}": {"size": [10.0, 20.0], "median_ms": [1.0, 2.0]} for axis in "BMd"},
         "memory": {"learn": {"working_bytes": 2.0**20, "context_bytes": 2.0**21}},
+        "training": {"csv, 1 workers": {"seconds": 2.0, "rows": 500.0}},
         "quality": worlds,
     }
 
@@ -63,6 +64,20 @@ def test_the_races_measure_every_requirement_on_speed(monkeypatch):
     needed = {item.key for item in grid() if item.section == "speed" and "-peer/" not in item.key}
     assert found.keys() == needed
     assert all(found[f"speed/labels/{form}"] == 1.0 for form in calls.TEXT_LABELS)
+
+
+def test_the_trainings_measure_every_requirement_on_training(monkeypatch, tmp_path):
+    log_training.write_files(tmp_path, 2**16, rows=4_000)
+    assert {(tmp_path / name).exists() for name, _, _ in log_training.TASKS.values()} == {True}
+    tasks = {task: given for task, given in log_training.TASKS.items() if given[2] == 2}  # others would be pinned
+    assert {task: log_training.run(task, tmp_path)["rows"] for task in tasks} == {
+        "csv, 2 workers": 20_000, "jsonl, 2 workers": 20_000, "sorted, 5m an episode": 4_000,
+        "unsorted, 5m an episode": 4_000, "sorted, 1h an episode": 4_000, "unsorted, 1h an episode": 4_000,
+    }  # fmt: skip
+    monkeypatch.setattr(log_training, "write_files", lambda *given: None)
+    monkeypatch.setattr(log_training, "elsewhere", lambda *given: {"seconds": 1.0, "rows": 1})
+    _, found = log_training.measure(1, lambda text: None)
+    assert found == {item.key: 1.0 for item in grid() if item.section == "training"}
 
 
 def test_a_missed_floor_is_listed_and_what_is_only_reported_is_not(results):
@@ -129,7 +144,7 @@ def test_page_shows_a_missed_floor_and_what_is_missing(results):
 
 
 def test_parts_that_were_not_run_are_left_out_and_a_quick_run_says_so(results):
-    partial = {key: value for key, value in results.items() if key not in ("speed", "scaling", "memory", "quality")}
+    partial = {key: value for key, value in results.items() if key not in PARTS}
     assert [sheet.title for sheet in sheets(partial)] == ["What must be reached"]
     assert "quick run" not in markdown(partial)
     assert "quick run" in markdown(partial | {"quick": True})

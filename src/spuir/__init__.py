@@ -11,7 +11,9 @@ _PUBLIC = {
     "Decision": "spuir.base.records",
     "Encoder": "spuir.tables.encoder",
     "Episode": "spuir.logs.episode",
+    "evaluate": "spuir.evaluation.evaluate",
     "run": "spuir.loop",
+    "tune": "spuir.evaluation.tune",
     "History": "spuir.results.history",
     "make_policy": "spuir.policies",
     "list_policies": "spuir.policies",
@@ -21,14 +23,17 @@ _PUBLIC = {
     "errors": "spuir.errors",
 }
 
-__all__ = ["Bandit", "Batch", "Decision", "Encoder", "Episode", "History", "__version__", "errors"]
+__all__ = ["Bandit", "Batch", "Decision", "Encoder", "Episode", "History", "__version__", "errors", "evaluate"]
 __all__ += ["list_environments", "list_experiments", "list_policies", "load", "make_environment", "make_policy", "run"]
+__all__ += ["tune"]
 
 if TYPE_CHECKING:
     from spuir import errors
     from spuir.bandit import Bandit, load
     from spuir.base.records import Batch, Decision
     from spuir.environments import list_environments, make_environment
+    from spuir.evaluation.evaluate import evaluate
+    from spuir.evaluation.tune import tune
     from spuir.logs.episode import Episode
     from spuir.loop import run
     from spuir.policies import list_policies, make_policy

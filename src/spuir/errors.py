@@ -44,12 +44,16 @@ class InputError(SpuirError, ValueError):
     """Contexts, actions, rewards or another array that cannot be used as given."""
 
 
+class RepeatedEpisodeError(InputError):
+    """An episode that the model has learned before, such as one of a job that ran twice."""
+
+
 class UnknownNameError(SpuirError, LookupError):
     """A name that no registered member, action or column has."""
 
 
 class NotFittedError(SpuirError, ValueError, AttributeError):
-    """A result that exists only after the first episode was requested before it."""
+    """A result was requested that exists only after the first episode."""
 
 
 class ShardError(SpuirError, ValueError):
@@ -94,3 +98,7 @@ def did_you_mean(name: object, names: Iterable[str], kind: str = "names") -> str
     known = list(names)
     near = nearest(name, known)
     return f"the {kind} are {', '.join(known)}" if near is None else f"did you mean {near!r}?"
+
+
+class InterceptWarning(UserWarning):
+    """A policy without an intercept learns from rewards that do not average 0."""

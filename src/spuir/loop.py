@@ -1,7 +1,7 @@
 """Protocol 1 on one page: contexts → decision → batch → policy, episode after episode.
 
-The streams of a run are apart and named, one for each role and episode, so that all policies meet the same
-contexts and noise whatever they draw themselves.
+Each role and episode of a run has its own named random stream, so all policies see the same contexts and noise,
+whatever they draw themselves.
 """
 
 from collections.abc import Callable
@@ -38,12 +38,12 @@ def run(
     Parameters
     ----------
     policy, environment
-        Each a name or an object. A name takes the defaults; an environment's name takes its true
-        parameters from the seed of the run, so that every seed is another world.
+        Each a name or an object. A name stands for the defaults. An environment given by name draws its true
+        parameters from the seed of the run, so every seed is a different world.
     episodes, batch_size
         N and B. A policy whose ``episodes`` or ``batch_size`` is None is given these.
     seed
-        One integer ≥ 0, from which every stream of the run is derived.
+        An integer ≥ 0. All random streams of the run derive from it.
     feedback
         Probability with which the true reward of each non-executed action is revealed to the learner: 0 is
         bandit feedback, 1 full information.
@@ -52,9 +52,9 @@ def run(
 
     Notes
     -----
-    The cold policy decides episode 0, which makes it uniform; then, for n = 1…N, the policy learns from the batch
-    before and decides episode n. The same loop around a :class:`spuir.Bandit` with ``random_state=seed`` gives the
-    same actions and the same state. BLAS runs on one thread, so that repeated runs are equal to the last bit.
+    The cold policy decides episode 0, which makes it uniform. Then, for n = 1…N, the policy learns from the batch of
+    episode n − 1 and decides episode n. The same loop around a :class:`spuir.Bandit` with ``random_state=seed`` gives
+    the same actions and the same state. BLAS runs on one thread, so that repeated runs are equal to the last bit.
     """
     limits = {
         "episodes": (episodes, COUNT),
@@ -70,6 +70,7 @@ def run(
         raise ParameterError("environment", repr(world), rule, "pass one of these")
     policy = with_horizon(as_policy(policy), episodes, batch_size)
     bandit = Bandit(policy, world.n_actions, random_state=seed)
+    bandit._advises = False
     recorder = Recorder(policy, world, batch_size, seed)
 
     batch: Batch | None = None
@@ -82,7 +83,7 @@ def run(
             with recorder.timed("decide"):
                 decision = bandit.decide(rounds.contexts)
             batch = observe(world, rounds, decision.actions, decision.propensities, feedback=feedback, place=(seed, n))
-            if n:  # episode 0, which the cold policy decides uniformly, is learned from and not counted
+            if n:  # episode 0, which the cold policy decides uniformly, is learned from but not counted
                 recorder.add(world.expected_rewards(rounds), batch)
             if n and progress is not None:
                 progress(n)
@@ -97,7 +98,7 @@ def columns_of(batch: Batch) -> dict[str, Any]:
 
 
 def with_horizon(policy: Policy, episodes: int, batch_size: int) -> Policy:
-    """Return the policy with the horizon filled in that its rule needs and its parameters leave open."""
+    """Return the policy with ``episodes`` and ``batch_size`` filled in where it has them as None."""
     given = {"episodes": episodes, "batch_size": batch_size}
     names = {item.name for item in fields(policy)}
     missing = {name: value for name, value in given.items() if name in names and getattr(policy, name) is None}
@@ -107,7 +108,7 @@ def with_horizon(policy: Policy, episodes: int, batch_size: int) -> Policy:
 def observe(
     world: Environment, rounds: Rounds, actions: Codes, propensities: Floats, *, feedback: float, place: tuple[int, int]
 ) -> Batch:
-    """Return the batch that the executed actions earn, with a share of the other rewards revealed.
+    """Return the batch that follows from the executed actions, with a share of the other rewards revealed.
 
     ``place`` is (seed, episode); the noise and the choice of what is revealed have streams of their own.
     """

@@ -18,15 +18,15 @@ BATCH_CONSTANT = 25.0
 """C_B in B = C_B·√(T/d), the value that the paper verifies."""
 
 SKETCH_SHARE = 0.1
-"""The share of the batch from which on the paper sees no more gain in a larger sketch."""
+"""Share of the batch beyond which the paper sees no gain from a larger sketch."""
 
 ROW_PRICE, HASH_PRICE, MOMENT_PRICE, SKETCH_PRICE = 30.0, 28.0, 45.0, 1.6
 """Measured times in units of one flop of a large symmetric product: to group one number of a row by its action,
 to hash it into one block, to pass over it for the moments that the sketch keeps exact, and one flop of the small
-products of sketched rows. They serve for advice, within a factor of about 1.5."""
+products of sketched rows. They are accurate to a factor of about 1.5, which is enough for a recommendation."""
 
 WORTHWHILE = 1.25
-"""A sketch is advised where learning is at least so many times as fast as with exact sums."""
+"""A sketch is recommended where learning is at least this many times as fast as with exact sums."""
 
 FLOAT = 8
 
@@ -52,7 +52,7 @@ class Cost:
 class Plan:
     """A recommendation for T steps, d context columns and M actions, with its reasons and its costs.
 
-    ``sketch_size`` is the one to take when sketching; ``least_sketch_size`` the smallest that theory
+    ``sketch_size`` is the size to use if you sketch, ``least_sketch_size`` the smallest that theory
     supports. ``sketch_advised`` is the size at which sketching pays, or None where it does not.
     """
 
@@ -82,7 +82,7 @@ def plan(steps: int, dim: int, actions: int, *, sketch_blocks: int = 1) -> Plan:
     sketch's with 1/B. N = T/B, rounded up. c is the largest of d·ln d (the theory's order), a tenth of B
     (where the paper's rewards level off) and d + 1 (fewer rows cannot have full rank), rounded up to a
     multiple of D = ``sketch_blocks``. At the paper's setting the first two agree; for larger batches they
-    part, and theory needs only the first.
+    differ, and theory needs only the first.
     """
     for name, value in (("steps", steps), ("dim", dim), ("actions", actions), ("sketch_blocks", sketch_blocks)):
         check_value(name, value, COUNT, "give a whole number of at least 1")
@@ -124,7 +124,7 @@ def plan(steps: int, dim: int, actions: int, *, sketch_blocks: int = 1) -> Plan:
 def _advice(batch: int, actions: int, size: int, advised: int | None, gains: Mapping[int, float]) -> str:
     """Say whether to sketch, at which size, and why."""
     if advised is not None:
-        gain = f"about {gains[advised]:.1f} times as fast as exact (rows are moved too, which no count of flops tells)"
+        gain = f"about {gains[advised]:.1f} times as fast as exact (moving rows takes time beside the flops)"
         speed = f"learning is then {gain}"
         if advised == size:
             return f"Sketch: {speed}; use spuir with sketch_size={advised}."
@@ -133,9 +133,7 @@ def _advice(batch: int, actions: int, size: int, advised: int | None, gains: Map
             f"{speed}, while c = {size:,} gains too little; compare the reward with puir's before relying on it."
         )
     if size >= batch:
-        return (
-            f"Do not sketch: c = {size:,} is no smaller than B = {batch:,}, and such a batch is taken whole; use puir."
-        )
+        return f"Do not sketch: c = {size:,} is not smaller than B = {batch:,}, so nothing would be sketched; use puir."
     return (
         "Do not sketch: exact sums cost B·d² for all actions together and sketched ones about 2·M·c·d², so that a "
         f"sketch gains only where B is well above 2·M·c = {2 * actions * size:,}; use puir, which is exact."
@@ -167,7 +165,7 @@ def costs(batch: int, dim: int, actions: int, sketches: Iterable[int], blocks: i
         if c < b:
             table.append((f"spuir, c = {c}", "a sketched batch", hashed, bounded, both, work))
         else:
-            table.append((f"spuir, c = {c}", "c ≥ B: the batch is taken whole", exact, bounded, both, gathered + sums))
+            table.append((f"spuir, c = {c}", "c ≥ B: the batch is not sketched", exact, bounded, both, gathered + sums))
     return tuple(
         Cost(
             choice=choice,

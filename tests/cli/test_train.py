@@ -35,10 +35,10 @@ def test_from_a_folder_to_a_model_with_table_and_plot(folder: Path, tmp_path: Pa
     assert "3 episodes" in result.stdout
     assert "of memory" in result.stderr
     assert {path.name for path in tmp_path.iterdir()} == {
-        "log", "m.spuir", "m.episodes.csv", "m.episodes.png", "m.episodes.svg",
+        "log", "m.spuir", "m.episodes.csv", "m.episodes.png", "m.episodes.svg", "m.coefficients.csv",
     }  # fmt: skip
     slices = [slice(start, start + 300) for start in (0, 300, 600)]
-    assert gap(spuir.load(tmp_path / "m.spuir"), one_by_one("puir", make_table(900), slices)) < 1e-9
+    assert gap(spuir.load(tmp_path / "m.spuir"), one_by_one("auto", make_table(900), slices)) < 1e-9
 
 
 def test_json_tells_everything(folder: Path, tmp_path: Path) -> None:
@@ -66,7 +66,27 @@ def test_rewards_from_a_second_table(tmp_path: Path) -> None:
     filled = table["reward"].to_numpy().copy()
     filled[::4] = -1.0
     joined = table.set_column(1, "reward", pa.array(filled))
-    assert gap(spuir.load(tmp_path / "m"), one_by_one("puir", joined, [slice(0, 200), slice(200, 400)])) < 1e-9
+    assert gap(spuir.load(tmp_path / "m"), one_by_one("auto", joined, [slice(0, 200), slice(200, 400)])) < 1e-9
+
+
+def test_decisions_whose_window_is_open_are_not_learned_as_zeros(tmp_path: Path) -> None:
+    """Ten days of decisions, paid two hours later if at all, and a window of two days: the last two days are open."""
+    table = make_table(400)
+    ids, days = pa.array(range(400)), 1_700_006_400 + 2_160 * np.arange(400)
+    decisions = table.drop_columns(["reward"]).append_column("decision_id", ids).append_column("time", pa.array(days))
+    rewards = pa.table({"decision_id": ids, "reward": table["reward"], "time": pa.array(days + 7_200)})
+    csv.write_csv(decisions, tmp_path / "decisions.csv")
+    csv.write_csv(rewards.slice(0, 397), tmp_path / "rewards.csv")
+    given = (tmp_path / "decisions.csv", "--rewards", tmp_path / "rewards.csv", "--window", "2d", "-b", 100)
+    result = call(*given, "-o", tmp_path / "m")
+    # The last reward came 2 h after decision 396. Decisions of the last 2 d are open: 396 − 46 h / 36 min on.
+    assert "80 decisions are left out: at 2023-11-24T23:36:00+00:00" in result.stderr, result.stderr
+    slices = [slice(0, 100), slice(100, 200), slice(200, 300), slice(300, 320)]
+    assert gap(spuir.load(tmp_path / "m"), one_by_one("auto", table, slices)) < 1e-9
+    for as_of in ("2023-12-01", 1_701_400_000):
+        result = call(*given, "--as-of", as_of, "-o", tmp_path / "n", "--json", "-q")
+        assert [line["silent"] for line in json.loads(result.stdout)["episodes"]] == [0] * 4
+    assert "as_of: got 'soon'" in call(*given, "--as-of", "soon", "-o", tmp_path / "n").stderr
 
 
 def test_renaming_choosing_columns_and_actions(tmp_path: Path) -> None:
@@ -139,6 +159,7 @@ def write_csv(path: Path, **changed: dict[int, str]) -> Path:
         ({}, ["--rename", "reward=clicked"], "--rename …=reward"),
         ({}, ["--rename-rewards", "a=b"], "--rename-rewards: .* belongs to --rewards"),
         ({}, ["--window", "1h"], "--window: got 1h, but it belongs to --rewards"),
+        ({}, ["--as-of", "2024-05-01"], "--as-of: got 2024-05-01, but it belongs to --rewards"),
         ({}, ["--hashing", "0"], "hashing: got 0"),
     ],
 )
@@ -187,7 +208,7 @@ def test_the_two_tables_are_renamed_apart(tmp_path: Path) -> None:
         *("-b", 100, "-o", tmp_path / "m", "-q"),
     )
     assert result.exit_code == 0, result.output
-    assert gap(spuir.load(tmp_path / "m"), one_by_one("puir", table, [slice(0, 100), slice(100, 200)])) < 1e-9
+    assert gap(spuir.load(tmp_path / "m"), one_by_one("auto", table, [slice(0, 100), slice(100, 200)])) < 1e-9
 
 
 class TestOut:
@@ -253,6 +274,26 @@ class TestOut:
         result = call(tmp_path / "*.csv", "-b", 20, "-q", "-w", 1, "-o", tmp_path / "m.spuir")
         assert result.exit_code == 2 and "would overwrite" in result.stderr
 
+    @pytest.mark.parametrize("pattern", ["log/*.parquet", "log/**", "log/part-0[01].*", "**/*.csv", "**"])
+    def test_into_the_folder_of_a_pattern(self, folder: Path, pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The next training on that folder would read what this one wrote."""
+        monkeypatch.chdir(folder.parent)
+        result = call(pattern, "-b", 300, "-q", "-w", 1, "-o", folder / "m.spuir")
+        assert result.exit_code == 2 and "save the model elsewhere" in result.stderr
+
+    def test_beside_the_files_of_a_pattern_that_it_does_not_match(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(folder)
+        assert call("*.parquet", "-b", 300, "-q", "-w", 1, "-o", "m.spuir").exit_code == 0
+
+    @pytest.mark.parametrize("name", ["m.episodes.csv", "m.episodes.png"])
+    def test_on_a_file_beside_that_no_training_wrote(self, log: Path, tmp_path: Path, name: str) -> None:
+        (tmp_path / name).write_text("forty pages")
+        result = call(log, "-b", 20, "-q", "-w", 1, "-o", tmp_path / "m.spuir")
+        assert result.exit_code == 2 and "which spuir did not write" in result.stderr
+        assert (tmp_path / name).read_text() == "forty pages" and not (tmp_path / "m.spuir").exists()
+
     def test_a_model_may_be_replaced(self, log: Path, tmp_path: Path) -> None:
         for _ in range(2):
             assert call(log, "-b", 20, "-q", "-w", 1, "-o", tmp_path / "m.spuir").exit_code == 0
@@ -283,9 +324,58 @@ def test_numbers_that_are_read_as_text_are_told_of(tmp_path: Path) -> None:
     assert result.exit_code == 2 and "'old'" in result.stderr
 
 
-def test_a_floor_without_room_for_all_actions_is_told_of(folder: Path, tmp_path: Path) -> None:
-    result = call(folder, "-b", 300, "-w", 1, "-s", "floor=0.4", "-o", tmp_path / "m.spuir")
-    assert result.exit_code == 0 and "at most 2 eligible actions of 3" in result.stderr
+def test_a_floor_without_room_for_all_actions_is_refused(folder: Path, tmp_path: Path) -> None:
+    """Every later decision would be refused: a broken model must not be saved."""
+    result = call(folder, "-b", 300, "-w", 1, "-s", "floor=0.5", "-o", tmp_path / "m.spuir")
+    assert result.exit_code == 2 and "3 eligible actions × floor must be ≤ 1" in result.stderr
+    assert not (tmp_path / "m.spuir").exists()
+    assert call(folder, "-b", 300, "-w", 1, "-s", "floor=0.33", "-q", "-o", tmp_path / "m.spuir").exit_code == 0
+
+
+def test_a_floor_is_fine_where_fewer_actions_are_eligible(tmp_path: Path) -> None:
+    table = make_table(60, eligible=pa.array([[True, True, False]] * 60))
+    parquet.write_table(table, tmp_path / "log.parquet")
+    result = call(tmp_path / "log.parquet", "-b", 30, "-w", 1, "-s", "floor=0.4", "-o", tmp_path / "m.spuir")
+    assert result.exit_code == 0 and "3 eligible actions × floor must be ≤ 1" in result.stderr
+
+
+@pytest.mark.parametrize("policy", ["blts-b", "bexp3-ipw"])
+def test_missing_propensities_are_never_invented(policy: str, tmp_path: Path) -> None:
+    table = make_table(300, chance=np.random.default_rng(3).uniform(0.2, 0.9, 300))
+    csv.write_csv(table, tmp_path / "log.csv")
+    context = ("--context", "x0,x1,x2,x3")
+    given = (tmp_path / "log.csv", "-b", 100, "-w", 1, "-p", policy, *context, "-q", "-o", tmp_path / "m.spuir")
+    refused = call(*given)
+    assert refused.exit_code == 2 and "--propensity uniform" in refused.stderr and policy in refused.stderr
+    slices = [slice(0, 100), slice(100, 200), slice(200, 300)]
+    for value, column in (("uniform", [1 / 3] * 300), (0.25, [0.25] * 300), ("chance", table["chance"])):
+        assert call(*given, "--propensity", value).exit_code == 0
+        known = table.append_column("propensity", pa.array(column) if isinstance(column, list) else column)
+        expected = one_by_one(policy, known, slices, propensities="propensity")
+        assert gap(spuir.load(tmp_path / "m.spuir"), expected) < 1e-9
+    assert call(*given, "--propensity", "own").exit_code == 0
+    assert gap(spuir.load(tmp_path / "m.spuir"), one_by_one(policy, table, slices)) < 1e-9
+    for wrong, said in (("chanse", "'chanse', which is no column"), ("1.5", "lies in (0, 1]"), ("0", "lies in (0, 1]")):
+        result = call(*given, "--propensity", wrong)
+        assert result.exit_code == 2 and said in result.stderr, result.stderr
+
+
+def test_propensities_are_not_given_twice(tmp_path: Path) -> None:
+    csv.write_csv(make_table(100, propensity=[0.5] * 100), tmp_path / "log.csv")
+    given = (tmp_path / "log.csv", "-b", 50, "-w", 1, "-p", "blts-b", "-q", "-o", tmp_path / "m.spuir")
+    result = call(*given, "--propensity", "uniform")
+    assert result.exit_code == 2 and "the log has a column 'propensity'" in result.stderr
+    assert call(*given, "--propensity", "uniform", "--rename", "propensity=").exit_code == 0
+
+
+def test_propensities_that_are_all_one_are_reported(tmp_path: Path) -> None:
+    for least, said in ((1.0, True), (0.5, False)):
+        csv.write_csv(make_table(100, propensity=[1.0] * 99 + [least]), tmp_path / "log.csv")
+        result = call(tmp_path / "log.csv", "-b", 50, "-w", 1, "-o", tmp_path / "m.spuir")
+        assert ("All propensities of the log are 1" in result.stderr) == said
+        assert ("no other policy can be evaluated on it" in result.stderr) == said
+    listed = (tmp_path / "m.episodes.csv").read_text()
+    assert "lowest_propensity" in listed and ",0.5," in listed
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """One contract for every engine: results in order, the local model to the last bit, failures handed on."""
 
+import gc
 import os
 import shutil
 import signal
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from spuir.errors import InputError
+from spuir.logs import join_logs
 from spuir.training import ENGINES, make_engine, train
 from spuir.training.collect import Collect
 from spuir.training.engines.base import Engine
@@ -22,9 +24,19 @@ ROWS, BATCH = 1_500, 250
 MARKS = {"spark": [pytest.mark.spark, pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs Java")]}
 
 
+@pytest.fixture(scope="module")
+def dask() -> Iterator[Engine]:
+    """Dask with two workers, started once: every start imports the library in each worker."""
+    with make_engine("dask", workers=2) as started:
+        yield started
+
+
 @pytest.fixture(scope="module", params=[pytest.param(name, marks=MARKS.get(name, [])) for name in ENGINES.names()])
 def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
     """Each registered engine with two workers, started once."""
+    if request.param == "dask":
+        yield request.getfixturevalue("dask")
+        return
     if request.param == "spark":
         pytest.importorskip("pyspark", reason="Spark is an extra")
     with make_engine(request.param, workers=2) as started:
@@ -83,7 +95,7 @@ def test_scattered_episodes_and_raw_columns(engine: Engine, tmp_path: Path) -> N
 
 def test_the_driver_needs_no_more_memory_for_more_rows(engine: Engine, tmp_path: Path) -> None:
     peaks = []
-    for size in (1_000, 16_000):
+    for size in (2_600, 16_000):  # each has the sample that the encoder is learned on
         folder = tmp_path / str(size)
         write_files(folder, make_table(4 * size), [size] * 4, group=size)
         tracemalloc.start()
@@ -92,7 +104,7 @@ def test_the_driver_needs_no_more_memory_for_more_rows(engine: Engine, tmp_path:
             peaks.append(tracemalloc.get_traced_memory()[1])
         finally:
             tracemalloc.stop()
-    # The 60,000 rows more are 2.9 MB; what grows is a line an episode, and for the local engine a batch under way.
+    # The 53,600 rows more are 2.6 MB; what grows is a line an episode, and for the local engine a batch under way.
     assert peaks[1] < peaks[0] + (2_400_000 if engine.name == "local" else 600_000)
 
 
@@ -105,35 +117,87 @@ class Slow(Collect):
         return super().__call__(scanned)
 
 
-def test_a_killed_dask_worker_changes_nothing(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    train(str(folder), "puir", batch_size=BATCH, out=tmp_path / "here")
-    with make_engine("dask", workers=2) as engine:
-        client: Any = getattr(engine, "client")  # noqa: B009 - an engine need not have one
-        before = set(client.run(os.getpid).values())
-        monkeypatch.setattr("spuir.training.pipeline.Collect", Slow)
-        killer = threading.Timer(0.6, os.kill, (min(before), signal.SIGKILL))
-        killer.start()
-        try:
-            train(str(folder), "puir", batch_size=BATCH, engine=engine, out=tmp_path / "there")
-        finally:
-            killer.cancel()
-            killer.join()
-        after = set(client.run(os.getpid).values())
-    assert min(before) not in after
-    assert (tmp_path / "there").read_bytes() == (tmp_path / "here").read_bytes()
-
-
 def test_an_address_where_nobody_answers_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("spuir.training.engines.dask.CONNECT_SECONDS", 1)
+    monkeypatch.setattr("spuir.training.engines.dask.CONNECT_SECONDS", 0.2)
     with pytest.raises(InputError, match="no scheduler answered"):
         make_engine("dask", address="tcp://127.0.0.1:1")
 
 
-def test_a_cluster_that_runs_already_is_used_and_left(folder: Path, tmp_path: Path) -> None:
+def test_a_cluster_that_runs_already_is_used_and_left(dask: Engine, folder: Path, tmp_path: Path) -> None:
     train(str(folder), "puir", batch_size=BATCH, out=tmp_path / "here")
-    with make_engine("dask", workers=1) as running:
-        address = getattr(running, "cluster").scheduler_address  # noqa: B009 - an engine need not have one
-        with make_engine("dask", address=address) as guest:
-            train(str(folder), "puir", batch_size=BATCH, engine=guest, out=tmp_path / "there")
-        assert list(running.map(double, [4])) == [8]
+    address = getattr(dask, "cluster").scheduler_address  # noqa: B009 - an engine need not have one
+    with make_engine("dask", address=address) as guest:
+        train(str(folder), "puir", batch_size=BATCH, engine=guest, out=tmp_path / "there")
+    assert list(dask.map(double, [4])) == [8]
     assert (tmp_path / "there").read_bytes() == (tmp_path / "here").read_bytes()
+
+
+def test_a_killed_dask_worker_changes_nothing(
+    dask: Engine, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train(str(folder), "puir", batch_size=BATCH, out=tmp_path / "here")
+    client: Any = getattr(dask, "client")  # noqa: B009 - an engine need not have one
+    before = set(client.run(os.getpid).values())
+    monkeypatch.setattr("spuir.training.pipeline.Collect", Slow)
+    killer = threading.Timer(0.6, os.kill, (min(before), signal.SIGKILL))
+    killer.start()
+    try:
+        train(str(folder), "puir", batch_size=BATCH, engine=dask, out=tmp_path / "there")
+    finally:
+        killer.cancel()
+        killer.join()
+    after = set(client.run(os.getpid).values())
+    assert min(before) not in after
+    assert (tmp_path / "there").read_bytes() == (tmp_path / "here").read_bytes()
+
+
+def test_a_scheduler_without_workers_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    from distributed import LocalCluster
+
+    monkeypatch.setattr("spuir.training.engines.dask.CONNECT_SECONDS", 1)
+    with LocalCluster(n_workers=0, host="127.0.0.1", dashboard_address="127.0.0.1:0", silence_logs=50) as cluster:
+        with pytest.raises(InputError, match=r"no workers after 1 seconds; start some: dask worker tcp://127"):
+            make_engine("dask", address=cluster.scheduler_address)
+
+
+def test_a_lost_scheduler_is_one_sentence(caplog: pytest.LogCaptureFixture) -> None:
+    from distributed import LocalCluster
+
+    with LocalCluster(
+        n_workers=1, host="127.0.0.1", dashboard_address="127.0.0.1:0", silence_logs=50, threads_per_worker=1
+    ) as cluster:
+        with make_engine("dask", address=cluster.scheduler_address) as engine:
+            results = engine.map(double, range(1_000))
+            assert next(results) == 0
+            cluster.close()
+            with pytest.raises(InputError, match=r"Dask scheduler: .*lost.*run the same command again to resume"):
+                list(results)
+    assert not [record for record in caplog.records if record.name == "distributed.client"]
+
+
+def test_workers_in_another_folder_find_a_log_by_a_relative_path(
+    engine: Engine, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder.parent)  # the workers were started elsewhere
+    train("log", "puir", batch_size=BATCH, engine=engine, out=Path("there"))
+    train("log", "puir", batch_size=BATCH, out=Path("here"))
+    assert (tmp_path / "there").read_bytes() == (tmp_path / "here").read_bytes()
+
+
+def test_joined_and_grouped_logs_on_every_engine(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both need temporary files, which workers read."""
+    table = make_table(ROWS, episode=[row % 7 for row in range(ROWS)], decision_id=range(ROWS))
+    decisions = write_files(tmp_path / "log", table.drop_columns(["reward"]), [700, 800], group=300)
+    rewards = table.select(["decision_id", "reward"]).slice(0, 1_200)
+    (tmp_path / "scratch").mkdir()
+    monkeypatch.setattr("spuir.training.pipeline.OPEN_BYTES", 1)
+    for place, out in ((engine, "there"), ("local", "here")):
+        joined = join_logs(str(decisions), rewards, folder=tmp_path / "scratch")
+        trained = train(joined.log, "puir", engine=place, out=tmp_path / out, scratch=tmp_path / "scratch")
+        assert any("grouping rows" in notice for notice in trained.notices)
+    assert (tmp_path / "there").read_bytes() == (tmp_path / "here").read_bytes()
+    del joined, trained
+    gc.collect()
+    assert list((tmp_path / "scratch").iterdir()) == []

@@ -16,7 +16,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "action by action": {"COST_PER_ACTION": 0.0, "COST_PER_PAIR": 0.0},
     "single, then action by action": {"COST_PER_ACTION": 0.0, "COST_PER_PAIR": 1.0},
     "single, then all together": {"COST_PER_ACTION": 1e18},
-    "all together": {"COST_PER_ACTION": 1e18, "MAX_RELATIVE_ERROR": 0.0},
+    "all together": {"COST_PER_ACTION": 1e18, "MAX_SINGLE_ERROR": 0.0},
     "context by context": {"CACHE_BYTES": 1, "MIN_CHUNK_ROWS": 1},
     "a context a block": {"BLOCK_BYTES": 1},
     "seven contexts a block, the bound given up at once": {"BLOCK_BYTES": 7 * 8 * 25, "MAX_OPEN_SHARE": 0.0},

@@ -125,7 +125,7 @@ def test_winners_and_ties_are_those_of_exact_widths(monkeypatch: pytest.MonkeyPa
             eligible[rng.integers(m, size=n), np.arange(n)] = True
             means = np.where(eligible, means, -np.inf)
         ties += check_winners(choose(solved, contexts, alpha, eligible), means, solved, alpha, contexts)
-        trusted += solved.single.error < screening.MAX_RELATIVE_ERROR
+        trusted += solved.single.error < screening.MAX_SINGLE_ERROR
     assert ties > 300 and (way == "all together" or 30 < trusted < 80)
 
 
@@ -161,7 +161,7 @@ def test_single_precision_decides_nothing_that_it_may_have_wrong() -> None:
             screening.single_widths(solved.single, contexts),
             np.sqrt(screening.squared_widths(solved, contexts)),
         )
-        assert short is not None and solved.single.error < screening.MAX_RELATIVE_ERROR
+        assert short is not None and solved.single.error < screening.MAX_SINGLE_ERROR
         for leader in (0, 1):
             # Means that all but level the scores: the leader is ahead by a hundred-millionth.
             means = widths.max(axis=0) - widths

@@ -7,7 +7,7 @@ import pytest
 
 from spuir.core import solving
 from spuir.core.screening import UNDERFLOW_LOSS, single_widths, squared_widths
-from spuir.core.solving import DEFICIENT, FINE, JITTERED, MEANING, Solved, diagonals, solve
+from spuir.core.solving import DEFICIENT, FINE, JITTERED, Solved, diagonals, solve
 from spuir.errors import NumericalError
 from tests.core.screening import KINDS, extended_widths, single_case
 
@@ -201,7 +201,7 @@ def test_what_the_ends_of_single_precision_would_spoil_is_not_trusted(
 @pytest.mark.parametrize("size", [1e-300, 1e-60, 1e60, 1e150])
 def test_matrices_of_any_size_have_roots_in_single_precision_or_none_without_a_warning(size: float) -> None:
     solved = solve(size * np.stack([np.eye(3)] * 2), np.zeros((2, 3)))
-    assert solved.single.error == np.inf and solved.single.roots.dtype == np.float32
+    assert solved.single.error == np.inf and solved.single.bands[0].dtype == np.float32
 
 
 def check_consistent(solved: Solved, j: int, rhs: np.ndarray) -> np.ndarray:
@@ -291,8 +291,8 @@ def test_solving_again_is_solving_with_another_right_hand_side(order: Literal["C
     assert not np.shares_memory(again, given_)
 
 
-def test_every_code_has_a_meaning_and_graver_ones_are_larger() -> None:
-    assert sorted(MEANING) == [FINE, JITTERED, DEFICIENT] == [0, 1, 2]
+def test_graver_codes_are_larger_and_saved_as_they_were() -> None:
+    assert [FINE, JITTERED, DEFICIENT] == [0, 1, 2]
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])

@@ -20,6 +20,7 @@ from click.testing import CliRunner
 
 from spuir.cli import main
 from spuir.cli import run as run_module
+from spuir.evaluation import exploration
 from spuir.policies import POLICIES
 
 ROOT = Path(__file__).parents[2]
@@ -35,6 +36,7 @@ BESIDE = {"docs/howto/adding-a-policy.md": {"my_package/softmax.py": DOCS / "how
 BETWEEN = "\x1e"
 SMALL = {
     "run": "--episodes 2 --batch-size 60 --seeds 1 --workers 1".split(),
+    "tune": "--budget 3 --learning replay --workers 1".split(),
     "reproduce": "--only many-actions --quick --repeats 1 --workers 1".split(),
 }
 """What is added to a command so that it takes a moment."""
@@ -76,6 +78,8 @@ def call_spuir(arguments: list[str]) -> None:
     # Worker processes begin with the file of the main module, which is the page: they would run it again.
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, "__main__", ModuleType("__main__"))
+        patch.setattr(exploration, "ALPHAS", (0.1,))
+        patch.setattr(exploration, "MORE_SEEDS", range(2, 3))
         outcome = CliRunner().invoke(main, [*arguments, *SMALL.get(arguments[0], [])])
     assert outcome.exit_code == 0, f"spuir {shlex.join(arguments)}: {outcome.output}"
 

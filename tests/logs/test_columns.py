@@ -14,6 +14,7 @@ from spuir.errors import InputError, ParameterError, UnknownNameError
 from spuir.logs import open_log
 from spuir.logs.column_kinds import COLUMN_KINDS
 from spuir.logs.columns import COLUMNS, TABLES, canonical_names
+from spuir.logs.times import instants
 
 BASE: dict[str, Any] = {"action": ["a", "b"], "reward": [1.0, 0.0]}
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
@@ -108,6 +109,31 @@ def test_iso_texts_and_instants_agree(times: list[datetime]) -> None:
     expected = [one.replace(tzinfo=UTC) for one in times]
     assert column("time", [one.isoformat() for one in times]).to_pylist() == expected
     assert column("time", times).to_pylist() == expected
+
+
+@pytest.mark.parametrize(
+    "text", ["2024-05-01 12:00:00 UTC", "2024-05-01 12:00:00.000000 UTC", "2024-05-01T12:00:00 GMT"]
+)
+def test_the_zone_may_be_a_word(text: str) -> None:
+    assert column("time", [text, "2024-05-01T13:00:00+01:00"]).to_pylist() == [NOON, NOON]
+    assert instants(text, 1, "time")[0] == NOON.timestamp() * 1e6
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.float64()])
+def test_dates_as_whole_numbers_are_not_taken_for_seconds_in_1970(kind: Any) -> None:
+    days = pa.array([1714564800, 20240501], kind)
+    with pytest.raises(
+        InputError, match=r"row 1.*20240501 \(the date 2024-05-01, or in seconds a time in 1970\).*--type NAME=string"
+    ):
+        column("time", days)
+    assert column("time", ["20240501", "2024-05-01"]).to_pylist() == [datetime(2024, 5, 1, tzinfo=UTC)] * 2
+    assert (
+        column("time", pa.array([20240501, 20240501], pa.int64()), types={"time": "string"}).to_pylist()
+        == [datetime(2024, 5, 1, tzinfo=UTC)] * 2
+    )
+    # No date, so that it counts seconds; and neither are milliseconds dates.
+    assert column("time", [20241301, 7]).to_pylist()[0].year == 1970
+    assert column("time", [20240501, 7], time_unit="ms").to_pylist()[0].year == 1970
 
 
 def test_episodes_are_numbers_or_texts_that_sort_as_dates_do() -> None:

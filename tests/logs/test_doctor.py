@@ -13,6 +13,7 @@ from spuir.cli.app import main
 from spuir.errors import InputError
 from spuir.logs import checks, doctor, open_log
 from spuir.logs.doctor import Diagnosis, examine
+from spuir.logs.problems import PROBLEMS
 
 pa = pytest.importorskip("pyarrow")
 pd = pytest.importorskip("pandas")
@@ -119,7 +120,7 @@ FAULTS = {
     "deterministic": Fault(
         lambda frame: frame.drop(columns=["probabilities", "eligible"]).assign(propensity=1.0),
         "deterministic",
-        "note",
+        "warning",
         "propensity",
     ),
     "an id again": Fault(put("decision_id", {50: "d3", 51: "d3"}), "repeated id", "error", "decision_id", (50, 51)),
@@ -200,8 +201,7 @@ def test_a_planted_fault_is_found_where_it_stands(name: str) -> None:
     if fault.rows:
         assert tuple(row.row for row in same[0].rows) == fault.rows
         assert same[0].count == (ROWS if fault.rows == FIRST else len(fault.rows))
-    assert same[0].problem.endswith(".")
-    assert same[0].remedy.endswith(".")
+    assert all(sentence.endswith(".") for sentence in (same[0].problem, same[0].effect, same[0].remedy))
     assert told.severity >= ["note", "warning", "error"].index(fault.severity)
 
 
@@ -273,7 +273,7 @@ def test_levels_beyond_the_encoders_are_told_and_missing_values_that_come_later(
         "late": np.where(np.arange(n) < 101_000, rng.normal(size=n), np.nan),
     }
     told = {(one.check, one.column): one for one in found(table).findings}
-    assert set(told) == {("many levels", "town"), ("missing later", "late")}
+    assert set(told) == {("many levels", "town"), ("missing later", "late"), ("no propensity", None)}
     assert {one.severity for one in told.values()} == {"note"}
     assert ("many levels", "town") not in {
         (one.check, one.column) for one in found(table, encoding={"hashing": 8}).findings
@@ -288,7 +288,11 @@ def test_vectors_that_change_their_length_later_are_found(monkeypatch: pytest.Mo
 
 def test_a_log_without_context_or_rows_is_told() -> None:
     bare = {"action": ["a", "b"] * 50, "reward": np.arange(100.0)}
-    assert [(one.check, one.severity) for one in found(bare).findings] == [("no context", "error")]
+    assert [(one.check, one.severity) for one in found(bare).findings] == [
+        ("no context", "error"),
+        ("no propensity", "note"),
+        ("intercept", "note"),
+    ]
     with pytest.raises(InputError, match="no rows"):
         found(
             {"action": pa.array([], pa.string()), "reward": pa.array([], pa.float64()), "x": pa.array([], pa.float64())}
@@ -386,3 +390,11 @@ def test_columns_can_be_renamed_left_out_and_chosen(log: Callable[..., Path]) ->
 def test_quiet_says_nothing_but_the_code(log: Callable[..., Path]) -> None:
     done = spuir(log(put("propensity", {3: 0.0})), "-q")
     assert (done.exit_code, done.output) == (2, "")
+
+
+def test_the_page_lists_every_check_with_its_severity() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "howto" / "doctor.md").read_text(encoding="utf-8")
+    lines = [line.split("|")[1:3] for line in page.splitlines() if line.startswith("| ")]
+    listed = {name.strip(): severity.strip() for names, severity in lines for name in names.split(",")}
+    assert {name: listed.get(name) for name in PROBLEMS} == {name: one.severity for name, one in PROBLEMS.items()}
+    assert all(one.effect.endswith(".") and one.remedy.endswith(".") for one in PROBLEMS.values())

@@ -1,9 +1,11 @@
 """The episode: rewards settled as a plain dict would, refusals that change nothing, and the way into a bandit."""
 
+import pickle
 import statistics
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,10 +16,18 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 import spuir
-from spuir.errors import InputError, NotFittedError, ParameterError
+from spuir.errors import (
+    InputError,
+    NotFittedError,
+    ParameterError,
+    RepeatedEpisodeError,
+    SnapshotError,
+    SpuirError,
+)
 from spuir.logs import Report, open_log
 from spuir.logs.rewards import AGGREGATIONS, LATE, RewardRules
 from spuir.logs.times import microseconds
+from spuir.storage import snapshot
 
 Event = tuple[int, float, int]
 """A reward: the id of its decision, its value, when it came."""
@@ -347,3 +357,89 @@ class TestBandit:
         episode.close()
         with pytest.raises(InputError, match=r"column 'reward'.*another name"):
             episode.table()
+
+
+class TestSaving:
+    """A night's job decides and saves, the next one rewards and learns."""
+
+    FRAME = pd.DataFrame({"age": [31, 58, 40], "device": pd.Categorical(["phone", None, "tv"])})
+
+    @pytest.mark.parametrize("contexts", [np.arange(6.0).reshape(3, 2), sparse.csr_array(np.eye(3)), FRAME])
+    @pytest.mark.parametrize("closed", [False, True])
+    def test_a_loaded_episode_goes_on_as_the_original(self, contexts: Any, closed: bool, tmp_path: Path) -> None:
+        original = spuir.Episode(default=-1.0, aggregation="sum", window="1d")
+        given: dict[str, Any] = {"propensities": [0.5, 0.2, 1.0], "eligible": np.eye(3, 4) > -1, "weights": [1, 2, 3]}
+        original.record(contexts, ids=["a", 2, 3.5], actions=["x", 1, 2.5], time=[0, 10, 20], **given)
+        original.record(contexts, ids=["a", 2, "new"], actions=["x", 1, "x"], time=5, **given)
+        original.reward(["a", "orphan"], [1.0, 2.0], time=[30, 40])
+        if closed:
+            original.close()
+        original.save(tmp_path / "night")
+        copies = [spuir.Episode.load(tmp_path / "night"), pickle.loads(pickle.dumps(original))]
+        for copy in copies:
+            assert copy.is_closed is closed and repr(copy) == repr(original) and copy.rules == original.rules
+        for episode in (*copies, original):
+            if not closed:
+                episode.reward([2, "a"], [5.0, 7.0], time=50)
+        for copy in copies:
+            assert copy.close() == original.close()
+            assert copy.ids == original.ids
+            found, expected = copy.columns(), original.columns()
+            for name in ("X", "actions", "rewards", "propensities", "sample_weight", "eligible", "ids"):
+                left, right = (
+                    part[name].toarray() if hasattr(part[name], "toarray") else np.asarray(part[name], dtype=object)
+                    for part in (found, expected)
+                )
+                assert left.shape == right.shape and ((left == right) | pd.isna(right)).all(), name
+
+    def test_an_empty_one_stays_open(self, tmp_path: Path) -> None:
+        spuir.Episode().save(tmp_path / "e")
+        loaded = spuir.Episode.load(tmp_path / "e")
+        assert loaded.record([[1.0]], ids="a", actions=0) == 1
+
+    def test_an_episode_is_learned_once(self, tmp_path: Path) -> None:
+        bandit = spuir.Bandit("puir", 2, random_state=0)
+        for _ in range(2):  # the same customers every night
+            night = spuir.Episode()
+            night.record([[1.0], [2.0]], bandit.decide([[1.0], [2.0]], ids=["ann", "bob"]))
+            night.save(tmp_path / "night")
+            night.close()
+            bandit.partial_fit(**night.columns())
+        again = spuir.Episode.load(tmp_path / "night")
+        again.reward("bob", 1.0)
+        again.close()
+        with pytest.raises(RepeatedEpisodeError):
+            bandit.partial_fit(**again.columns())
+        assert bandit.n_episodes_ == 2
+
+    def test_what_cannot_be_saved_or_read_is_refused(self, tmp_path: Path) -> None:
+        night = spuir.Episode()
+        night.record([["text"]], ids="a", actions=0)
+        with pytest.raises(SnapshotError, match="an array that is saved holds numbers"):
+            night.save(tmp_path / "e")
+        night = spuir.Episode()
+        night.record([[1.0]], ids=[("a", 1)], actions=0)
+        with pytest.raises(SnapshotError, match="a saved id or label is text or a number"):
+            night.save(tmp_path / "e")
+        spuir.Bandit("puir", 2).save(tmp_path / "m")
+        with pytest.raises(SnapshotError, match="a saved episode is needed"):
+            spuir.Episode.load(tmp_path / "m")
+        assert not (tmp_path / "e").exists()
+
+    def test_forged_files_are_refused(self, tmp_path: Path) -> None:
+        night = spuir.Episode()
+        night.record([[1.0], [2.0]], ids=["a", "b"], actions=[0, 1])
+        night.save(tmp_path / "e")
+        header, arrays = snapshot.read(tmp_path / "e")
+        text = {name: np.frombuffer(name.encode(), np.uint8) for name in ('["a"]', '["a","a"]', "[[]]", "[" * 99, "7")}
+        changes: list[tuple[dict[str, Any], dict[str, Any]]] = [
+            *(({}, {"list/ids": one}) for one in text.values()),
+            ({}, {"contexts": np.ones((3, 1))}),
+            ({}, {"rewards": np.ones(1)}),
+            ({"rules": {"bogus": 1}}, {}),
+            ({"rules": None}, {}),
+        ]
+        for head, body in changes:
+            snapshot.write(tmp_path / "f", header | head, arrays | body)
+            with pytest.raises(SpuirError):
+                spuir.Episode.load(tmp_path / "f")

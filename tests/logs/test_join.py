@@ -39,14 +39,16 @@ def small_batches() -> Iterator[None]:
         yield
 
 
-def by_episode(decisions: dict[str, Any], rewards: dict[str, Any], **rules: Any) -> tuple[list[Any], Report]:
+def by_episode(
+    decisions: dict[str, Any], rewards: dict[str, Any], as_of: int | None, **rules: Any
+) -> tuple[list[Any], Report]:
     """Return the rewards of the decisions, each id once, and the report, as an episode has them."""
     episode = spuir.Episode(**rules)
     ids = decisions["decision_id"]
     episode.record(np.zeros((len(ids), 1)), ids=ids, actions=decisions["action"], time=decisions["time"])
     for name, value, when in zip(rewards["decision_id"], rewards["reward"], rewards["time"], strict=True):
         episode.reward(name, value, time=when)
-    report = episode.close()
+    report = episode.close(as_of=max(rewards["time"], default=-100) if as_of is None else as_of)
     return episode.table()["reward"].to_pylist(), report
 
 
@@ -62,6 +64,7 @@ IDS = st.integers(-3, 30) | st.sampled_from([2**62, -(2**62)])
     late=st.sampled_from(["drop", "accept"]),
     default=st.none() | st.just(-1.0),
     text=st.booleans(),
+    as_of=st.none() | st.integers(8, 30),
 )
 def test_tables_are_joined_as_an_episode_does_it(
     decided: list[tuple[int, int]],
@@ -71,6 +74,7 @@ def test_tables_are_joined_as_an_episode_does_it(
     late: str,
     default: float | None,
     text: bool,
+    as_of: int | None,
 ) -> None:
     name = (lambda one: f"id é {one}") if text else (lambda one: one)
     decisions = {
@@ -84,7 +88,7 @@ def test_tables_are_joined_as_an_episode_does_it(
         "time": [when for _, _, when in events],
     }
     rules: dict[str, Any] = {"aggregation": aggregation, "window": window, "late": late, "default": default}
-    expected, report = by_episode(decisions, rewards, **rules)
+    expected, report = by_episode(decisions, rewards, as_of, **rules)
     kind = pa.string() if text else pa.int64()
     table = pa.table(
         {
@@ -94,7 +98,11 @@ def test_tables_are_joined_as_an_episode_does_it(
         }
     )
     with small_batches():
-        joined = join_logs(decisions, table, **rules)
+        if report.open == report.decisions:
+            with pytest.raises(InputError, match="decisions is still open"):
+                join_logs(decisions, table, as_of=as_of, **rules)
+            return
+        joined = join_logs(decisions, table, as_of=as_of, **rules)
     found = joined.log.table()
     first = list(dict.fromkeys(decisions["decision_id"]))
     assert found["decision_id"].to_pylist() == first
@@ -123,7 +131,7 @@ def tables(n: int, folder: Path, group: int = 430) -> tuple[Path, Path]:
 class TestLog:
     def test_order_columns_and_context_are_those_of_the_decisions(self, tmp_path: Path) -> None:
         left, right = tables(3000, tmp_path)
-        log, report = join_logs(left, right, aggregation="sum", window="1m")
+        log, report = join_logs(left, right, aggregation="sum", window="1m", as_of=4_000)
         decisions, rewards = pq.read_table(left), pq.read_table(right).to_pandas()
         assert log.schema.names == ["decision_id", "time", "action", "reward", "reward_time", "x"]
         assert log.context == ("x",) and log.format == "parquet"
@@ -196,6 +204,59 @@ class TestLog:
         some = {"decision_id": ["a"], "action": [1]}
         nothing = {"decision_id": pa.array([], pa.string()), "reward": pa.array([], pa.float64())}
         assert join_logs(some, nothing).log.table()["reward"].to_pylist() == [0.0]
+
+
+class TestOpenWindows:
+    """What cannot be known yet is not learned as 0."""
+
+    DECISIONS: dict[str, Any] = {  # noqa: RUF012
+        "decision_id": list("abcd"),
+        "action": [0, 0, 1, 1],
+        "time": ["2024-05-01", "2024-05-02", "2024-05-03", "2024-05-04"],
+    }
+    REWARDS: dict[str, Any] = {  # noqa: RUF012
+        "decision_id": list("ad"),
+        "reward": [1.0, 1.0],
+        "time": ["2024-05-01T12:00", "2024-05-04T06:00"],
+    }
+
+    def join(self, **rules: Any) -> tuple[list[Any], Report, tuple[str, ...]]:
+        log, report = join_logs(self.DECISIONS, self.REWARDS, **rules)
+        return log.table()["reward"].to_pylist(), report, log.notices
+
+    def test_decisions_are_open_at_the_last_reward_even_if_they_were_quick_to_pay(self) -> None:
+        rewards, report, (notice,) = self.join(window="1d")
+        # "c" is open until 00:00 of the 4th, which is over; "d" has a reward, but its window runs on.
+        assert rewards == [1.0, 0.0, 0.0, None]
+        assert report == Report(decisions=4, rewards=2, silent=2, open=1)
+        assert "1 with a window still open" in str(report)
+        assert "1 decisions are left out: at 2024-05-04T06:00:00+00:00" in notice and "--as-of" in notice
+
+    @pytest.mark.parametrize(
+        ("as_of", "expected"),
+        [
+            ("2024-05-09", [1.0, 0.0, 0.0, 1.0]),
+            ("2024-05-03T12:00", [1.0, 0.0, None, None]),
+            (1714694400, [1.0, 0.0, None, None]),
+        ],
+    )
+    def test_another_time_can_be_given(self, as_of: Any, expected: list[float | None]) -> None:
+        assert self.join(window="1d", as_of=as_of)[0] == expected
+
+    def test_without_a_window_nothing_is_open(self) -> None:
+        rewards, report, notices = self.join()
+        assert (rewards, report.open, notices) == ([1.0, 0.0, 0.0, 1.0], 0, ())
+
+    def test_the_time_is_part_of_the_fingerprint(self) -> None:
+        marks = {
+            join_logs(self.DECISIONS, self.REWARDS, window="1d", as_of=as_of).log.fingerprint()
+            for as_of in (None, "2024-05-09", "2024-05-08")
+        }
+        assert len(marks) == 3
+
+    def test_when_all_are_open_it_is_refused(self) -> None:
+        with pytest.raises(InputError, match=r"window of all 4 decisions is still open.*--as-of"):
+            self.join(window="1w")
 
 
 class TestRefusals:
@@ -299,7 +360,8 @@ except (InputError, OSError) as error:
 
 
 @pytest.mark.parametrize(
-    ("limit", "message"), [(0, "True ['outcomes'] 250000"), (1_000_000, "InputError sort"), (1_000, "OSError")]
+    ("limit", "message"),
+    [(0, "True ['outcomes'] 250000"), (1_000_000, "InputError sort"), (1_000, "InputError folder")],
 )
 def test_tables_larger_than_memory_and_full_disks(tmp_path: Path, limit: int, message: str) -> None:
     left, right = tables(250_000 if limit != 1_000 else 1_000, tmp_path, 50_000)

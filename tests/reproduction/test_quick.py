@@ -1,8 +1,9 @@
-"""Every registered experiment runs, from its grid to its figures, on one seed of its quick form."""
+"""Every registered experiment runs, from its grid to its figures, on one seed of its quick form in small batches."""
 
 import re
 import time
 from collections.abc import Iterable
+from functools import cache
 
 import pytest
 
@@ -19,6 +20,8 @@ pytest.importorskip("sklearn")
 PLAN = Scope(repeats=1, quick=True)
 QUICK = Scope(quick=True)
 FULL = Scope()
+SMALL = {"batch_size": 60, "rounds": 1}
+"""Sizes of the tasks that are done here: whatever their numbers are, every path to tables and figures is taken."""
 
 
 class Memory:
@@ -32,10 +35,13 @@ class Memory:
         return self.known.get(task.key)
 
     def do(self, tasks: Iterable[Task]) -> None:
-        """Do tasks here and now."""
+        """Do tasks here and now, in small."""
         for task in tasks:
+            arguments = dict(task.arguments)
+            arguments |= {name: size for name, size in SMALL.items() if name in arguments}
             started = time.perf_counter()
-            self.known[task.key] = Result(task, task.run(), time.perf_counter() - started)
+            rows = Task(function=task.function, arguments=arguments).run()
+            self.known[task.key] = Result(task, rows, time.perf_counter() - started)
 
 
 MEMORY = Memory()
@@ -51,29 +57,36 @@ def settled(experiment: Experiment) -> Asked:
         MEMORY.do(asked.missing)
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """One folder for the figures and tables of all experiments."""
+    return tmp_path_factory.mktemp("quick")
+
+
+@pytest.fixture(scope="module")
+def section_of(folder):
+    """Return an experiment's section of the report, made once."""
+    return cache(lambda name: Section(asked=settled(get_experiment(name)), scope=PLAN, folder=folder).run())
+
+
 @pytest.mark.parametrize("name", EXPERIMENTS.names())
-def test_it_runs_and_has_everything_to_show(name, tmp_path):
-    experiment = get_experiment(name)
-    assert experiment.name == name
-    asked = settled(experiment)
-    section = Section(asked=asked, scope=PLAN, folder=tmp_path).run()
+def test_it_runs_and_has_everything_to_show(name, section_of, folder):
+    assert get_experiment(name).name == name
+    section = section_of(name)
     assert section["figures"]
     assert section["tables"]
     assert section["verdicts"]
     assert section["lesson"]
     files = [item["file"] for item in (*section["figures"], *section["tables"])]
     assert len(set(files)) == len(files)
-    assert all((tmp_path / file).stat().st_size for file in files)
+    assert all((folder / file).stat().st_size for file in files)
     assert all(table["rows"] and table["title"] for table in section["tables"])
     assert {verdict["outcome"] for verdict in section["verdicts"]} <= {HOLDS, AUTHORS_ONLY, FAILS, OPEN}
     assert all(verdict["claim"] and verdict["evidence"] for verdict in section["verdicts"])
 
 
-def test_every_verdict_has_an_id_of_its_own_and_the_summary_finds_those_it_names(tmp_path):
-    sections = {
-        name: Section(asked=settled(get_experiment(name)), scope=PLAN, folder=tmp_path).run()
-        for name in EXPERIMENTS.names()
-    }
+def test_every_verdict_has_an_id_of_its_own_and_the_summary_finds_those_it_names(section_of):
+    sections = {name: section_of(name) for name in EXPERIMENTS.names()}
     ids = [verdict["id"] for section in sections.values() for verdict in section["verdicts"]]
     assert len(set(ids)) == len(ids)
     assert all(re.fullmatch(r"[a-z0-9-]+(/[a-z0-9-_]+)+", id) for id in ids)

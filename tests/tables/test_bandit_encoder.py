@@ -166,15 +166,27 @@ def test_another_encoder_takes_effect_before_the_first_episode_or_in_fit() -> No
     assert bandit.coefficients_.shape == (3, other.width)
     bandit.fit(LOG[:100], ACTIONS[:100], REWARDS[:100])
     assert bandit.coefficients_.shape == (3, ENCODER.width)
-    with pytest.raises(ParameterError, match="the parameters are policy, actions, random_state, encoder and policy__"):
+    with pytest.raises(ParameterError, match="did you mean 'encoder'"):
         bandit.set_params(encoders=None)
 
 
-def test_what_is_no_encoder_is_refused_when_it_is_first_used() -> None:
+def test_what_is_no_encoder_is_refused_at_once() -> None:
     wrong: Any = "auto"
-    bandit = spuir.Bandit("puir", LABELS, encoder=wrong)
-    with pytest.raises(ParameterError, match=r"encoder: got str, but an encoder is learnt .*Encoder\.learn"):
-        bandit.decide(LOG[:2])
+    with pytest.raises(ParameterError, match=r"encoder: got str, but an encoder is learned .*Encoder\.fit"):
+        spuir.Bandit("puir", LABELS, encoder=wrong)
+
+
+def test_a_decision_about_raw_rows_is_learned_as_it_was_encoded() -> None:
+    bandit, twin = taught(ENCODER), taught(ENCODER)
+    day = bandit.decide(LOG[:100])
+    bandit.partial_fit(day, REWARDS[:100])
+    twin.partial_fit(LOG[:100], day.actions, REWARDS[:100])
+    np.testing.assert_array_equal(bandit.coefficients_, twin.coefficients_)
+
+
+def test_fit_and_transform_are_learn_and_encode() -> None:
+    assert Encoder.fit(LOG).fingerprint == Encoder.learn(LOG).fingerprint
+    np.testing.assert_array_equal(ENCODER.transform(LOG), ENCODER.encode(LOG))
 
 
 def test_a_refusal_leaves_the_bandit_as_it_was() -> None:

@@ -141,7 +141,7 @@ class TestRefusals:
 
     def test_an_episode_may_be_a_number_of_numpy(self) -> None:
         episode: Any = np.int64(1)
-        assert taught().absorb(taught().collect(X, ACTIONS, REWARDS, episode=episode)).n_episodes_ == 2
+        assert taught().absorb(taught().collect(X, ACTIONS, -REWARDS, episode=episode)).n_episodes_ == 2
 
     @pytest.mark.parametrize("kind", ["complex64", "complex128", "datetime64[s]", "timedelta64[s]", "U9", "S9"])
     def test_rewards_of_other_kinds_are_refused_with_the_first(self, kind: str) -> None:

@@ -194,6 +194,33 @@ class TestWholeColumns:
         values = np.array([names[code] for code in codes], dtype=f"U{9 if wider else max(map(len, names)) or 1}")
         np.testing.assert_array_equal(Labels.of(names).encode(values), codes)
 
+    @pytest.mark.parametrize("count", [1, 2, 50, 300, 2_000])
+    def test_many_labels_are_found_and_others_are_not(self, count: int) -> None:
+        labels = Labels.of([f"coupon {j:05d}" for j in range(count)])
+        codes = np.random.default_rng(0).integers(count, size=200)
+        np.testing.assert_array_equal(labels.encode(labels.array[codes]), codes)
+        with pytest.raises(UnknownNameError, match=r"'coupon 99999' at row 200"):
+            labels.encode(np.array([*labels.array[codes], "coupon 99999"]))
+
+    def test_no_rows_have_no_codes(self) -> None:
+        labels = Labels.of(["mail", "call"])
+        for column in ([], labels.array[:0], pd.Categorical([], categories=["call"]), pa.array([], pa.string())):
+            assert labels.encode(column).tolist() == []
+
+    def test_levels_seen_before_belong_to_one_set_of_labels(self) -> None:
+        column = pd.Categorical(["mail", "none", "mail"], categories=["mail", "none"])
+        other = pd.Categorical(["none", "mail"], categories=["none", "mail"])
+        labels, turned = Labels.of(["mail", "none"]), Labels.of(["none", "mail"])
+        for _ in range(2):
+            assert labels.encode(column).tolist() == [0, 1, 0] and turned.encode(column).tolist() == [1, 0, 1]
+            assert labels.encode(other).tolist() == [1, 0]
+        few = Labels.of(["mail"])
+        for _ in range(2):
+            with pytest.raises(UnknownNameError, match=r"'none' at row 1"):
+                few.encode(column)
+        assert few.encode(column[::2]).tolist() == [0, 0]  # a level that no row has need not be known
+        assert few.added("none").encode(column).tolist() == [0, 1, 0]
+
     @pytest.mark.parametrize("wrong", ["mai", "mail ", "mailmailmail", "", "Mail"])
     def test_a_text_that_only_resembles_a_label_is_unknown(self, wrong: str) -> None:
         with pytest.raises(UnknownNameError, match=r"at row 1"):

@@ -7,9 +7,10 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import parquet
 
-from spuir import Bandit, make_policy
+from spuir import Bandit
 from spuir.base.streams import generator
 from spuir.policies import Policy
+from spuir.training import policy_for_logs
 
 DIM, ACTIONS = 4, 3
 
@@ -45,7 +46,9 @@ def rows_of(table: pa.Table, chosen: Any) -> tuple[Any, Any, Any]:
 def one_by_one(policy: Policy | str, table: pa.Table, episodes: list[Any], seed: int = 0, **columns: str) -> Bandit:
     """Return what ``partial_fit`` makes of the episodes, each given by its rows; ``columns`` name further arguments."""
     labels = sorted(set(table["action"].to_pylist()))
-    made = Bandit(make_policy(policy) if isinstance(policy, str) else policy, labels, seed)
+    made = Bandit(policy_for_logs(policy) if isinstance(policy, str) else policy, labels, seed)
+    weights = table[columns["sample_weight"]].to_numpy() if "sample_weight" in columns else None
+    made.fix(rows_of(table, slice(None))[0], weights)  # as train does with all rows of so short a log
     for chosen in episodes:
         further = {argument: table[name].to_numpy()[chosen] for argument, name in columns.items()}
         made.partial_fit(*rows_of(table, chosen), **further)

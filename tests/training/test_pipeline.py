@@ -44,7 +44,8 @@ def model_bytes(trained: Training, tmp_path: Path) -> bytes:
 @pytest.mark.parametrize("name", list_policies())
 def test_equals_partial_fit(folder: Path, name: str) -> None:
     policy = spuir.make_policy(name, preset="paper")
-    trained = train(str(folder), policy, batch_size=BATCH)
+    own = "own" if "weighting" in policy.traits else None
+    trained = train(str(folder), policy, batch_size=BATCH, propensity=own)
     assert gap(trained.bandit, one_by_one(policy, make_table(ROWS), SLICES)) < 1e-9
     assert [line.rows for line in trained.episodes] == [BATCH] * 5 + [350]
 
@@ -155,6 +156,75 @@ def test_rows_without_a_reward_are_left_out_and_counted() -> None:
     assert trained.episodes[0].mean_reward is None
     with pytest.raises(InputError, match="no row with a reward"):
         train(table.set_column(1, "reward", pa.nulls(300, pa.float64())), "puir", batch_size=100)
+
+
+@pytest.mark.parametrize("preset", ["paper", None])
+@pytest.mark.parametrize("limit", [pipeline.OPEN_BYTES, 1])
+@pytest.mark.parametrize("scattered", [False, True])
+def test_sketches_of_rows_without_a_reward_or_a_weight(
+    monkeypatch: pytest.MonkeyPatch, preset: str | None, limit: int, scattered: bool
+) -> None:
+    """A sketch hashes rows by number, with a key for each episode: neither may count what is not learned."""
+    rng = np.random.default_rng(5)
+    numbers = np.repeat(np.arange(8), 150)
+    weights = np.where(rng.random(1_200) < 0.1, 0.0, 1.0 + rng.random(1_200))
+    silent = (rng.random(1_200) < 0.2) | (numbers == 0) | (numbers == 3)
+    weights[numbers == 5] = 0.0
+    order = rng.permutation(1_200) if scattered else np.arange(1_200)
+    table = make_table(1_200, episode=numbers, weight=weights)
+    rewards = pa.array(table["reward"].to_numpy(), mask=silent)
+    log = table.set_column(1, "reward", rewards).take(pa.array(order))
+    policy = spuir.make_policy("spuir", preset=preset, sketch_size=20)
+    monkeypatch.setattr(pipeline, "OPEN_BYTES", limit)
+    monkeypatch.setattr("spuir.logs.open.TABLE_ROWS", 170)
+    trained = train(log, policy, **({} if scattered else {"batch_size": 150, "rename": {"episode": None}}))
+    known = np.flatnonzero(~silent & (weights > 0))
+    episodes = [order[np.isin(order, known) & (numbers[order] == number)] for number in (1, 2, 4, 6, 7)]
+    expected = one_by_one(policy, table, episodes, sample_weight="weight")
+    assert gap(trained.bandit, expected) < 1e-9
+    assert trained.bandit.n_episodes_ == 5 and len(trained.episodes) == 8
+
+
+def test_text_episodes_are_learned_in_their_natural_order() -> None:
+    numbers = np.repeat(np.arange(1, 13), 50)
+    table = make_table(600, episode=[f"e{number}" for number in numbers])
+    trained = train(table, "puir")
+    assert [line.key for line in trained.episodes] == [f"e{number}" for number in range(1, 13)]
+    assert gap(trained.bandit, one_by_one("puir", table, [slice(s, s + 50) for s in range(0, 600, 50)])) < 1e-9
+    assert any("'e1', 'e2', 'e3', …, 'e12'" in notice for notice in trained.notices)
+    with pytest.raises(InputError, match=r"'e01' and 'e1'|'e1' and 'e01'"):
+        train(make_table(100, episode=["e1", "e01"] * 50), "puir")
+
+
+class TestFirstTime:
+    """One mistaken time would be the first episode, on which everything else is fixed."""
+
+    DAYS = 1_700_000_000 + 600 * np.arange(3_000)
+
+    def train_with(self, tmp_path: Path, **changed: int) -> Training:
+        times = self.DAYS.copy()
+        for row, value in changed.items():
+            times[int(row[1:])] = value
+        write_files(tmp_path / "log", make_table(3_000, time=times), [1_000, 2_000], group=500)
+        return train(str(tmp_path / "log"), "puir", every="day")
+
+    @pytest.mark.parametrize("value", [0, 86_400 * 20, 1_200_000_000])
+    def test_it_is_refused_with_its_row(self, tmp_path: Path, value: int) -> None:
+        with pytest.raises(InputError, match=r"'time' in file .*part-01\.parquet': got .* at row 1500.*years before"):
+            self.train_with(tmp_path, r2500=value)
+
+    def test_several_of_them(self, tmp_path: Path) -> None:
+        with pytest.raises(InputError, match=r"1970-01-01.*at row 700, but it and 1 others come 5\d years before"):
+            self.train_with(tmp_path, r700=0, r2000=86_400)
+
+    def test_what_is_plausible(self, tmp_path: Path) -> None:
+        # Ten months before the rest, and a log that counts from its beginning.
+        assert len(self.train_with(tmp_path, r10=1_675_000_000).episodes) == 23
+        assert len(train(make_table(300, time=np.arange(300) * 3_600), "puir", every="day").episodes) == 13
+
+    def test_a_long_log_may_pause_for_a_year(self) -> None:
+        years = 1_400_000_000 + 31_557_600 * np.array([0] * 5 + [3, 4, 5, 6, 7] * 99)
+        assert len(train(make_table(500, time=years), "puir", every="day").episodes) == 6
 
 
 def test_text_labels_raw_columns_and_csv(tmp_path: Path) -> None:
@@ -279,7 +349,7 @@ def test_memory_is_forecast_and_too_much_refused(folder: Path) -> None:
     finally:
         tracemalloc.stop()
     assert peak < trained.needed.total
-    with pytest.raises(ParameterError, match=r"7 tables of 3 actions × \(4² \+ 4 \+ 2\) numbers.*fewer actions"):
+    with pytest.raises(ParameterError, match=r"7 tables of 3 actions × \(5² \+ 5 \+ 2\) numbers.*fewer actions"):
         train(str(folder), "puir", batch_size=BATCH, memory_limit=1_000)
 
 

@@ -1,5 +1,6 @@
 """Digests of content, and the 64-bit mixing function behind every hash of rows and ids."""
 
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
 
@@ -56,6 +57,12 @@ def mix64(words: Words) -> Words:
     mixed *= _SECOND
     mixed ^= mixed >> np.uint64(31)
     return mixed
+
+
+@lru_cache(maxsize=64)
+def odd_numbers(count: int) -> Words:
+    """Return the first of a row of random odd numbers (count,): weights whose sums of different words differ."""
+    return splitmix64(np.arange(count, dtype=np.uint64)) | np.uint64(1)
 
 
 def splitmix64(values: Words) -> Words:

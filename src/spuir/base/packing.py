@@ -105,7 +105,7 @@ def _plain(value: Any) -> Any:
 
 
 def _kinds(value: Any) -> Any:
-    """Return everything about a record on which it depends whether type hints can rebuild it.
+    """Return what decides whether type hints can rebuild a record.
 
     These are the types of the record and of its parts, the dtypes of arrays, texts that a hint may list
     (``Literal``), and whether numbers are finite. Equal neighbours in a tuple count once, so that the result stays
@@ -225,7 +225,7 @@ def _needed(cls: type) -> set[str]:
 
 
 def _descendants(classes: Iterable[type]) -> list[type]:
-    """Return the record classes derived from ``classes``, each once, also those that ``slots=True`` made twice."""
+    """Return the record classes derived from ``classes``, each once, even if ``slots=True`` created it twice."""
 
     def below(cls: type) -> Iterator[type]:
         for child in cls.__subclasses__():

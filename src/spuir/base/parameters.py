@@ -1,4 +1,4 @@
-"""Parameters as data: each has a default, a meaning and a rule, and one function words all errors about them.
+"""Parameters as data: each has a default, a meaning and a rule, and all errors about them read alike.
 
 A policy, an environment or a feature map is a frozen dataclass whose fields are declared with :func:`parameter`.
 :func:`check` tests the values of such an object, :func:`check_names` the names that a caller passed.
@@ -40,6 +40,7 @@ NUMBER = Rule("a finite number", _number)
 NON_NEGATIVE = Rule("a finite number ≥ 0", lambda v: _number(v) and v >= 0)
 POSITIVE = Rule("a finite number > 0", lambda v: _number(v) and v > 0)
 UNIT = Rule("a number in [0, 1]", lambda v: _number(v) and 0 <= v <= 1)
+SHARE = Rule("a number in (0, 1]", lambda v: _number(v) and 0 < v <= 1)
 COUNT = Rule("an integer ≥ 1", lambda v: _integer(v) and v >= 1)
 SEED = Rule("an integer ≥ 0", lambda v: _integer(v) and v >= 0)
 FLAG = Rule("True or False", lambda v: isinstance(v, (bool, np.bool_)))

@@ -13,6 +13,7 @@ from typing import Any, Self, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from spuir.base.data_frame import data_frame
 from spuir.errors import InputError, NumericalError
 
 Floats = NDArray[np.float64]
@@ -31,7 +32,7 @@ def all_finite(values: Floats) -> bool:
 
 
 def require_finite(**parts: Floats | None) -> None:
-    """Refuse named parts of a state that are not finite, as no episode leaves them."""
+    """Refuse named parts of a state that are not finite, which no episode can leave behind."""
     for name, part in parts.items():
         if part is not None and not all_finite(part):
             rule = "what a policy has learned is finite"
@@ -235,6 +236,9 @@ class Batch:
         (B,) outcome columns of environments with delays; read by delayed-feedback policies only.
     row_ids
         (B,) integers unique within the episode; rows are hashed by them. None = 0…B−1.
+    caps
+        (M,) largest probabilities of the actions that ramped up in this episode, infinite for the others; None = no
+        action did. They bear on the learning policy's own probabilities.
     """
 
     contexts: Any
@@ -249,6 +253,7 @@ class Batch:
     conversion: Floats | None = None
     elapsed: Floats | None = None
     row_ids: NDArray[np.int64] | None = None
+    caps: Floats | None = None
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -290,9 +295,10 @@ class Batch:
 
     def at(self, rows: Codes) -> "Batch":
         """Return the chosen rows, which keep the ids that they have here."""
-        columns: dict[str, Any] = {item.name: getattr(self, item.name) for item in fields(self)}
+        columns: dict[str, Any] = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "caps"}
         columns["row_ids"] = np.arange(len(self)) if self.row_ids is None else self.row_ids
-        return Batch(**{name: column[rows] for name, column in columns.items() if column is not None})
+        chosen = {name: column[rows] for name, column in columns.items() if column is not None}
+        return Batch(**chosen, caps=self.caps)
 
     def __len__(self) -> int:
         """Return B, the number of rows."""
@@ -310,13 +316,27 @@ class Scores:
 
 
 class Decision:
-    """The actions drawn for n contexts, with the probability of each.
+    """The actions drawn for n contexts, with the probability of each; made by :meth:`spuir.Bandit.decide`.
 
     ``actions`` (n,) and ``propensities`` (n,) are computed at once; ``probabilities``, ``scores``,
     ``means`` and ``widths`` (n, M) on first access. ``exact`` is False where the propensities are
     Monte-Carlo estimates. ``ids`` are the caller's, if given; ``episode`` is the number of episodes learned before,
     and ``keys`` (n,) what each draw was keyed by: the ids, or else the rows' numbers within the episode.
+    ``contexts`` (n, d) and ``eligible``, (n, M) or None for all, are what was decided about, as numbers.
+
+    Examples
+    --------
+    >>> bandit = spuir.Bandit("puir", ["mail", "call"], random_state=0)
+    >>> day = bandit.decide([[1.0, 0.3], [1.0, 0.8]], ids=["ann", "bob"])
+    >>> day.to_frame()
+      decision_id action  propensity  episode
+    0         ann   mail         0.5        0
+    1         bob   mail         0.5        0
+    >>> bandit = bandit.partial_fit(day, [0.0, 1.0])
     """
+
+    contexts: Floats | None = None
+    eligible: Mask | None = None
 
     def __init__(
         self,
@@ -346,13 +366,26 @@ class Decision:
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what is pickled: the tables themselves, as what computes them is a policy with its state."""
-        kept = ("actions", "propensities", "exact", "ids", "episode", "_first")
+        kept = ("actions", "propensities", "exact", "ids", "episode", "_first", "contexts", "eligible")
         return {name: getattr(self, name) for name in kept} | {"_table": self._table}
 
-    def relabel(self, labels: NDArray[Any], ids: Any, episode: int, first: int | None) -> "Decision":
-        """Put labels (M,) in place of codes, and say what the draws were keyed by; return the decision."""
+    def relabel(
+        self, labels: NDArray[Any], ids: Any, episode: int, first: int | None, contexts: Floats, eligible: Mask | None
+    ) -> "Decision":
+        """Put labels (M,) in place of codes, and say what was decided about and drawn by; return the decision."""
         self.actions, self.ids, self.episode, self._first = labels[self.actions], ids, episode, first
+        self.contexts, self.eligible = contexts, eligible
         return self
+
+    def to_frame(self) -> Any:
+        """Return a pandas DataFrame with one row per decision, its columns named as in a log.
+
+        ``decision_id`` (if there are ids), ``action``, ``propensity`` and ``episode``.
+        """
+        columns: dict[str, Any] = {"action": self.actions, "propensity": self.propensities, "episode": self.episode}
+        if self.ids is not None:
+            columns = {"decision_id": list(self.ids), **columns}
+        return data_frame(columns, "to_frame", index=range(len(self)))
 
     @property
     def probabilities(self) -> Floats:

@@ -1,12 +1,12 @@
 """One seed in, named independent generators out.
 
 A stream is addressed by a path of names, as in ``generator(seed, "environment", "noise", 3)``. The same
-seed and path give the same numbers on every machine; a new consumer with a name of its own never shifts
+seed and path give the same numbers on every machine; a new stream with a name of its own never changes
 the others.
 """
 
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property, lru_cache
 from hashlib import blake2b
 
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from spuir.base.hashing import GOLDEN_RATIO, Words, hash64, splitmix64
-from spuir.errors import ParameterError
+from spuir.errors import InputError, ParameterError
 
 Seed = int | Generator | None
 Floats = NDArray[np.float64]
@@ -55,7 +55,7 @@ class Draws:
 
     The key is a hash of (seed, episode, id), or of (seed, episode, row number within the episode) where no id is
     given. A decision can therefore be recomputed from its log, a retry with the same id repeats it, and replicas of
-    one model agree, however the rows are split over calls. Nothing is computed before it is asked for.
+    one model agree, however the rows are split over calls. Nothing is computed until it is needed.
     """
 
     def __init__(self, size: int, make_keys: Callable[[], Words]) -> None:
@@ -78,6 +78,11 @@ class Draws:
     def identified(cls, seed: int, episode: int, ids: Iterable[object]) -> "Draws":
         """Return the draws of decisions with these ids; an id counts by its text, so that 7 and "7" are the same."""
         texts = [str(one).encode() for one in ids]
+        if len(set(texts)) < len(texts):
+            first = {text: row for row, text in reversed(list(enumerate(texts)))}
+            row = next(row for row, text in enumerate(texts) if first[text] != row)
+            got, rule = f"{texts[row].decode()!r} again at row {row}", "each decision of a call has its own id"
+            raise InputError("ids", got, rule, "drop the row, or give it another id")
 
         def make_keys() -> Words:
             hashes = np.fromiter(map(hash64, texts), np.uint64, len(texts))
@@ -110,6 +115,31 @@ class Draws:
         words = splitmix64(starts[:, None] + steps)
         uniforms = ((words >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
         return np.asarray(ndtri(uniforms), dtype=np.float64)
+
+
+class RowNumbers:
+    """How many rows were decided in each episode: rows without ids draw by their number within it.
+
+    ``used`` has the current episode and the one before, in which a decision may still be under way. Callers hold a
+    lock.
+    """
+
+    def __init__(self, used: Mapping[int, int] | None = None) -> None:
+        self.used = dict(used or {})
+
+    def take(self, episode: int, n: int) -> int:
+        """Return the number of the first of n rows to decide in an episode; the next call starts behind them."""
+        first = self.used.get(episode, 0)
+        if first == 0:
+            self.used = {number: used for number, used in self.used.items() if number >= episode - 1}
+        self.used[episode] = first + n
+        return first
+
+    def give_back(self, episode: int, first: int, n: int) -> None:
+        """Return the numbers of rows that were refused, unless later ones are in use."""
+        if self.used.get(episode) == first + n:
+            self.used[episode] = first
+            self.used = {number: used for number, used in self.used.items() if used}
 
 
 @lru_cache(maxsize=256)

@@ -21,6 +21,8 @@ COMMANDS = Registry(
         "reproduce": "spuir.cli.reproduce:reproduce",
         "train": "spuir.cli.train:train",
         "doctor": "spuir.cli.doctor:doctor",
+        "evaluate": "spuir.cli.evaluate:evaluate",
+        "tune": "spuir.cli.tune:tune",
     },
 )
 """The commands, in the order in which ``--help`` lists them."""

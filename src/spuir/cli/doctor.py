@@ -1,7 +1,7 @@
 """``spuir doctor``: check a log before training on it."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 MARKS = {"error": ("✗", "red"), "warning": ("!", "yellow"), "note": ("·", "cyan")}
 SHOWN_ACTIONS = 8
+SHOWN_COLUMNS = 4
 
 
 @click.command("doctor")
@@ -28,26 +29,25 @@ SHOWN_ACTIONS = 8
     "--every",
     help="Duration of an episode, to count the episodes: hour, day, 15m, 6h.  [default: the log's column episode]",
 )
+@options.joining
 @options.opening
 @options.encoding
 @options.JSON
 @options.QUIET
-def doctor(*, log: Sequence[str], as_json: bool, quiet: bool, **given: Any) -> None:
+def doctor(*, as_json: bool, quiet: bool, **given: Any) -> None:
     """Check LOG before training on it. LOG is files or folders of decisions with their rewards.
 
-    Shows what the log contains, what is wrong, in which rows, and how to fix it. The exit code is 0 if nothing is
-    wrong, 1 if there are warnings, 2 if there are errors.
+    Shows what the log contains, what is wrong, in which rows, what follows, and how to fix it. The exit code is 0 if
+    nothing is wrong, 1 if there are warnings, 2 if there are errors.
     """
     from spuir.cli.terminal import progress_bar
-    from spuir.logs import open_log
     from spuir.logs.doctor import examine
 
-    opened = open_log(list(log) if len(log) > 1 else log[0], **options.how_to_open(given))
+    opened, joined = options.open_joined(given)
     encoding = {name: given[name] for name in ("hashing", "max_levels") if given[name] is not None}
+    how = {"batch_size": given["batch_size"], "every": given["every"], "encoding": encoding, "joined": joined}
     with progress_bar(opened.rows or 0, hidden=quiet or not opened.rows, what="rows") as watch:
-        diagnosis = examine(
-            opened, batch_size=given["batch_size"], every=given["every"], encoding=encoding, watch=watch
-        )
+        diagnosis = examine(opened, **how, watch=watch)
     advice = advise(diagnosis)
     if as_json:
         click.echo(json.dumps({**diagnosis.to_dict(), "plan": advice}, indent=2, ensure_ascii=False))
@@ -120,11 +120,11 @@ def column_table(diagnosis: "Diagnosis") -> Any:
 
 
 def print_finding(out: Any, finding: "Finding") -> None:
-    """Print one finding: the problem, the rows, the remedy."""
+    """Print one finding: the problem, the rows, what follows, the remedy."""
     from rich.markup import escape
 
     mark, colour = MARKS[finding.severity]
-    about = f"{finding.column}: " if finding.column else ""
+    about = f"{shortened(finding.column)}: " if finding.column else ""
     out.print(f"\n[{colour}]{mark} {finding.severity}[/{colour}]  {escape(about + finding.problem)}", soft_wrap=True)
     if finding.rows:
         shown = [f"{row.row}" + (f" ({row.value})" if row.value else "") for row in finding.rows]
@@ -134,4 +134,12 @@ def print_finding(out: Any, finding: "Finding") -> None:
         out.print(f"  {escape(places)}", soft_wrap=True)
     elif finding.count:
         out.print(f"  {finding.count:,} rows", soft_wrap=True)
+    out.print(f"  {escape(finding.effect)}", soft_wrap=True)
     out.print(f"  → {escape(finding.remedy)}", soft_wrap=True)
+
+
+def shortened(columns: str) -> str:
+    """Return the names of columns, the first few of many."""
+    names = columns.split(", ")
+    rest = len(names) - SHOWN_COLUMNS
+    return ", ".join(names[:SHOWN_COLUMNS]) + (f" and {rest:,} more" if rest > 0 else "")

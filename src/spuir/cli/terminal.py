@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import (
@@ -18,6 +18,9 @@ from rich.table import Table
 from rich.text import Text
 
 from spuir.planning import Plan
+
+if TYPE_CHECKING:
+    from spuir.evaluation import EvaluationReport
 
 TABLE_WIDTH = 120
 ENDS_SHOWN = 8
@@ -48,7 +51,7 @@ def task_bar(*, hidden: bool) -> Iterator[Callable[[int, int, float], object] | 
 
 
 @contextmanager
-def row_bar(*, hidden: bool) -> Iterator[Callable[[str, int, int], object] | None]:
+def row_bar(*, hidden: bool, unit: str = "rows") -> Iterator[Callable[[str, int, int], object] | None]:
     """Show a progress bar with rows per second; call what it yields with the stage, rows done and rows in total."""
     if hidden:
         yield None
@@ -58,7 +61,7 @@ def row_bar(*, hidden: bool) -> Iterator[Callable[[str, int, int], object] | Non
 
         def follow(stage: str, done: int, total: int) -> None:
             speed = progress.tasks[0].speed
-            text = f"{quantity(speed)}rows/s" if speed else ""
+            text = f"{quantity(speed)}{unit}/s" if speed else ""
             progress.update(task, description=stage, completed=done, total=total, speed=text)
 
         yield follow
@@ -167,6 +170,37 @@ def print_verdicts(sections: Sequence[Mapping[str, Any]]) -> None:
             outcome = verdict["outcome"]
             table.add_row(section["name"], Text(outcome, style=colours.get(outcome, "yellow")), verdict["claim"])
     console().print(table)
+
+
+def print_evaluation(report: "EvaluationReport") -> None:
+    """Print the values, the differences, and what they mean."""
+    from spuir.evaluation.evaluation_report import number
+
+    out, digits = console(), report.digits
+    facts = report.facts
+    values = Table(
+        title=f"{facts['rows']:,} decisions, {len(facts['actions'])} actions, estimator {report.estimator}",
+        title_justify="left",
+    )
+    for heading in ("policy", "value", "low", "high", "effective rows", "support"):
+        values.add_column(heading, justify="left" if heading in ("policy", "support") else "right")
+    for line in report.lines():
+        cells = [number(line[name], digits) for name in ("value", "low", "high")]
+        values.add_row(Text(line["policy"]), *cells, number(line["effective_rows"], 0), line["support"])
+    out.print(values)
+    if report.differences_found:
+        differences = Table(title="differences, paired on the same decisions", title_justify="left")
+        for heading in ("policy", "against", "difference", "low", "high", "verdict"):
+            text = heading in ("policy", "against", "verdict")
+            differences.add_column(heading, justify="left" if text else "right")
+        for pair in report.differences_found:
+            cells = [number(value, digits) for value in (pair.difference, pair.low, pair.high)]
+            differences.add_row(Text(pair.policy), Text(pair.against), *cells, pair.verdict)
+        out.print(differences)
+    for notice in report.notices:
+        out.print(Text(f"· {notice}"), soft_wrap=True)
+    for sentence in report.sentences:
+        out.print(Text(sentence, style="bold"), soft_wrap=True)
 
 
 def print_plan(plan: Plan) -> None:

@@ -1,9 +1,10 @@
 """``spuir train``: learn a policy from a log and save the model."""
 
+import fnmatch
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +17,15 @@ if TYPE_CHECKING:
     from spuir.policies import Policy
     from spuir.training import Training
 
+STARTS = {"episodes": ("csv", "episode,key,rows,"), "tuning": ("json", '{\n  "winner": {')}
+"""How the files begin that are written beside a model: the episode table of a training, the results of a tuning."""
+MOVES_START = "episode,key,action,"
 UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
 
 @click.command("train")
 @click.argument("log", nargs=-1, required=True)
-@click.option("-p", "--policy", default="puir", show_default=True, help="Policy to train.")
+@click.option("-p", "--policy", default="auto", show_default=True, help="Policy to train.")
 @options.preset("default")
 @click.option(
     "-s", "--set", "settings", multiple=True, metavar="NAME=VALUE", help="Set a parameter of the policy; repeatable."
@@ -41,20 +45,14 @@ UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
     show_default=True,
     help="File for the model.",
 )
-@click.option("--rewards", multiple=True, help="Table of rewards, joined to the log by decision_id; repeatable.")
-@click.option(
-    "--default-reward", type=float, default=0.0, show_default=True, help="Reward assumed when --rewards has none."
-)
-@click.option(
-    "--aggregation",
-    default="earliest",
-    show_default=True,
-    help="How to combine several rewards of one decision: earliest, sum, average, median, min or max.",
-)
-@click.option("--window", help="Time after a decision within which rewards count, e.g. 6h.  [default: no limit]")
-@click.option("--rename-rewards", multiple=True, metavar="OLD=NEW", help="Same as --rename, for --rewards.")
-@click.option("--type-rewards", multiple=True, metavar="NAME=TYPE", help="Same as --type, for --rewards.")
+@options.joining
 @options.opening
+@click.option(
+    "--propensity",
+    metavar="uniform|own|COLUMN|NUMBER",
+    help="Probability of the logged actions: as likely as each other, as the policy itself would act, a column, or a "
+    "number.  [default: the log's column propensity]",
+)
 @click.option("--actions", multiple=True, help="Action labels, separated by commas.  [default: those in the log]")
 @click.option("--scale", is_flag=True, help="Standardise numeric columns by their values in the first episode.")
 @click.option("--intercept", is_flag=True, help="Append a constant column.")
@@ -67,6 +65,12 @@ UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 @click.option(
     "--master",
     help="Address of the Spark master, e.g. spark://host:7077, with --engine spark.  [default: this machine]",
+)
+@click.option(
+    "--scratch",
+    type=click.Path(path_type=Path),
+    help="Folder for temporary files; workers on other machines must see it.  [default: the folder of --out, and the "
+    "system's for --rewards]",
 )
 @click.option("--memory", help="Memory limit, e.g. 4g.  [default: 80 % of free memory]")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the random draws.")
@@ -81,35 +85,40 @@ def train(
     Run the same command again to resume an interrupted training.
     """
     from spuir.cli.terminal import print_episodes
-    from spuir.policies import make_policy
-    from spuir.training import make_engine
+    from spuir.training import make_engine, policy_for_logs
     from spuir.training import train as learn
+    from spuir.training.sharing import check_scratch
 
     values = {name: options.parse(text) for name, text in options.pairs_in(settings, "--set", "alpha=0.3").items()}
-    trained_policy = make_policy(policy, preset="paper" if preset == "paper" else None, **values)
+    trained_policy = policy_for_logs(policy, preset="paper" if preset == "paper" else None, **values)
     encoding = {name: given[name] for name in ("scale", "intercept") if given[name]}
     encoding |= {name: given[name] for name in ("hashing", "max_levels") if given[name] is not None}
-    _keep_apart(out, [*given["log"], *given["rewards"]])
-    log, notices = _open(given)
-    engine = make_engine(given["engine"], **_engine_options(given))
-    note = _ignore if quiet else _print_note
-    for notice in notices:
-        note(notice)
-    with engine, _interruptible(out), _bar(hidden=quiet) as watch:
-        trained = learn(
-            log,
-            trained_policy,
-            batch_size=given["batch_size"],
-            every=given["every"],
-            actions=[options.parse(name) for name in options.names_in(given["actions"], "--actions")] or None,
-            encoding=encoding,
-            engine=engine,
-            out=out,
-            seed=given["seed"],
-            memory_limit=None if given["memory"] is None else _bytes(given["memory"]),
-            watch=watch,
-            tell=note,
-        )
+    keep_apart(out, [*given["log"], *given["rewards"]])
+    propensity = None if given["propensity"] is None else options.parse(given["propensity"])
+    note = _ignore if quiet else print_note
+    with make_engine(given["engine"], **_engine_options(given)) as engine, interruptible(out):
+        if given["rewards"]:
+            check_scratch(engine, given["scratch"])
+        log, notices = options.open_with_rewards(given, propensity, given["scratch"])
+        for notice in notices:
+            note(notice)
+        with _bar(hidden=quiet) as watch:
+            trained = learn(
+                log,
+                trained_policy,
+                batch_size=given["batch_size"],
+                every=given["every"],
+                actions=[options.parse(name) for name in options.names_in(given["actions"], "--actions")] or None,
+                encoding=encoding,
+                engine=engine,
+                out=out,
+                seed=given["seed"],
+                memory_limit=None if given["memory"] is None else _bytes(given["memory"]),
+                propensity=propensity,
+                scratch=given["scratch"],
+                watch=watch,
+                tell=note,
+            )
     written, undrawn = _write(trained, out)
     for notice in undrawn:
         note(notice)
@@ -122,43 +131,13 @@ def train(
         click.echo(f"wrote {', '.join(summary['written'])}", err=True)
 
 
-def _print_note(note: str) -> None:
+def print_note(note: str) -> None:
     """Print a note on the error stream, as soon as it is known."""
     click.echo(f"· {note}", err=True)
 
 
 def _ignore(_: str) -> None:
     """Print nothing."""
-
-
-def _open(given: dict[str, Any]) -> tuple[Any, list[str]]:
-    """Open the log, joined with its rewards if they are in another table; return it with notes about the join."""
-    from spuir.logs import join_logs, open_log
-
-    how = options.how_to_open(given)
-    source: Any = list(given["log"]) if len(given["log"]) > 1 else given["log"][0]
-    reward_columns = options.columns_in(given["rename_rewards"], given["type_rewards"], "-rewards")
-    if not given["rewards"]:
-        _refuse_without_rewards()
-        return open_log(source, **how), []
-    joined = join_logs(
-        open_log(source, **how, kind="decisions"),
-        open_log(list(given["rewards"]), **reward_columns, time_unit=given["time_unit"], kind="rewards"),
-        default=given["default_reward"],
-        aggregation=given["aggregation"],
-        window=given["window"],
-    )
-    return joined.log, [str(joined.report)]
-
-
-def _refuse_without_rewards() -> None:
-    """Refuse the options of the join if there is no table of rewards."""
-    context = click.get_current_context()
-    for name in ("default_reward", "aggregation", "window", "rename_rewards", "type_rewards"):
-        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
-            option = f"--{name.replace('_', '-')}"
-            rule, remedy = "it belongs to --rewards", "add --rewards, or leave it out"
-            raise ParameterError(option, context.params[name], rule, remedy)
 
 
 def _engine_options(given: dict[str, Any]) -> dict[str, Any]:
@@ -183,37 +162,76 @@ def _bytes(text: str) -> int:
     return int(amount)
 
 
-def _beside(out: Path) -> Path:
-    """Return the path of the episode table and its figure, without the extension."""
+def beside(out: Path, what: str = "episodes") -> Path:
+    """Return the path of a table and its figure beside a model, without the extension."""
     stem = out.with_suffix("") if out.suffix else out
-    return stem.with_name(stem.name + ".episodes")
+    return stem.with_name(f"{stem.name}.{what}")
 
 
-def _keep_apart(out: Path, sources: Sequence[str]) -> None:
+def keep_apart(out: Path, sources: Sequence[str], what: str = "episodes") -> None:
     """Refuse to overwrite the log, or to write into a folder of it."""
+    from spuir.training.drift import drift_file
+
     if not out.name:
         raise ParameterError("--out", out, "a model is one file", "name a file, such as model.spuir")
-    beside = _beside(out)
-    written = [Path(os.path.realpath(path)) for path in (out, f"{beside}.csv", f"{beside}.png", f"{beside}.svg")]
+    endings = ("csv", "json", "png", "svg")
+    names = (out, drift_file(out), *(f"{beside(out, what)}.{ending}" for ending in endings))
+    written = [Path(os.path.realpath(path)) for path in names]
+    _check_replaced(out, what)
     for source in sources:
-        read = Path(os.path.realpath(source))
+        read, folder = Path(os.path.realpath(source)), _fixed_folder(source)
         # A name with brackets is a pattern that does not match itself, so both tests are needed.
-        if any(path == read or path.match(str(read)) or _within(path, read) for path in written):
+        if any(path == read or _matches(path, read) or _within(path, folder) for path in written):
             rule = f"the model and the files beside it would overwrite {source!r} or be written into it"
             raise ParameterError("--out", out, rule, "save the model elsewhere")
 
 
-def _within(path: Path, folder: Path) -> bool:
-    return folder.is_dir() and path.is_relative_to(folder)
+def _within(path: Path, folder: Path | None) -> bool:
+    return folder is not None and folder.is_dir() and path.is_relative_to(folder)
+
+
+def _fixed_folder(source: str) -> Path | None:
+    """Return the folder that a source reads: itself, or what a pattern has before its first wildcard, if anything."""
+    names = Path(source).parts
+    fixed = [name for at, name in enumerate(names) if not any(mark in "/".join(names[: at + 1]) for mark in "*?[")]
+    return Path(os.path.realpath(Path(*fixed))) if fixed else None
+
+
+def _matches(path: Path, pattern: Path) -> bool:
+    """Return whether a path matches a pattern, in which ``**`` stands for any number of folders."""
+    if not pattern.parts or not path.parts:
+        return not pattern.parts and not path.parts
+    if pattern.parts[0] == "**":
+        rest = Path(*pattern.parts[1:])
+        return any(_matches(Path(*path.parts[at:]), rest) for at in range(len(path.parts) + 1))
+    same = fnmatch.fnmatchcase(path.parts[0], pattern.parts[0])
+    return same and _matches(Path(*path.parts[1:]), Path(*pattern.parts[1:]))
+
+
+def _check_replaced(out: Path, what: str) -> None:
+    """Refuse to replace a file that no earlier run wrote: the first line of its table tells."""
+    from spuir.training.drift import drift_file
+
+    stem, (ending, start) = beside(out, what), STARTS[what]
+    table, moves = Path(f"{stem}.{ending}"), drift_file(out)
+    groups = {table: (start, (table, Path(f"{stem}.png"), Path(f"{stem}.svg"))), moves: (MOVES_START, (moves,))}
+    for first, (line, files) in groups.items():
+        ours = False
+        with suppress(OSError, UnicodeDecodeError), first.open(encoding="utf-8") as text:
+            ours = text.read(len(line)) == line
+        taken = [path for path in files if os.path.exists(path)]
+        if taken and not ours:
+            rule = f"the files beside the model would replace {os.fspath(taken[0])!r}, which spuir did not write"
+            raise ParameterError("--out", out, rule, "save the model elsewhere, or move that file")
 
 
 @contextmanager
-def _interruptible(out: Path) -> Iterator[None]:
-    """Report, after an interrupt, whether the training can be resumed."""
+def interruptible(out: Path) -> Iterator[None]:
+    """Report, after an interrupt, whether the work can be resumed."""
     try:
         yield
     except KeyboardInterrupt:
-        kept = (out.with_name(out.name + ".progress") / "progress.json").is_file()
+        kept = any(out.with_name(out.name + ".progress").glob("*.json"))
         after = "run the same command again to resume" if kept else "nothing was learned yet"
         click.echo(f"stopped; {after}", err=True)
         click.get_current_context().exit(options.INTERRUPTED)
@@ -234,17 +252,24 @@ def _write(trained: "Training", out: Path) -> tuple[list[Path], list[str]]:
 
     from spuir.results import figures
     from spuir.storage.atomic import write_csv
+    from spuir.training.drift import drift_file, drift_rows
 
-    beside = _beside(out)
-    written = [out, write_csv(Path(f"{beside}.csv"), [line.to_dict() for line in trained.episodes])]
+    stem = beside(out)
+    written = [out, write_csv(Path(f"{stem}.csv"), [line.to_dict() for line in trained.episodes])]
+    if moves := list(drift_rows(trained.bandit, trained.episodes)):
+        written.append(write_csv(drift_file(out), moves))
     known = [(line.episode + 1.0, line.mean_reward) for line in trained.episodes if line.mean_reward is not None]
     numbers, rewards = np.array(known).T
     try:
         curve = figures.Curve("logged", rewards, np.zeros(len(rewards)), 1, numbers)
         figure = figures.running([curve], ylabel="mean logged reward")
-        written += figures.save(figure, beside)
+        written += figures.save(figure, stem)
     except MissingExtraError as missing:
         return written, [f"no figure was drawn: {missing}"]
+    except OSError as failure:
+        for kind in ("png", "svg"):
+            Path(f"{stem}.{kind}").unlink(missing_ok=True)  # half of it may have been written
+        return written, [f"no figure was drawn: {failure.strerror or failure}"]
     return written, []
 
 

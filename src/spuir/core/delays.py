@@ -2,8 +2,8 @@
 
 A click on context s converts with probability σ(z), z = ⟨w_c,s⟩, after an exponential delay of rate eᵛ,
 v = ⟨w_d,s⟩ clipped to ±20 (Chapelle 2014). A row that converted after the time e has the loss −log σ(z) − v + eᵛe. One
-that has not converted in the time e will never do so, or has yet to: −log(σ(−z) + σ(z)·exp(−eᵛe)). An infinite e
-says that all there was to come has come, while nobody knows when: −log σ(±z), a logistic regression.
+that has not converted in the time e will convert later or never: −log(σ(−z) + σ(z)·exp(−eᵛe)). An infinite e
+means that all conversions have arrived, at unknown times: −log σ(±z), a logistic regression.
 """
 
 from collections.abc import Callable, Iterator
@@ -86,8 +86,8 @@ class _Reading:
     """What loss, slope and curvature of rows have in common, each (n,).
 
     ``yes`` and ``no`` are log σ(±z); ``log_rate`` is v after the clip and ``free`` where that leaves it alone;
-    ``exposure`` is eᵛe; ``unseen`` the log probability of no conversion so far; ``pending`` the chance that there is
-    one to come all the same; ``timed`` marks the rows whose waiting time carries information.
+    ``exposure`` is eᵛe; ``unseen`` the log probability of no conversion so far; ``pending`` the probability that one
+    is still to come; ``timed`` marks the rows whose waiting time carries information.
     """
 
     yes: Floats
@@ -146,7 +146,7 @@ class _Reading:
 
 
 def _readings(weights: Floats, clicks: Clicks) -> Iterator[tuple[Clicks, _Reading]]:
-    """Yield the rows in blocks of bounded memory, with what the weights (2, d) make of them."""
+    """Yield the rows in blocks of bounded memory, with what the weights (2, d) say about them."""
     for rows in blocks(len(clicks), 8 * (clicks.contexts.shape[1] + TEMPORARIES)):
         part = clicks.take(rows)
         yield part, _Reading.of(part.contexts @ weights.T, part.elapsed)
@@ -187,14 +187,14 @@ def fit(
     clicks
         The rows; they are read in blocks, so that memory beyond them is bounded.
     start
-        (2, d) weights w_c and w_d to go out from.
+        (2, d) weights w_c and w_d to start from.
     ridge
         Penalty ½·ridge·(‖w_c‖² + ‖w_d‖²).
     information
-        (2d, 2d) positive semi-definite: what earlier rows, no longer kept, contributed. Given, the
+        (2d, 2d) positive semi-definite: what earlier rows, no longer kept, contributed. If given, the
         penalty is ½(w − start)ᵀ(ridge·I + information)(w − start): a normal prior around the start.
     iterations
-        How many steps at most.
+        Largest number of steps.
     """
     shape = start.shape
     origin, to_weights, to_slope = _coordinates(start, ridge, information)
@@ -238,7 +238,7 @@ def _coordinates(start: Floats, ridge: float, information: Floats | None) -> tup
 
 
 def _root(ridge: float, information: Floats) -> Floats:
-    """Return the upper factor U of ridge·I + information = UᵀU, with more than ridge where rounding asks for it."""
+    """Return the upper factor U of ridge·I + information = UᵀU, with more than ridge where rounding requires it."""
     size = len(information)
     enough = max(ridge, ROUNDING * size * float(information.diagonal().max(initial=0.0)))
     return np.asarray(cholesky(information + enough * np.eye(size), check_finite=False))

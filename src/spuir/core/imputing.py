@@ -123,7 +123,7 @@ class Link:
 
     @quietly
     def reward(self, z: Floats, cap: float | None) -> Floats:
-        """Return T at z, at most ``cap``, as an array of its own."""
+        """Return T at z, at most ``cap``, as a new array."""
         value = self.linearised(z)
         return value if cap is None else np.minimum(value, cap)
 

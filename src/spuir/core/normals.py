@@ -2,8 +2,8 @@
 
 With F = Π_j Φ_j the distribution of the largest, action j wins with probability ∫ F(z)·φ_j(z)/Φ_j(z) dz,
 one-dimensional for any M. The integrand is smooth and dies out at both ends, so that the trapezoidal rule
-converges exponentially once its nodes are as close as the narrowest normal *there* asks. One fact makes this
-cheap: F vanishes below ``low`` = max_j (mean_j − 9·sd_j), hence a normal that still matters lies within 18 of
+converges exponentially once its nodes are as close as the narrowest normal *there* requires. One fact makes this
+cheap: F vanishes below ``low`` = max_j (mean_j − 9·sd_j), so a normal that still matters lies within 18 of
 its own sds above ``low``, and one far above ``low`` is wide. Nodes at low + unit·sinh(t), t equidistant,
 therefore resolve sds of any ratio, their number growing with its logarithm: about 20 for equal sds, 80 for
 1:1000.
@@ -31,7 +31,7 @@ NODES = 8.0
 LEVEL = 1.2
 """Ratio of one number of nodes to the next smaller one in use."""
 NARROWEST = 1e-100
-"""An sd below this share of the row's largest counts as zero, lest squares overflow."""
+"""A standard deviation below this share of the row's largest counts as zero, so that squares do not overflow."""
 SCREEN_BYTES, WORK_BYTES = 4 * 2**20, 2**18
 """Rows are screened and integrated in pieces of these sizes: bounded memory, the inner one within the cache."""
 SLOPE, DEGREE = 0.32, 9
@@ -186,7 +186,7 @@ def _grid(m: Floats, s: Floats, count: Codes) -> tuple[Floats, Floats, Floats]:
 def _groups(span: Floats, count: Codes) -> Iterator[tuple[Codes, int, int]]:
     """Return the columns in groups of about equal work, each with its numbers of slots and of nodes.
 
-    A column's nodes depend on itself alone: its probabilities are the same in every company.
+    A column's nodes depend on itself alone: its probabilities do not depend on the other columns.
     """
     level = np.ceil(np.log(NODES * span + 1.0) / np.log(LEVEL))
     key = 64.0 * level + np.ceil(np.log2(count))

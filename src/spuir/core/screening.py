@@ -9,9 +9,9 @@ Three steps, each on the contexts that the step before left undecided:
 Tables are (M, n): one row per action, one column per context.
 """
 
-import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,13 +27,17 @@ ROUNDING_MARGIN = 1e-9
 FACTOR_ROUNDING = 16 * 2.0**-52
 """Largest rounding error of a computed Gram matrix and its factor, per unit of its trace."""
 MAX_RELATIVE_ERROR = 0.01
-"""Largest relative error with which the shared bound and widths in single precision are used."""
+"""Largest relative error with which the shared bound is used."""
+MAX_SINGLE_ERROR = 0.1
+"""Largest relative error with which widths in single precision are used; above it too many contexts stay close."""
 UNDERFLOW_LOSS = 1e-16
 """Upper bound on what a width of up to 10⁴ columns loses because numbers below 2⁻¹²⁶ become 0."""
 MIN_CHUNK_ROWS = 32
 """Least number of contexts in one product: with fewer, reading the roots costs more than using them (measured)."""
 MAX_OPEN_SHARE = 0.5
 """Largest share of contexts the shared bound may leave undecided; above it, later blocks skip the bound (measured)."""
+LEVEL_NUMBERS = 2**18
+"""Numbers in one table of scores at several levels."""
 ONE_LEVEL = (1.0,)
 """The levels of a rule that always weighs widths by α."""
 COST_PER_ACTION, COST_PER_PAIR = 50.0, 2.5
@@ -80,8 +84,7 @@ class Bound:
         return np.where(np.isnan(bonus), np.inf, bonus)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Acting:
+class Acting(NamedTuple):
     """What an optimistic rule acts by: factored matrices, the weight α of widths, and the shared bound if any.
 
     ``levels``, in increasing order and ≥ 0, multiply α; each context draws one of them.
@@ -105,7 +108,7 @@ def row_winners(means: Floats, rule: Acting, row: Floats, eligible: Mask | None)
         if len(rule.levels) > 1:
             return _row_levels(means, bonuses, rule.levels, row, eligible)
         scores = means + bonuses
-    if not math.isfinite(np.add.reduce(scores)):
+    if not all_finite(scores):
         check_finite(scores, row[None])
     if eligible is not None:
         scores = np.where(eligible[0], scores, -np.inf)
@@ -121,8 +124,7 @@ def _row_levels(
     means: Floats, bonuses: Floats, levels: tuple[float, ...], row: Floats, eligible: Mask | None
 ) -> Winners:
     """Return the winners at all levels for one context, from its means and bonuses (M,)."""
-    if not math.isfinite(np.add.reduce(means + levels[-1] * bonuses)):
-        check_finite(means + levels[-1] * bonuses, row[None])
+    check_finite(means + levels[-1] * bonuses, row[None])
     if eligible is not None:
         means = np.where(eligible[0], means, -np.inf)
     return Winners.at_levels(means[:, None], bonuses[:, None], levels)
@@ -151,7 +153,7 @@ def winners(
             score = np.where(eligible[:, rows], score, -np.inf)
         part, open_share = _block_winners(score, rule, block)
         if open_share > MAX_OPEN_SHARE:
-            rule = replace(rule, bound=None)
+            rule = rule._replace(bound=None)
         parts.append(part)
         starts.append(rows.start)
     return _concatenated(parts, starts, m)
@@ -197,7 +199,7 @@ def _winners_by_width(score: Floats, candidates: Mask, rule: Acting, contexts: F
     """Find the winners among the candidates (M, n): by widths in single precision, then by exact ones where close."""
     single = rule.solved.single
     widths = None
-    if single.error < MAX_RELATIVE_ERROR and not _few_pairs(candidates):
+    if single.error < MAX_SINGLE_ERROR and not _few_pairs(candidates):
         widths = single_widths(single, contexts)
     if widths is None:
         return _winners_by_exact_width(score, candidates, rule, contexts)
@@ -208,9 +210,7 @@ def _winners_by_width(score: Floats, candidates: Mask, rule: Acting, contexts: F
     if close is None:
         return _winners_by_exact_width(score, candidates, rule, contexts)
     if len(rule.levels) > 1:
-        # Scores are linear in the level: who wins at the lowest and at the highest level wins at all of them.
-        lowest = _close_at(rule.levels[0], score, widths, error)
-        close |= np.isfinite(score) if lowest is None else lowest
+        return _winners_at_levels(score, widths, error, close, rule, contexts)
     columns = undecided_columns(close)
     if not len(columns):
         return Winners.without_ties(first_true(close), len(score))
@@ -219,11 +219,51 @@ def _winners_by_width(score: Floats, candidates: Mask, rule: Acting, contexts: F
     return _with_exact(first_true(close), columns, exact)
 
 
-def _close_at(level: float, score: Floats, bonuses: Floats, error: Floats) -> Mask | None:
-    """Return which scores at a level (M, n) are as large as the best, up to rounding; None where they overflow."""
-    scores = score + (bonuses if level == 1.0 else level * bonuses)
-    best = scores.max(axis=0)
-    if not math.isfinite(np.add.reduce(best)):
+def _winners_at_levels(
+    score: Floats, bonuses: Floats, error: Floats, highest: Mask, rule: Acting, contexts: Floats
+) -> Winners:
+    """Find the winners at all levels; exact widths are needed only where some level is too close.
+
+    ``bonuses`` (M, n) are in single precision, with their ``error`` (n,); ``highest`` marks who is close to the best at
+    the highest level.
+    """
+    # Scores are linear in the level: who wins at the lowest and at the highest level wins at all of them.
+    lowest = _close_at(rule.levels[0], score, bonuses, error)
+    sure = first_true(highest)
+    open_columns = undecided_columns(highest | (np.isfinite(score) if lowest is None else lowest))
+    if not len(open_columns):
+        return Winners.without_ties(sure, len(score))
+    score, bonuses, error = (part.take(open_columns, axis=-1) for part in (score, bonuses, error))
+    shares, clear = np.zeros(score.shape), np.ones(len(open_columns), np.bool_)
+    together = max(1, LEVEL_NUMBERS // score.size)
+    for at in range(0, len(rule.levels), together):
+        close = _close_at(np.array(rule.levels[at : at + together])[:, None, None], score, bonuses, error)
+        if close is None:
+            clear[:] = False
+            break
+        shares += close.sum(axis=0)
+        clear &= (close.sum(axis=1) == 1).all(axis=0)
+    shares /= len(rule.levels)
+    unclear = np.flatnonzero(~clear)
+    if len(unclear):
+        means = score.take(unclear, axis=1)
+        exact = _winners_by_exact_width(means, np.isfinite(means), rule, contexts[open_columns[unclear]])
+        shares[:, unclear] = 0.0
+        shares[exact.winner, unclear] = 1.0
+        shares[:, unclear[exact.columns]] = exact.shares
+    sure[open_columns] = shares.argmax(axis=0)
+    mixed = undecided_columns(shares > 0)
+    return Winners(winner=sure, columns=open_columns[mixed], shares=shares[:, mixed])
+
+
+def _close_at(level: Any, score: Floats, bonuses: Floats, error: Floats) -> Mask | None:
+    """Return which scores at a level (M, n) are as large as the best, up to rounding; None where they overflow.
+
+    ``level`` is a number, or (k, 1, 1) for several levels at once.
+    """
+    scores = score + level * bonuses
+    best = scores.max(axis=-2, keepdims=True)
+    if not all_finite(best):
         return None
     return scores >= best - (level * error + ROUNDING_MARGIN * np.abs(best))
 
@@ -281,15 +321,19 @@ def squared_widths(solved: Solved, contexts: Floats) -> Floats:
 @quietly
 def single_widths(single: Single, contexts: Floats) -> Floats | None:
     """Return the widths ‖sᵀU_j⁻¹‖ of all roots, as (M, n), in single precision; None where that overflows."""
-    n, p = contexts.shape
-    m = single.roots.shape[1] // p
-    out, ones = np.empty((m, n)), np.ones(p, np.float32)
-    for rows in _chunks(n, 4 * m * p):
-        room = workspace("projected, single", (rows.stop - rows.start, m * p), np.float32)
-        projected = np.matmul(contexts[rows].astype(np.float32), single.roots, out=room)
-        projected *= projected
-        # A product with ones sums the squares several times faster than a reduction over short rows.
-        out[:, rows] = (projected.reshape(-1, p) @ ones).reshape(-1, m).T
+    n = len(contexts)
+    first = single.bands[0]
+    m = first.shape[1] // first.shape[0]
+    out, ones = np.zeros((m, n)), np.ones(first.shape[0], np.float32)
+    for rows in _chunks(n, 4 * first.shape[1]):
+        block = contexts[rows].astype(np.float32)
+        for band in single.bands:
+            room = workspace("projected, single", (len(block), band.shape[1]), np.float32)
+            projected = np.matmul(block[:, : len(band)], band, out=room)
+            projected *= projected
+            # A product with ones sums the squares several times faster than a reduction over short rows.
+            columns = band.shape[1] // m
+            out[:, rows] += (projected.reshape(-1, columns) @ ones[:columns]).reshape(-1, m).T
     np.sqrt(out, out=out)
     return out if all_finite(out) else None
 

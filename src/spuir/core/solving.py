@@ -20,12 +20,13 @@ from spuir.core.quiet import quietly
 from spuir.errors import NumericalError
 
 FINE, JITTERED, DEFICIENT = 0, 1, 2
-MEANING = {
-    FINE: "every matrix was positive definite",
-    JITTERED: "a multiple of the identity was added to a matrix that rounding had made indefinite",
-    DEFICIENT: "an eigenvalue decomposition replaced the factor of a numerically singular matrix",
-}
-"""Result codes of a solve, from the mildest to the worst, with their meanings."""
+"""Result codes of a solve, from the mildest to the worst.
+
+FINE: every matrix was positive definite. JITTERED: a multiple of the identity was added to a matrix that rounding had
+made indefinite. DEFICIENT: an eigenvalue decomposition replaced the factor of a numerically singular matrix.
+"""
+WHOLE, BAND = 96, 64
+"""Roots of up to so many columns are multiplied whole, wider ones in bands, which leaves out their zeros (measured)."""
 RANGE = 1e15
 """Largest norm of a factor and of its inverse for which single precision loses nothing at the ends of its range."""
 
@@ -71,11 +72,12 @@ class Solved:
     @cached_property
     def stacked_roots(self) -> Floats:
         """The roots side by side (p, M·p): all widths from one product with the contexts."""
-        return self._stacked(np.float64)
+        return self._stacked(np.float64, 0, self.roots.shape[1])
 
-    def _stacked(self, dtype: Any) -> NDArray[Any]:
-        m, p, _ = self.roots.shape
-        return self.roots.transpose(1, 0, 2).astype(dtype, order="C").reshape(p, m * p)
+    def _stacked(self, dtype: Any, start: int, stop: int) -> NDArray[Any]:
+        """Return the columns ``start`` to ``stop`` of all roots side by side, down to their last row that is not 0."""
+        band = self.roots[:, :stop, start:stop].transpose(1, 0, 2)
+        return band.astype(dtype, order="C").reshape(stop, -1)
 
     @cached_property
     def traces(self) -> Floats:
@@ -92,14 +94,17 @@ class Solved:
         spans = np.matvec(np.abs(sizes, out=sizes), rows)
         error = unit * math.sqrt(np.vecdot(spans, spans).max())
         in_range = max(self.traces.max(), np.vecdot(rows, rows).max()) <= RANGE**2
-        return Single(
-            roots=self._stacked(np.float32), rounding=unit * rows.max(axis=0), error=error if in_range else math.inf
-        )
+        p = self.upper.shape[1]
+        step = p if p <= WHOLE else BAND
+        bands = tuple(self._stacked(np.float32, start, min(start + step, p)) for start in range(0, p, step))
+        return Single(bands=bands, rounding=unit * rows.max(axis=0), error=error if in_range else math.inf)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Single:
-    """Roots (p, k) in single precision, and two bounds on the error of the widths computed with them.
+    """Roots in single precision, and two bounds on the error of the widths computed with them.
+
+    ``bands`` are the columns of all roots in turn, each (rows, M·columns) without the zeros below the diagonal.
 
     With u = 2⁻²⁴ and r_i the norm of row i of U⁻¹, sᵀU⁻¹ is off by at most (p+2)·u·Σ|s_i|r_i, and summing the squares
     adds half as much: a width is off by at most Σ|s_i|·``rounding``_i, rounding (p,) being 2(p+4)·u·r, the largest of
@@ -108,7 +113,7 @@ class Single:
     takes at most 2⁻¹²⁶ from each context value, product and square: negligible where no norm exceeds RANGE.
     """
 
-    roots: NDArray[np.float32]
+    bands: tuple[NDArray[np.float32], ...]
     rounding: Floats
     error: float
 
@@ -172,3 +177,37 @@ def _rescue(out: Floats, psi: Floats, rhs: Floats) -> tuple[Floats, int]:
     _, r = np.linalg.qr((vectors * np.sqrt(values)).T)
     out[:] = r * np.sign(np.diag(r))[:, None]
     return vectors @ ((vectors.T @ rhs) / values), DEFICIENT
+
+
+def fit_root(gram: Floats, ridge: float) -> tuple[Floats, Floats]:
+    """Return G (M, p, p) with GGᵀ = Ψ⁻¹ΦΨ⁻¹, and the trace (M,) of Ψ⁻¹Φ, for Ψ = λI + Φ and columns of any scale.
+
+    σ²GGᵀ is the variance of a ridge fit; as a sum of squares it is never below 0. With Φ = FFᵀ, G = F(λI + FᵀF)⁻¹.
+    """
+    diagonal = np.einsum("mii->mi", gram)
+    # F is triangular with the largest column first: rounding in a large column then never reaches a small one.
+    order = np.argsort(-diagonal, axis=1)
+    every = np.arange(len(gram))[:, None]
+    roots = np.sqrt(diagonal[every, order])
+    unit = np.where(roots > 0, roots, 1.0)
+    ordered = gram[every[:, :, None], order[:, :, None], order[:, None, :]]
+    factor = roots[:, :, None] * _triangular(ordered / (unit[:, :, None] * unit[:, None, :]))
+    inner = factor.transpose(0, 2, 1) @ factor + ridge * np.eye(gram.shape[1])
+    scale = 1.0 / np.sqrt(np.einsum("mii->mi", inner))
+    right = scale[:, :, None] * factor.transpose(0, 2, 1)
+    solved = np.asarray(np.linalg.solve(scale[:, :, None] * inner * scale[:, None, :], right), np.float64)
+    root = np.empty_like(gram)
+    root[every, order] = (scale[:, :, None] * solved).transpose(0, 2, 1)
+    return root, np.einsum("mij,mij->m", root[every, order], factor)
+
+
+def _triangular(correlations: Floats) -> Floats:
+    """Return L (M, p, p) with LLᵀ the given matrices of unit diagonal; 0 in columns that depend on earlier ones."""
+    p = correlations.shape[1]
+    noise = 64 * p * np.finfo(np.float64).eps  # of the sums that make a Gram matrix, with room to spare
+    made = np.zeros_like(correlations)
+    for k in range(p):
+        column = correlations[:, k:, k] - (made[:, k:, :k] @ made[:, k, :k, None])[:, :, 0]
+        pivot = column[:, :1]
+        made[:, k:, k] = np.where(pivot > noise, column / np.sqrt(np.where(pivot > noise, pivot, 1.0)), 0.0)
+    return made

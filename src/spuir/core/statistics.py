@@ -258,7 +258,7 @@ def summarise(
 def _by_action(sums: Statistics, contexts: Any, source: Codes, values: Floats, scale: Any, lengths: list[int]) -> None:
     """Write the products of the rows ``source`` of a float64 array, gathered one action at a time, in the cache."""
     room, start = workspace("gathered", (max(lengths), sums.width)), 0
-    # The list comes first and ends the loop: at the end of an array NumPy would format an error message in vain.
+    # The list comes first so that it ends the loop: at the end of an array NumPy formats an error message nobody reads.
     for length, gram, moment, row in zip(lengths, sums.gram, sums.moment, sums.table, strict=False):
         if not length:
             row[:] = 0.0
@@ -272,7 +272,7 @@ def _by_action(sums: Statistics, contexts: Any, source: Codes, values: Floats, s
 
 
 def _by_piece(sums: Statistics, contexts: Any, source: Codes, values: Floats, scale: Any, lengths: list[int]) -> None:
-    """Do the same for many rows, and for tables whose rows are expensive to select: in pieces that span actions."""
+    """Write the same products for many rows or for rows that are expensive to select, in pieces that span actions."""
     sums.table[[not length for length in lengths]] = 0.0
     gram, moment, table, more = sums.gram, sums.moment, sums.table, Statistics.zero(1, sums.width)
     ends, action, first = list(accumulate(lengths)), 0, 0

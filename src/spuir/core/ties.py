@@ -5,6 +5,7 @@ column per context: reductions over actions are then operations on whole rows.
 """
 
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -68,6 +69,32 @@ def with_floor(probabilities: Floats, eligible: Mask, floor: float | None) -> Fl
     lost = explored_share(floor, options)
     rest = np.maximum(1.0 - lost, 0.0)
     return np.where(eligible, (lost / options)[:, None] + rest[:, None] * probabilities, 0.0)
+
+
+def with_caps(probabilities: Floats, eligible: Mask, caps: Floats, among: Callable[[Codes, Mask], Floats]) -> Floats:
+    """Return probabilities (n, M) in which no new action exceeds its cap; the excess goes to the established ones.
+
+    Parameters
+    ----------
+    probabilities, eligible
+        What the rule and the floor give (n, M), and what may be chosen.
+    caps
+        (M,) largest probability of each new action, infinite for an established one.
+    among
+        Returns the probabilities (k, M) of the same rule and floor for some rows (k,), with only the established
+        actions of these rows (k, M) eligible: the proportions in which they share the excess. Rows without an eligible
+        established action are not capped.
+    """
+    over = np.maximum(probabilities - caps, 0.0)
+    established = eligible & np.isinf(caps)
+    rows = np.flatnonzero(over.any(axis=1) & established.any(axis=1))
+    if not len(rows):
+        return probabilities
+    capped, excess = np.minimum(probabilities, caps), over[rows].sum(axis=1, keepdims=True)
+    capped[rows] += excess * among(rows, established[rows])
+    free = ~established.any(axis=1)
+    capped[free] = probabilities[free]
+    return capped
 
 
 def argmax_probabilities(scores: Floats, eligible: Mask) -> Floats:
@@ -137,7 +164,7 @@ class Winners(NamedTuple):
     @classmethod
     def without_ties(cls, winner: Codes, m: int) -> "Winners":
         """Return winners (n,) among m actions without any tie."""
-        return cls(winner=winner, columns=np.empty(0, np.intp), shares=np.empty((m, 0)))
+        return cls(winner, *_no_ties(m))
 
     @classmethod
     def of(cls, scores: Floats) -> "Winners":
@@ -164,10 +191,12 @@ class Winners(NamedTuple):
         One uniform decides a row: below m·floor it picks an eligible action, above it the rule's. They are drawn only
         if a row needs one.
         """
-        actions, rule = self.winner.copy(), np.ones(len(self.winner))
+        n = len(self.winner)
         if floor == 0 and not len(self.columns):
-            return actions, rule
-        uniforms = draw_uniforms()
+            rule = np.empty(n)
+            rule.fill(1.0)  # faster than np.ones, which shows where one row is decided at a time
+            return self.winner, rule
+        actions, rule, uniforms = self.winner.copy(), np.ones(n), draw_uniforms()
         m = len(self.shares)
         options = np.full(len(rule), m) if eligible is None else eligible.sum(axis=0)
         lost = explored_share(floor, options)
@@ -189,6 +218,12 @@ class Winners(NamedTuple):
             inside = np.flatnonzero((place < len(self.columns)) & np.isin(explored, self.columns))
             rule[explored[inside]] = self.shares[actions[explored[inside]], place[inside]]
         return actions, lost / options + rest * rule
+
+
+@lru_cache(maxsize=64)
+def _no_ties(m: int) -> tuple[Codes, Floats]:
+    """Return the columns and the shares of winners without ties: empty arrays, which all calls can share."""
+    return np.empty(0, np.intp), np.empty((m, 0))
 
 
 def nth_true(allowed: Mask, position: Codes) -> Codes:

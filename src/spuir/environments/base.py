@@ -1,9 +1,9 @@
 """The base of all environments: true rewards drawn once from the seed, then contexts and feedback.
 
 An environment has no state: contexts come from the generator passed to ``draw``, noise from the one passed to
-``feedback``. Noise is drawn for all M actions, whatever was executed, so that all policies meet the same contexts and
+``feedback``. Noise is drawn for all M actions, whatever was executed, so that all policies see the same contexts and
 the same noise. The payload of the rounds, an array with one entry per row, holds what the environment needs to know
-about a row beside its context.
+about a row in addition to its context.
 """
 
 from abc import ABC, abstractmethod
@@ -107,8 +107,8 @@ def varied_weights(n_actions: int, dim: int, level: float, spread: float, rng: G
     On contexts of this module's distribution, ⟨θ_j, s⟩ has mean ``level`` and, without a part that all actions share,
     standard deviation ``spread``: θ_j = level/(0.1·d)·1 + (spread/0.04)·z_j, with directions z_j of length 1
     whose entries sum to zero. Up to d − 1 actions the z_j are orthonormal: the projections are then
-    independent and alike, so each is the largest with probability 1/M. Beyond that they are independent;
-    for d ≥ 3 each is still the largest somewhere, because all lie on one sphere.
+    independent and identically distributed, so each is the largest with probability 1/M. Beyond that they are
+    independent; for d ≥ 3 each is still the largest somewhere, because all lie on one sphere.
     """
     directions = rng.standard_normal((n_actions, dim))
     directions -= directions.mean(axis=1, keepdims=True)

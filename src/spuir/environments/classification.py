@@ -39,8 +39,8 @@ class Classification(Environment):
     and one that never changes is 0 throughout; ``intercept`` appends a column of ones.
 
     Rows are drawn *with replacement*: an environment keeps no position, so an episode depends on its generator alone,
-    and no policy exhausts the table. The true rewards of all actions are known; ``noise`` flips each of them by
-    itself. The seed only chooses the rows that ``max_rows`` keeps.
+    and no policy exhausts the table. The true rewards of all actions are known; ``noise`` flips each of them
+    independently. The seed only chooses the rows that ``max_rows`` keeps.
     """
 
     n_actions: int = derived("number of labels in the table (M)")
@@ -51,7 +51,7 @@ class Classification(Environment):
     )
     label: str | None = parameter(None, "name of the label column of the file; None is the last", optional(TEXT))
     header: bool = parameter(True, "the first row of the file holds the names of the columns", FLAG)
-    max_rows: int | None = parameter(None, "use only so many rows, chosen at random by the seed", optional(COUNT))
+    max_rows: int | None = parameter(None, "use only this many rows, chosen at random by the seed", optional(COUNT))
     intercept: bool = parameter(False, "append a column of ones to the contexts", FLAG)
     noise: float = parameter(0.0, "probability with which each action's reward is flipped", FLIPS)
 

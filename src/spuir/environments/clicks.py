@@ -21,16 +21,16 @@ class ClickEnvironment(Environment):
 
     Notes
     -----
-    Every action is clicked with probability ``click_rate``, or with one of its own where the environment says so; a
+    Every action is clicked with probability ``click_rate``, or with its own rate if the environment sets one; a
     click converts with probability sigmoid(⟨w_j, s⟩) after an exponential delay of rate exp(⟨w^d_j, s⟩), where either
-    exponent may have a constant beside it. The reward is λ·click + (1 − λ)·conversion, with λ = 0.01 times the
+    exponent may include a constant. The reward is λ·click + (1 − λ)·conversion, with λ = 0.01 times the
     conversions per click *of the executed rows of the batch*.
 
     Row b of n is executed at time b·horizon/n. ``elapsed`` is what a delayed-feedback model reads: the delay
     where there is a conversion, otherwise the time left from the row's execution to the horizon. By default
     the reward counts every conversion, however late; with ``censored=True`` only those up to the horizon.
 
-    Because λ depends on the batch, the expected reward needs a fixed one: ``expected_rewards`` takes λ at
+    Because λ depends on the batch, the expected reward needs a fixed one: ``expected_rewards`` uses
     0.01 times the conversion rate of the best action at the mean context, which is about where λ settles for a
     policy that has learned. λ never exceeds 0.01, so any other choice would move an expected reward by at most 1 % of
     the click rate. The expectation counts every conversion, also when censored.

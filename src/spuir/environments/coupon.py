@@ -23,13 +23,13 @@ class Coupon(ClickEnvironment):
     -----
     Context coordinates are independent normal with mean 0.1 and standard deviation 0.05. Conversion weights are
     w_j = level_j/(0.1·d)·1 + 0.6/(0.05·√d)·z_j, where z_j is Gaussian, centred and scaled to length √d: over
-    contexts ⟨w_j, s⟩ has mean level_j, and deviation 0.6 beside a part that follows the sum of the context. The
+    contexts ⟨w_j, s⟩ has mean level_j, and deviation 0.6, apart from a part that follows the sum of the context. The
     level is 2.15 for the middle action, M // 2, and −0.5 for the others; delays have rate 1.
 
-    These numbers come from no data. They were *chosen, among many,* so that with 20 episodes of 625 decisions the
-    conversion rates come near those which the paper's table prints for its commercial product. That they
-    are near is therefore no evidence for the paper; only what was not fitted can be, and the order of methods
-    changes from draw to draw (``seed``).
+    These numbers do not come from data. They were *chosen, among many,* so that with 20 episodes of 625 decisions the
+    conversion rates are close to those in the paper's table for its commercial product. This closeness is
+    therefore no evidence for the paper; only what was not fitted could be, and the order of methods changes from
+    draw to draw (``seed``).
     """
 
     dim: int = parameter(20, "number of context columns (d)", PLURAL)

@@ -41,36 +41,36 @@ class Criteo(ClickEnvironment):
     Notes
     -----
     Rows come from Criteo's ``data.txt`` (``path``). Without it, rows in the same schema are generated, written to a
-    temporary file, and go the same way; ``generated`` then is True, and no result is one on Criteo's data. The log
+    temporary file and read in the same way; ``generated`` is then True, and no result is about Criteo's data. The log
     holds clicked ads only, so nothing about clicks can be learned from it.
 
     As the paper's group does in earlier work (CBDF, SIGIR 2021):
 
     - an action is a campaign; empty integers count as −1 (int1, int3, int5) or 0, empty categories as none;
     - a row's context are its scores on the first d = 50 principal components *of its own campaign*, each with mean 0
-      and deviation 1. Every campaign's weights apply to these scores, so that a coordinate means "the k-th component",
-      whosever it is;
+      and deviation 1. Every campaign's weights apply to these scores, so a coordinate means "the k-th component" of
+      whichever campaign the row belongs to;
     - w_c and w_d are fitted on each campaign by the delayed-feedback model; a click converts with probability
       sigmoid(⟨w_c, s⟩ + c) after a delay of rate exp(⟨w_d, s⟩ + c′); the seed adds normal noise to the weights;
-    - campaigns are met at random, each as often as in the log;
+    - campaigns are drawn at random, each with its share of the log;
     - the click rate of action j is preset to 0.3 + 0.2·j/M;
     - an episode lasts 0.0014 days for each of its rows, where these are 3,000 (``horizon`` = 4.2) with 5 campaigns and
-      12,000 (16.8) with 15. A delayed-feedback policy wants the same ``horizon``.
+      12,000 (16.8) with 15. A delayed-feedback policy needs the same ``horizon``.
 
-    Otherwise than there:
+    Unlike that work:
 
     - the constants c and c′ (``intercept``). Scores have mean 0, so that without constants every campaign converts
       about half of its clicks, after about one unit of time, whatever its rows say; with a small ridge, such a fit
-      explains the missing conversions by delays that never end. Policies want an intercept of their own;
+      explains the missing conversions by delays that never end. Policies need an intercept of their own;
     - times are days, not seconds, which keeps both halves of the fit on one scale;
-    - noise of deviation 0.01 on w_d too; theirs was 10 there, which makes every delay either nothing or endless;
-    - integers v enter as ±log(1 + |v|), for their tails reach a million; of the categories, the 500 most frequent of
+    - noise of deviation 0.01 on w_d too; they used 10, which makes every delay either almost zero or endless;
+    - integers v enter as ±log(1 + |v|), because their tails reach a million; the 500 most frequent categories of
       each campaign have columns;
     - at most ``max_rows`` rows of each campaign are kept, drawn at random, and contexts are drawn from them with
-      replacement: an environment keeps no position, hence no order of time.
+      replacement: an environment keeps no position, so there is no order of time.
 
     The default ridge was chosen on generated rows, about where rows that were left out of the fit were predicted
-    best; a real log may want another.
+    best; a real log may need another.
 
     The fit does not depend on ``seed``, which draws the noise on its weights: all seeds share one, made at the first
     use in a process, or read from ``cache``.

@@ -1,6 +1,6 @@
 """Contexts and models of conversions and delays from the rows of Criteo's log, for each campaign.
 
-Reading a large file takes long, so the fits can be cached in snapshots: :func:`fitted` reads these.
+Reading a large file takes long, so fits can be cached in snapshots, which :func:`fitted` reads.
 """
 
 import json
@@ -59,7 +59,7 @@ class FitSource:
 class Campaigns:
     """Fitted campaigns.
 
-    ``contexts`` (n, d) are the standardised scores of all rows kept, one campaign behind the other, ``sizes`` (M,)
+    ``contexts`` (n, d) are the standardised scores of all rows kept, one campaign after another, ``sizes`` (M,)
     their numbers and ``counts`` (M,) those in the file. ``conversion`` and ``delay`` (M, d) are w_c and w_d, delays in
     days; ``levels`` (2, M) their constants. ``total`` rows were read and ``broken`` left out, the first of them for
     the reasons in ``problems``.
@@ -154,7 +154,7 @@ def fit_campaigns(reading: Reading, source: FitSource) -> Campaigns:
 
 
 def _weights(scores: Floats, rows: CampaignRows, last: int, source: FitSource) -> Floats:
-    """Return w_c and w_d (2, d), with those of the column of a constant as the last if it is fitted."""
+    """Return w_c and w_d (2, d), the weight of the constant last if it is fitted."""
     contexts = np.column_stack([scores, np.full(len(scores), CONSTANT)]) if source.intercept else scores
     start = np.zeros((2, contexts.shape[1]))
     return fit(clicks_of(contexts, rows, last), start, ridge=source.ridge, iterations=STEPS).weights

@@ -47,19 +47,19 @@ LEAST = np.array([0, 0, -1, 0, -1, 0, 0, 0])
 """Ranges of int1…int8, and where their middle may lie."""
 EMPTY = np.array([0.3, 0.05, 0.2, 0.05, 0.2, 0.02, 0.02, 0.1])
 LEVELS = np.array([11_800, 2_123, 1, 3_575, 2_301, 2_717, 4_010, 9, 2_601])
-"""Different values of cat1…cat9, the campaign aside."""
+"""Different values of cat1…cat9, without the campaign."""
 LOCAL = np.array([False, True, False, True, True, True, False, False, True])
 """Categories whose frequent values are a campaign's own."""
 BLANK = np.array([0.0, 0.02, 0.0, 0.05, 0.02, 0.3, 0.05, 0.0, 0.05])
 REACH = 4.2
-"""Deviations from the middle at which an integer meets the end of its range."""
+"""Deviations from the middle at which an integer reaches the end of its range."""
 
 FREQUENT = 24
 """How many values of a category have an effect of their own."""
 SHARED, SPREAD, DELAY_SPREAD = 0.3, 1.2, 0.7
-"""Part of the campaigns' weights in common; deviation over rows of the log odds, and of the log rate of delays."""
+"""Share of the weights that campaigns have in common; deviations over rows of log odds and of log rates of delays."""
 QUICK, QUICK_RATE = 0.35, 96.0
-"""Share of conversions on the spot, and their rate a day: 15 minutes on average."""
+"""Share of immediate conversions, and their rate per day: 15 minutes on average."""
 SLOW_RATE = 1 / 6
 CHUNK = 20_000
 
@@ -70,7 +70,7 @@ class Generated:
 
     ``campaigns`` (n,) codes; ``clicked``, ``converted`` (n,) seconds, −1 without a conversion; ``ints`` (n, 8) and
     ``categories`` (n, 9) with ``empty`` (n, 8) and ``blank`` (n, 9); ``log_odds`` (n,) of a conversion in the end,
-    ``log_rate`` (n,) a day of one that takes its time.
+    ``log_rate`` (n,) per day of a delayed one.
     """
 
     campaigns: Codes
@@ -86,7 +86,7 @@ class Generated:
 
 @dataclass(frozen=True, eq=False)
 class _Effects:
-    """Weights of all campaigns for one outcome, levels aside.
+    """Weights of all campaigns for one outcome, without levels.
 
     ``ints`` (K, 8), ``frequent`` (K, 9, FREQUENT + 1), whose last entry, 0, is for all rarer values.
     """

@@ -74,7 +74,7 @@ class CampaignRows:
 
     @classmethod
     def joined(cls, parts: Sequence["CampaignRows"]) -> Self:
-        """Return the rows of several parts, one behind the other."""
+        """Return the rows of several parts, one after another."""
         names = [item.name for item in fields(cls)]
         return cls(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
 
@@ -186,7 +186,7 @@ class _Lines:
         last = np.flatnonzero(kinds == NEWLINE)
         ends = marks[last]
         begins = np.concatenate([[0], ends[:-1] + 1])
-        # Windows ends lines with two bytes. The first line may be empty, hence the second test.
+        # Windows ends lines with two bytes. The first line may be empty, which the second test covers.
         ends = ends - ((block[ends - 1] == RETURN) & (ends > begins))
         sound = np.diff(last, prepend=-1) == WIDTH
         tabs = marks if sound.all() else marks[(last[sound, None] - np.arange(WIDTH)[::-1]).ravel()]
@@ -343,7 +343,7 @@ def _parsed(split: _Lines, mine: Integers, lines: Integers) -> tuple[CampaignRow
 
 
 def _numbers(block: Bytes, begins: Integers, ends: Integers) -> tuple[Integers, Mask]:
-    """Return cells as whole numbers, and which of them are such."""
+    """Return cells as whole numbers, and which of them are whole numbers."""
     negative = block[begins] == MINUS
     first = (begins + negative).ravel()
     lengths = ends.ravel() - first
@@ -361,7 +361,7 @@ def _numbers(block: Bytes, begins: Integers, ends: Integers) -> tuple[Integers, 
 
 
 def _hashes(block: Bytes, begins: Integers, ends: Integers) -> tuple[Integers, Mask]:
-    """Return cells of eight hexadecimal digits as numbers, and which of them are such."""
+    """Return cells of eight hexadecimal digits as numbers, and which of them are valid."""
     fine = ends - begins == HASH
     digits = HEX[block[np.where(fine, begins, 0)[..., None] + np.arange(HASH)]]
     octets = np.ascontiguousarray(16 * digits[..., ::2] + digits[..., 1::2])

@@ -36,7 +36,7 @@ class Heterogeneous(GaussianEnvironment):
 
     @property
     def signal(self) -> float:
-        """Standard deviation of one action's expected reward over contexts, the shared level aside."""
+        """Standard deviation of one action's expected reward over contexts, without the shared level."""
         return self.spread
 
     def expected_rewards(self, rounds: Rounds) -> Floats:

@@ -16,8 +16,8 @@ class Synthetic(ClickEnvironment):
     Notes
     -----
     Action j = 0…M−1 has conversion weights w_j with independent normal entries of mean −0.2·j and standard
-    deviation (0.01·(j+1))², and delay weights of mean +0.2·j and the same deviation. What follows from them is
-    said of :class:`spuir.environments.clicks.ClickEnvironment`.
+    deviation (0.01·(j+1))², and delay weights of mean +0.2·j and the same deviation.
+    :class:`spuir.environments.clicks.ClickEnvironment` describes what follows from them.
     """
 
     name: ClassVar[str] = "synthetic"

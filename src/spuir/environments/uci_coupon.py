@@ -46,14 +46,14 @@ class UciCoupon(Environment):
     Actions are the kinds of coupons in the file (``kinds``, in alphabetical order: M = 5). The context is the
     twelve columns that describe the user, one column of 0 and 1 for each answer (``columns``: d = 82). A missing
     answer is a level of its own, the one whose columns are all 0. The scenario's columns stay out: they
-    determine which coupon was shown, so that nothing could be compared given them.
+    determine which coupon was shown, so coupons could not be compared given them.
 
-    Rows come in blocks by user, hence *profiles* (rows whose user columns are all equal) are split, not rows: in an
+    Rows come in blocks by user, so *profiles* (rows whose user columns are all equal) are split, not rows: in an
     order drawn from the seed, the first ones up to half of the rows fit the models, and contexts are drawn from
-    the others, with replacement. No user whom a policy meets has been seen by the models. Each kind has a logistic
+    the others, with replacement. The models have seen no user that a policy decides for. Each kind has a logistic
     regression on its own rows, Σ log(1 + e^(∓⟨w, s⟩)) + ½·ridge·‖w‖², and its reward is Bernoulli with that
     probability. The default ridge predicted the users left out best: over six splits their mean log-loss was 0.668,
-    0.648, 0.629, 0.619 and 0.622 at 1, 3, 10, 30 and 100; smaller ones reward answers for chance. The survey has no
+    0.648, 0.629, 0.619 and 0.622 at 1, 3, 10, 30 and 100; smaller ones fit chance. The survey has no
     times, so there are no clicks and no delays.
     """
 

@@ -169,6 +169,21 @@ class FeatureMap(ABC):
         """Return one name for every column that :meth:`apply` makes."""
         return self.labels(state, input_names) + ["intercept"] * bool(self.intercept)
 
+    def joint(self, dim: int) -> slice:
+        """Return the columns of ``dim`` context columns that mean something only together: a kernel."""
+        return slice(0, 0)
+
+    def sources(self, state: Any, input_names: Sequence[str]) -> list[str]:
+        """Return the names of what an estimate is explained by: every column, joint ones as one "kernel" at the end."""
+        names, joint = self.names(state, input_names), self.joint(len(input_names))
+        return names[: joint.start] + names[joint.stop :] + ["kernel"] * (joint.stop > joint.start)
+
+    def by_source(self, parts: Floats, dim: int) -> Floats:
+        """Return one number per column (n, p) summed to one per source (n, G)."""
+        joint = self.joint(dim)
+        apart = [parts[:, : joint.start], parts[:, joint.stop :]]
+        return np.hstack([*apart, parts[:, joint].sum(axis=1, keepdims=True)] if joint.stop > joint.start else apart)
+
 
 def _scaling(contexts: Any, weights: Floats | None) -> Scaling | None:
     """Return the scaling of a sample, None without rows of positive weight."""

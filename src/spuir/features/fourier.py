@@ -122,6 +122,10 @@ class Fourier(FeatureMap):
         """Return fourier_0, fourier_1, … and the input names if the raw context is appended."""
         return [f"fourier_{i}" for i in range(self.n_features)] + list(input_names) * bool(self.raw)
 
+    def joint(self, dim: int) -> slice:
+        """Return the cosine columns."""
+        return slice(0, self.n_features)
+
     def _cosines(self, projected: Floats, phases: Floats) -> Floats:
         """Turn scaled projections (n, n_features) into the columns, in place."""
         projected += phases

@@ -119,6 +119,10 @@ class Nystroem(FeatureMap):
         """Return the input names, then one name per landmark."""
         return [*input_names, *(f"landmark_{i}" for i in range(self.landmarks))]
 
+    def joint(self, dim: int) -> slice:
+        """Return the kernel block."""
+        return slice(dim, dim + self.landmarks)
+
 
 def gaussian(rows: Floats, landmarks: Floats, bandwidth: float) -> Floats:
     """Return exp(−‖x − l‖²/2h²) for all rows (n, d) and landmarks (k, d), as (n, k)."""

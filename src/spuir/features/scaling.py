@@ -1,6 +1,7 @@
 """Contexts on a common scale: z = (x − mean)/standard deviation, clipped, fixed by a sample of contexts."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -45,7 +46,7 @@ class Scaling:
         size = np.sqrt(np.asarray(contexts.multiply(contexts).T @ mass).ravel() / max(float(mass.sum()), 1.0))
         return cls(origin=np.zeros(dim), mean=np.zeros(dim), scale=_divisor(size, size))
 
-    @property
+    @cached_property
     def centre(self) -> Floats:
         """The mean of the contexts (d,)."""
         return self.origin + self.mean
@@ -54,8 +55,7 @@ class Scaling:
     def apply(self, contexts: Any) -> Floats:
         """Return z (n, d); what is not finite becomes NaN, for the policy to refuse."""
         table = dense_rows(contexts, slice(None))
-        z = table - self.origin
-        z -= self.mean
+        z = table - self.centre
         z /= self.scale
         np.clip(z, -CLIP, CLIP, out=z)
         if not all_finite(table):

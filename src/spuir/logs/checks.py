@@ -7,8 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spuir.base.records import Codes, Floats
+from spuir.errors import InputError
 from spuir.logs.cut import Cut
-from spuir.logs.findings import BatchLocation, Finding, ProblemRow, ProblemRows, missing, numbers
+from spuir.logs.findings import SHOWN_ROWS, BatchLocation, Finding, ProblemRow, ProblemRows, finding, missing, numbers
 from spuir.logs.id_hashes import hash_ids
 
 ID_LIMIT = 4_000_000
@@ -16,6 +17,8 @@ ID_LIMIT = 4_000_000
 
 ACTION_LIMIT = 100_000
 EPISODE_LIMIT = 1_000_000
+PLAUSIBLE = (315_532_800_000_000, 4_102_444_800_000_000)
+"""Microseconds from 1970 to the years 1980 and 2100; a log of simulated times may lie outside, but not in part."""
 
 
 class CheckedBatch(NamedTuple):
@@ -47,7 +50,7 @@ class Check(ABC):
 
 
 class ActionCheck(Check):
-    """Decisions without an action, and actions taken only once. Numbers the labels for all checks."""
+    """Actions that are missing, taken only once, spelt in two ways, or new. Numbers the labels for all checks."""
 
     columns = ("action",)
 
@@ -55,6 +58,8 @@ class ActionCheck(Check):
         self.codes: dict[Any, int] = {}
         self.counts = np.zeros(0, np.int64)
         self._firsts: list[ProblemRow] = []
+        self._starts: list[int] = []
+        self._rows = 0
         self._missing = ProblemRows()
         self._overflow = False
 
@@ -67,7 +72,9 @@ class ActionCheck(Check):
         for at, label in enumerate(labels):
             if label not in self.codes and len(self.codes) < ACTION_LIMIT:
                 self.codes[label] = len(self.codes)
-                self._firsts.append(ProblemRow(where.source, where.first + int(np.argmax(local == at)), str(label)))
+                first = int(np.argmax(local == at))
+                self._firsts.append(where.row(first, str(label)))
+                self._starts.append(where.start + first)
         table = np.array([*(self.codes.get(label, -1) for label in labels), -1], np.intp)
         self._overflow |= bool((table[:-1] < 0).any())
         return table[local]
@@ -75,63 +82,51 @@ class ActionCheck(Check):
     def look(self, view: CheckedBatch) -> None:
         """Count."""
         self._missing.add(missing(view.batch["action"]), view.where)
+        self._rows = view.where.start + len(view.actions)
         counts = np.bincount(view.actions[view.actions >= 0], minlength=len(self.codes))
         counts[: len(self.counts)] += self.counts
         self.counts = counts
 
     def findings(self) -> list[Finding]:
-        """Report missing and rare actions."""
-        remedy = "drop these rows, or fill in what was done."
-        found = self._missing.finding("missing action", "error", "action", "there are rows without an action.", remedy)
+        """Report missing, rare, similar and new actions."""
+        found = self._missing.finding("missing action", "action", "there are rows without an action.")
         once = np.flatnonzero(self.counts == 1)
-        if len(once):
-            rows = ProblemRows(len(once), [self._firsts[at] for at in once[:5].tolist()])
-            problem = f"{len(once)} of {len(self.codes)} actions were taken only once."
-            remedy = "check for misspelt labels; drop such rows, or merge rare actions."
-            found += rows.finding("rare action", "warning", "action", problem, remedy)
+        problem = f"{len(once)} of {len(self.codes)} actions were taken only once."
+        found += self._at(once).finding("rare action", "action", problem)
         if len(self.codes) == 1:
-            problem, remedy = "there is only one action.", "check that the column holds what was chosen."
-            found.append(Finding("one action", "warning", "action", problem, remedy))
+            found.append(finding("one action", "action", "there is only one action."))
         if self._overflow:
             problem = f"there are more than {ACTION_LIMIT:,} actions; the others were not looked at."
-            remedy = "check that the column holds actions, not ids; group them."
-            found.append(Finding("many actions", "error", "action", problem, remedy))
-        return found
+            found.append(finding("many actions", "action", problem))
+        return found + self._similar() + self._late()
 
+    def _at(self, codes: Codes) -> ProblemRows:
+        """Return the first rows of some actions."""
+        return ProblemRows(len(codes), [self._firsts[code] for code in codes[:SHOWN_ROWS].tolist()])
 
-class RewardCheck(Check):
-    """Rewards that are missing, not finite, or all the same."""
+    def _similar(self) -> list[Finding]:
+        spellings: dict[str, list[int]] = {}
+        for label, code in self.codes.items():
+            spellings.setdefault(" ".join(str(label).casefold().split()), []).append(code)
+        groups = [codes for codes in spellings.values() if len(codes) > 1]
+        if not groups:
+            return []
+        labels = list(self.codes)
+        shown = "; ".join(" and ".join(repr(labels[code]) for code in codes) for codes in groups[:3])
+        rows = self._at(np.array([code for codes in groups for code in codes]))
+        return rows.finding(
+            "similar actions", "action", f"there are labels that differ in case or blanks only: {shown}."
+        )
 
-    columns = ("reward",)
-
-    def __init__(self) -> None:
-        self._missing, self._infinite = ProblemRows(), ProblemRows()
-        self._low, self._high, self._known = np.inf, -np.inf, 0
-
-    def look(self, view: CheckedBatch) -> None:
-        """Count, and keep the range."""
-        values = view.rewards
-        self._missing.add(np.isnan(values), view.where)
-        self._infinite.add(np.isinf(values), view.where, values)
-        known = values[np.isfinite(values)]
-        self._known += len(known)
-        self._low = min(self._low, known.min(initial=np.inf))
-        self._high = max(self._high, known.max(initial=-np.inf))
-
-    def findings(self) -> list[Finding]:
-        """Report missing and impossible rewards."""
-        problem = "there are rows without a reward; training leaves them out."
-        remedy = "set a default reward if none means one (e.g. 0), or wait until the rewards are known."
-        found = self._missing.finding("missing reward", "warning", "reward", problem, remedy)
-        problem, remedy = "there are rewards that are not finite.", "correct or drop these rows."
-        found += self._infinite.finding("impossible reward", "error", "reward", problem, remedy)
-        if self._known and self._low == self._high:
-            problem, remedy = f"every reward is {self._low:g}.", "check that the column holds the outcome."
-            found.append(Finding("constant reward", "warning", "reward", problem, remedy))
-        if not self._known:
-            problem, remedy = "no reward is known.", "check that the column holds the outcome."
-            found.append(Finding("no reward", "error", "reward", problem, remedy))
-        return found
+    def _late(self) -> list[Finding]:
+        """Report actions that were never taken before some row, which is no chance given how often they were later."""
+        starts = np.array(self._starts, np.float64)
+        if not len(starts) or len(starts) != len(self.counts):
+            return []
+        expected = starts * self.counts / np.maximum(self._rows - starts, 1)
+        late = np.flatnonzero((starts > 0.05 * self._rows) & (expected > 25) & (self.counts > 1))
+        problem = f"{len(late)} of {len(self.codes)} actions were never taken before these rows, and often after."
+        return self._at(late).finding("late action", "action", problem)
 
 
 class IdCheck(Check):
@@ -163,8 +158,7 @@ class IdCheck(Check):
 
     def findings(self) -> list[Finding]:
         """Report missing ids, and of those that came again."""
-        remedy = "rewards cannot be joined to them; log an id with every decision."
-        found = self._missing.finding("missing id", "warning", "decision_id", "there are rows without an id.", remedy)
+        found = self._missing.finding("missing id", "decision_id", "there are rows without an id.")
         hashes = np.concatenate([one for one, _ in self._held] or [np.zeros(0, np.uint64)])
         rows = np.concatenate([at for _, at in self._held] or [np.zeros(0, np.int64)])
         order = np.lexsort((rows, hashes))
@@ -172,9 +166,7 @@ class IdCheck(Check):
         if len(again):
             seen = ProblemRows(len(again), [self._place(int(row)) for row in again[:5]])
             note = f" (found in a sample of one id in {2**self._bits:,})" if self._bits else ""
-            problem = f"there are ids that came before{note}."
-            remedy = "drop the repetitions, or give every decision its own id."
-            found += seen.finding("repeated id", "error", "decision_id", problem, remedy)
+            found += seen.finding("repeated id", "decision_id", f"there are ids that came before{note}.")
         return found
 
     def _place(self, row: int) -> ProblemRow:
@@ -183,12 +175,13 @@ class IdCheck(Check):
 
 
 class TimeCheck(Check):
-    """Times that are missing or go backwards, and rewards that were known before their decision."""
+    """Times that are missing, implausible or go backwards, and rewards that were known before their decision."""
 
     columns = ("time",)
 
     def __init__(self) -> None:
         self._missing, self._back, self._early = ProblemRows(), ProblemRows(), ProblemRows()
+        self._odd, self._known = ProblemRows(), 0
         self._last = -(2**62)
 
     def look(self, view: CheckedBatch) -> None:
@@ -197,6 +190,9 @@ class TimeCheck(Check):
         gone = missing(column)
         self._missing.add(gone, view.where)
         instants = column.cast("int64").fill_null(0).to_numpy(zero_copy_only=False)
+        odd = ~gone & ((instants < PLAUSIBLE[0]) | (instants > PLAUSIBLE[1]))
+        self._odd.add(odd, view.where, column)
+        self._known += int(np.count_nonzero(~gone))
         back = np.zeros(len(gone), np.bool_)
         back[~gone] = np.diff(instants[~gone], prepend=self._last) < 0
         self._back.add(back, view.where, column)
@@ -208,14 +204,14 @@ class TimeCheck(Check):
             self._early.add(known & early, view.where, after)
 
     def findings(self) -> list[Finding]:
-        """Report times out of order."""
-        remedy = "fill them in; episodes cannot be cut by time without."
-        found = self._missing.finding("missing time", "warning", "time", "there are rows without a time.", remedy)
-        problem = "the time goes backwards."
-        remedy = "sort the log by time before cutting it by size, or cut by time (--every) or by an episode column."
-        found += self._back.finding("unsorted", "warning", "time", problem, remedy)
-        problem, remedy = "there are rewards that were known before their decision.", "check clocks and time zones."
-        return found + self._early.finding("early reward", "warning", "reward_time", problem, remedy)
+        """Report times out of order, or far from all others."""
+        found = self._missing.finding("missing time", "time", "there are rows without a time.")
+        if self._odd.count <= 0.5 * self._known:
+            problem = "there are times before 1980 or after 2100, far from all others."
+            found += self._odd.finding("implausible time", "time", problem)
+        found += self._back.finding("unsorted", "time", "the time goes backwards.")
+        problem = "there are rewards that were known before their decision."
+        return found + self._early.finding("early reward", "reward_time", problem)
 
 
 class WeightCheck(Check):
@@ -233,8 +229,7 @@ class WeightCheck(Check):
 
     def findings(self) -> list[Finding]:
         """Report impossible weights."""
-        problem, remedy = "there are weights that are no finite numbers ≥ 0.", "correct or drop these rows."
-        return self._wrong.finding("impossible weight", "error", "weight", problem, remedy)
+        return self._wrong.finding("impossible weight", "weight", "there are weights that are no finite numbers ≥ 0.")
 
 
 class EpisodeCheck(Check):
@@ -269,19 +264,34 @@ class EpisodeCheck(Check):
         self._again.add(again, view.where, keys)
 
     def findings(self) -> list[Finding]:
-        """Report episodes that are missing or scattered."""
+        """Report episodes that are missing, scattered, out of order or too small to begin with."""
         name = self.cut.columns[0] if self.cut.columns else None
-        problem, remedy = "there are rows without an episode.", "fill it in, or leave the column out and give a size."
-        found = self._missing.finding("missing episode", "error", name, problem, remedy)
+        found = self._missing.finding("missing episode", name, "there are rows without an episode.")
         problem = "there are episodes whose rows are not next to each other."
-        remedy = (
-            "nothing has to be done, but training first sorts them on disk; a log in order of episodes trains faster."
-        )
-        found += self._again.finding("scattered episodes", "note", name, problem, remedy)
+        found += self._again.finding("scattered episodes", name, problem)
         if len(self.sizes) == 1 and not self._overflow:
-            problem = "there is only one episode: the policy learns once, and imputes before it has learned anything."
-            found.append(Finding("one episode", "warning", name, problem, "cut the log into more episodes."))
+            found.append(finding("one episode", name, "there is only one episode."))
         if self._overflow:
             problem = f"there are more than {EPISODE_LIMIT:,} episodes; the others were not counted."
-            found.append(Finding("many episodes", "warning", name, problem, "cut the log into larger episodes."))
+            found.append(finding("many episodes", name, problem))
+        return found + self._order(name) if self.sizes else found
+
+    def _order(self, name: str | None) -> list[Finding]:
+        """Report a first episode that is too small, and names that do not sort as the episodes follow each other."""
+        try:
+            # Training learns the episodes in this order.
+            order = self.cut.in_order(self.sizes)
+        except InputError as refusal:
+            return [finding("episode order", name, f"got {refusal.got}, but {refusal.rule}.", f"{refusal.remedy}.")]
+        found: list[Finding] = []
+        first, median = self.sizes[order[0]], float(np.median(list(self.sizes.values())))
+        if len(order) > 2 and first < min(0.05 * median, 100):
+            problem = (
+                f"the first episode, {self.cut.named(order[0])}, has {first:,} rows, and others about {median:,.0f}."
+            )
+            found.append(finding("small first episode", name, problem))
+        if isinstance(order[0], str) and order != list(self.sizes):
+            listed = [", ".join(map(str, one[:4])) for one in (order, list(self.sizes))]
+            problem = f"episodes would be learned in the order {listed[0]}, …, but the log has {listed[1]}, …."
+            found.append(finding("episode order", name, problem))
         return found

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from spuir.logs.times import LAST_SECOND, PER_SECOND, SECOND
+from spuir.logs.times import LAST_SECOND, PER_SECOND, SECOND, written_date
 from spuir.tables.arrow import arrow, compute, is_date, is_number, plain_type
 
 if TYPE_CHECKING:
@@ -136,11 +136,21 @@ def _time(array: "pa.Array", target: "pa.DataType", unit: str) -> "pa.Array":
     known = ~np.isnan(seconds)
     with np.errstate(invalid="ignore"):
         _misfit(array, known & ~(np.abs(seconds) < LAST_SECOND))
+    if unit == "s":
+        _refuse_dates(seconds)
     if types.is_integer(array.type) and PER_SECOND[unit] <= SECOND:
         counts = array.cast(pa.int64()).fill_null(0).to_numpy() * (SECOND // PER_SECOND[unit])
     else:
         counts = np.round(np.where(known, seconds, 0.0) * SECOND).astype(np.int64)
     return pa.array(counts, pa.int64(), mask=~known).cast(target)
+
+
+def _refuse_dates(seconds: Any) -> None:
+    """Refuse a number (n,) that writes a date: as seconds it is in the summer of 1970, where no log begins."""
+    for row in np.flatnonzero((seconds >= 19_000_101) & (seconds <= 21_001_231)).tolist():
+        day = written_date(seconds[row])
+        if day is not None:
+            raise CellError(row, f"{seconds[row]:.0f} (the date {day}, or in seconds a time in 1970)")
 
 
 def _parsed(array: "pa.Array", target: "pa.DataType") -> "pa.Array":
@@ -154,6 +164,8 @@ def _parsed(array: "pa.Array", target: "pa.DataType") -> "pa.Array":
         except pa.ArrowInvalid:
             continue
     texts = pc.replace_substring_regex(pc.utf8_trim_whitespace(array), r"(\.\d{6})\d+", r"\1")
+    texts = pc.replace_substring_regex(texts, r"\s*(UTC|GMT)$", "Z")
+    texts = pc.replace_substring_regex(texts, r"^(\d{4})(\d{2})(\d{2})$", r"\1-\2-\3")
     day = pc.equal(pc.utf8_length(texts), 10)
     texts = pc.if_else(day, pc.binary_join_element_wise(texts, "T00:00Z", ""), texts)
     zoned = pc.match_substring_regex(texts, r"(Z|[+-]\d{2}(:?\d{2})?)$")
@@ -252,7 +264,8 @@ COLUMN_KINDS = {
         "numbers of seconds since 1970, timestamps, dates or ISO texts, before the year 10000",
         _as_time,
         _time,
-        'say time_unit="ms" (--time-unit ms) if it counts milliseconds, and correct other cells',
+        'say time_unit="ms" (--time-unit ms) if it counts milliseconds, read dates like 20240330 as text '
+        "(--type NAME=string), and correct other cells",
     ),
     "whole": ColumnKind("whole numbers", _as_whole, _whole, "correct that cell"),
     "text": ColumnKind("texts or whole numbers", _as_text, _plainly, "write it as text"),

@@ -102,7 +102,7 @@ def plan_columns(
     context = _context(new_names, wanted, source)
     raw_of = {new: raw for raw, new in named.items()}
     order = [name for name in COLUMNS if name in raw_of] + [name for name in context if name not in COLUMNS]
-    fields = [_field(name, raw_of[name], schema, wanted, source, typed) for name in order]
+    fields = [_field(name, raw_of[name], schema, wanted, source, typed, peek) for name in order]
     fields = [_with_list(one, schema, wanted, peek) for one in fields]
     return ColumnPlan(tuple(fields), dict(wanted.types), wanted.unit), context
 
@@ -125,7 +125,15 @@ def _declared(raw: str, schema: "pa.Schema", wanted: ColumnChoices) -> "pa.DataT
     return plain_type(wanted.types.get(raw, schema.field(raw).type))
 
 
-def _field(name: str, raw: str, schema: "pa.Schema", wanted: ColumnChoices, source: str, typed: bool) -> PlannedColumn:
+def _field(
+    name: str,
+    raw: str,
+    schema: "pa.Schema",
+    wanted: ColumnChoices,
+    source: str,
+    typed: bool,
+    peek: Callable[[str], str | None],
+) -> PlannedColumn:
     kind = _declared(raw, schema, wanted)
     if name not in COLUMNS:
         if not typed and is_date(kind) and raw not in wanted.types:
@@ -134,12 +142,23 @@ def _field(name: str, raw: str, schema: "pa.Schema", wanted: ColumnChoices, sour
     column = COLUMNS[name]
     becomes = column.kind.becomes(kind)
     if becomes is None:
-        rule = f"{name!r} holds {column.kind.clause}"
+        got, rule = f"type {kind}", f"{name!r} holds {column.kind.clause}"
         remedy = f"convert it, declare its type with {declaring(raw, '…')}, or rename it"
         if column.holds == "number" and arrow().types.is_string(kind):
-            remedy = f"say {declaring(raw, 'float64')} to find the first cell that is not a number, or rename it"
-        raise InputError(f"{source}, column {raw!r}", f"type {kind}", rule, remedy)
+            got, remedy = _text_for_number(raw, peek(raw))
+        raise InputError(f"{source}, column {raw!r}", got, rule, remedy)
     return PlannedColumn(name, raw, column.holds, becomes)
+
+
+def _text_for_number(raw: str, first: str | None) -> tuple[str, str]:
+    """Return what a column of text has where numbers are expected, and what to do about it."""
+    try:
+        float(first or "0")
+    except ValueError:
+        return f"the text {first!r}", "write a number, such as 1 for yes and 0 for no, or rename the column"
+    # It begins with numbers, and some later cell is the reason.
+    remedy = f"say {declaring(raw, 'float64')} to find the first cell that is not a number, or rename it"
+    return "type string", remedy
 
 
 def _with_list(

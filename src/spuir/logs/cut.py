@@ -1,8 +1,10 @@
 """Episodes cut out of a log: by its ``episode`` column, by size, or by time."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +18,9 @@ from spuir.tables.arrow import arrow
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+_NUMBERS = re.compile("([0-9]+)")
 
 
 @dataclass(frozen=True)
@@ -69,11 +74,23 @@ class Cut:
             return column
         return pa.array(column.cast(pa.int64()).to_numpy() // self.amount)
 
+    def in_order(self, keys: Iterable[Any]) -> list[Any]:
+        """Return keys as their episodes follow each other; numbers within texts count as numbers: e1, e2, e10."""
+        listed = list(keys)
+        if not any(isinstance(key, str) for key in listed):
+            return sorted(listed)
+        ordered = sorted(listed, key=_natural)
+        for one, two in pairwise(ordered):
+            if _natural(one) == _natural(two):
+                rule = "their numbers are equal, so that nothing says which comes first"
+                raise InputError("column 'episode'", f"{one!r} and {two!r}", rule, "number the episodes")
+        return ordered
+
     def named(self, key: Any) -> Any:
         """Return a key as people read it: the beginning of an episode that was cut by time, else the key itself."""
         if self.kind != "time":
             return key
-        return (datetime(1970, 1, 1, tzinfo=UTC) + key * timedelta(microseconds=self.amount)).isoformat()
+        return written(key * self.amount)
 
     def pairs(self, log: Log, columns: Any = None) -> "Iterator[tuple[pa.Array, pa.RecordBatch]]":
         """Yield the batches of a log in order, each with the episodes of its rows.
@@ -85,6 +102,16 @@ class Cut:
         for batch in log.batches(names):
             yield self.keys(batch, start), batch if columns is None else batch.select(list(columns))
             start += batch.num_rows
+
+
+def _natural(text: str) -> list[str | int]:
+    """Return a text as texts and numbers in turn."""
+    return [int(part) if at % 2 else part for at, part in enumerate(_NUMBERS.split(text))]
+
+
+def written(instant: int) -> str:
+    """Return a time in microseconds since 1970 as people read it."""
+    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=instant)).isoformat()
 
 
 def cut_episodes(log: Log, batch_size: int | None = None, every: Any = None) -> Cut:

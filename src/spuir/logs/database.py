@@ -1,14 +1,17 @@
 """DuckDB sorts tables that are larger than memory: what does not fit goes to a temporary folder."""
 
+import fcntl
 import os
 import shutil
 import tempfile
+import time
 import weakref
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from spuir.errors import InputError, MissingExtraError
+from spuir.errors import InputError, MissingExtraError, SpuirError
 from spuir.tables.arrow import arrow
 
 if TYPE_CHECKING:
@@ -19,6 +22,10 @@ THREAD_MEMORY = 32 << 20
 """Bytes that DuckDB needs to sort a table that does not fit into memory: in all, and per thread."""
 RESULT_ROWS = 131_072
 """Rows of a batch of a result."""
+PREFIX = "spuir-scratch-"
+"""How the names of temporary folders begin."""
+SETTLED_SECONDS = 60
+"""A younger folder may not be locked yet by the process that made it."""
 
 
 def duckdb() -> ModuleType:
@@ -32,15 +39,52 @@ def duckdb() -> ModuleType:
 
 
 class Folder:
-    """A temporary folder that is removed with this object."""
+    """A temporary folder that is removed with this object; one that a killed process left is removed by the next."""
 
     def __init__(self, within: str | os.PathLike[str] | None = None) -> None:
+        place = os.path.abspath(tempfile.gettempdir() if within is None else within)
         try:
-            self.path = tempfile.mkdtemp(prefix="spuir-", dir=within)
+            _remove_stale(place)
+            self.path = tempfile.mkdtemp(prefix=PREFIX, dir=place)
+            lock = os.open(self.path, os.O_RDONLY)
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except OSError as error:
             got, rule = error.strerror or str(error), "the folder for temporary files must be writable"
-            raise InputError(f"folder {str(within)!r}", got, rule, "name another") from error
-        self.remove = weakref.finalize(self, shutil.rmtree, self.path, True)
+            raise InputError(f"folder {str(within or place)!r}", got, rule, "name another (--scratch)") from error
+        self.remove = weakref.finalize(self, _remove, self.path, lock)
+
+
+def _remove(path: str, lock: int) -> None:
+    shutil.rmtree(path, ignore_errors=True)
+    os.close(lock)
+
+
+def _remove_stale(place: str) -> None:
+    """Remove the folders of processes that are gone: the lock of a folder ends with its process."""
+    for entry in os.scandir(place):
+        if not entry.name.startswith(PREFIX):
+            continue
+        with suppress(OSError):
+            if time.time() - entry.stat().st_mtime > SETTLED_SECONDS:
+                lock = os.open(entry.path, os.O_RDONLY | os.O_DIRECTORY)
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(entry.path, ignore_errors=True)
+                finally:
+                    os.close(lock)
+
+
+@contextmanager
+def full_disk(folder: str | os.PathLike[str]) -> Iterator[None]:
+    """Turn a failure to write temporary files, such as a full disk, into one sentence."""
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, SpuirError):
+            raise
+        got, rule = error.strerror or str(error), "temporary files must be written there"
+        remedy = "free some space, or name another folder (--scratch)"
+        raise InputError(f"folder {os.fspath(folder)!r}", got, rule, remedy) from error
 
 
 def sort_rows(

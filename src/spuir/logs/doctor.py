@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,22 +13,22 @@ from spuir.logs.checks import (
     CheckedBatch,
     EpisodeCheck,
     IdCheck,
-    RewardCheck,
     TimeCheck,
     WeightCheck,
 )
 from spuir.logs.columns import COLUMNS
 from spuir.logs.context_checks import ContextCheck
 from spuir.logs.cut import Cut, cut_episodes
-from spuir.logs.findings import SEVERITIES, BatchLocation, Finding, ProblemRow, numbers
+from spuir.logs.findings import SEVERITIES, BatchLocation, Finding, ProblemRow, ProblemRows, finding, numbers
 from spuir.logs.formats.base import Faults
 from spuir.logs.log import Log
 from spuir.logs.propensity_checks import ProbabilityCheck, PropensityCheck
+from spuir.logs.reward_checks import RewardCheck
+from spuir.logs.rewards import Report
 from spuir.tables.encoder import LEARNING_ROWS, Encoder, check_options
 
 __all__ = ["Diagnosis", "Finding", "examine"]
 
-NOTHING = "nothing has to be done."
 Watcher = Callable[[int], object]
 
 
@@ -89,6 +89,7 @@ def examine(
     batch_size: int | None = None,
     every: Any = None,
     encoding: Mapping[str, Any] | None = None,
+    joined: Report | None = None,
     watch: Watcher | None = None,
 ) -> Diagnosis:
     """Look through a log once, in bounded memory, and return what was found.
@@ -96,11 +97,13 @@ def examine(
     Parameters
     ----------
     log
-        What ``open_log`` returned.
+        What ``open_log`` returned, or the log of what ``join_logs`` did.
     batch_size, every
         How it would be cut into episodes; an ``episode`` column wins.
     encoding
         What :meth:`spuir.Encoder.learn` would be given: ``scale``, ``hashing``, ``max_levels``, ``kinds``.
+    joined
+        What ``join_logs`` reported, if the rewards come from another table.
     watch
         Called with the number of rows seen so far.
 
@@ -110,49 +113,72 @@ def examine(
     hashes, all rows of each; up to 256 levels of a column are followed; an encoder learns from the first 100,000 rows.
     """
     check_options(encoding or {})
-    encoder, found = _encoder(log, encoding or {})
+    encoder, refused = _encoder(log, encoding or {})
     cut = None
     if "episode" in log.schema.names or batch_size is not None or every is not None:
         cut = cut_episodes(log, batch_size, every)
-    actions = ActionCheck()
-    checks = _checks(log, actions, encoder, cut)
-    faults, rows = Faults(), 0
-    row, source = 0, None
+    checks = _checks(log, encoder, cut, scaled=bool((encoding or {}).get("scale")))
+    faults = Faults()
+    rows = _look(log, checks, faults, watch)
+    found = [*refused, *_faults(faults), *_joined(joined), *_absent(log), *_seen(checks, joined)]
+    return _diagnosis(log, rows, encoder, checks, found)
+
+
+class LogChecks(NamedTuple):
+    """The checks of a log: all of them, and those whose counts are shown too."""
+
+    every: Sequence[Check]
+    actions: ActionCheck
+    episodes: EpisodeCheck | None
+    contexts: ContextCheck | None
+
+
+def _diagnosis(log: Log, rows: int, encoder: Encoder | None, checks: LogChecks, found: Sequence[Finding]) -> Diagnosis:
+    """Return what was found, the worst first, with what the log holds."""
+    ranked = sorted(found, key=lambda one: -SEVERITIES.index(one.severity))
+    return Diagnosis(
+        format=log.format,
+        sources=tuple(dict.fromkeys(part.source for part in log.parts)),
+        rows=rows,
+        bytes=log.bytes,
+        columns=_columns(log, encoder, checks.contexts),
+        actions=_frequencies(checks.actions),
+        features=None if encoder is None else encoder.width,
+        episodes=_sizes(checks.episodes),
+        findings=(*ranked, *(finding("reading", None, notice) for notice in log.notices)),
+    )
+
+
+def _seen(checks: LogChecks, joined: Report | None) -> list[Finding]:
+    """Return what the checks found, without rewards that are missing because their window is still open."""
+    awaited = 0 if joined is None else joined.open
+    found = [one for check in checks.every for one in check.findings()]
+    return [one for one in found if one.check != "missing reward" or one.count != awaited]
+
+
+def _look(log: Log, checks: LogChecks, faults: Faults, watch: Watcher | None) -> int:
+    """Show every batch of a log to the checks; return the number of rows."""
+    row, rows, source = 0, 0, None
     for part in log.parts:
         # Counted here, since a part of a large text file does not know how many rows come before it.
         row, source = (row if part.source == source else 0), part.source
         for batch in part.read(faults=faults):
             where = BatchLocation(part.source, row, rows)
-            view = CheckedBatch(batch, where, actions.encode(batch, where), numbers(batch["reward"]))
-            for check in checks:
+            view = CheckedBatch(batch, where, checks.actions.encode(batch, where), numbers(batch["reward"]))
+            for check in checks.every:
                 check.look(view)
             row, rows = row + batch.num_rows, rows + batch.num_rows
             if watch is not None:
                 watch(rows)
     if not rows:
         raise InputError("log", "no rows", "there must be something to look at", "check the path")
-    found += [*_faults(faults), *(one for check in checks for one in check.findings())]
-    ranked = sorted(found, key=lambda one: -SEVERITIES.index(one.severity))
-    contexts = next((check for check in checks if isinstance(check, ContextCheck)), None)
-    return Diagnosis(
-        format=log.format,
-        sources=tuple(dict.fromkeys(part.source for part in log.parts)),
-        rows=rows,
-        bytes=log.bytes,
-        columns=_columns(log, encoder, contexts),
-        actions=_frequencies(actions),
-        features=None if encoder is None else encoder.width,
-        episodes=_sizes(next((check for check in checks if isinstance(check, EpisodeCheck)), None)),
-        findings=(*ranked, *_notes(log)),
-    )
+    return rows
 
 
 def _encoder(log: Log, encoding: Mapping[str, Any]) -> tuple[Encoder | None, list[Finding]]:
     """Return an encoder of the first rows, or why there is none."""
     if not log.context:
-        problem = "there is no context column, and training refuses such a log."
-        remedy = "name the columns (--context); with a constant one a policy learns which action is best on average."
-        return None, [Finding("no context", "error", None, problem, remedy)]
+        return None, [finding("no context", None, "there is no context column.")]
     head = log.head(LEARNING_ROWS, log.context)
     if not head.num_rows:
         return None, []
@@ -160,12 +186,13 @@ def _encoder(log: Log, encoding: Mapping[str, Any]) -> tuple[Encoder | None, lis
         return Encoder.learn(head, **encoding), []
     except InputError as refusal:
         problem = f"{refusal.subject} cannot be encoded: got {refusal.got}, but {refusal.rule}."
-        return None, [Finding("encoding", "error", None, problem, f"{refusal.remedy}.")]
+        return None, [finding("encoding", None, problem, f"{refusal.remedy}.")]
 
 
-def _checks(log: Log, actions: ActionCheck, encoder: Encoder | None, cut: Cut | None) -> list[Check]:
+def _checks(log: Log, encoder: Encoder | None, cut: Cut | None, *, scaled: bool) -> LogChecks:
     """Return the checks that apply to the columns of a log."""
-    every: list[Check] = [
+    actions = ActionCheck()
+    columns: list[Check] = [
         actions,
         RewardCheck(),
         PropensityCheck(actions),
@@ -174,29 +201,42 @@ def _checks(log: Log, actions: ActionCheck, encoder: Encoder | None, cut: Cut | 
         TimeCheck(),
         WeightCheck(),
     ]
-    checks = [check for check in every if set(check.columns) <= set(log.schema.names)]
-    if cut is not None:
-        checks.append(EpisodeCheck(cut))
-    if log.context:
-        checks.append(ContextCheck(log.context, actions, encoder))
-    return checks
+    episodes = None if cut is None else EpisodeCheck(cut)
+    contexts = ContextCheck(log.context, actions, encoder, scaled=scaled) if log.context else None
+    every = [check for check in columns if set(check.columns) <= set(log.schema.names)]
+    every += [check for check in (episodes, contexts) if check is not None]
+    return LogChecks(every, actions, episodes, contexts)
 
 
 def _faults(faults: Faults) -> list[Finding]:
     """Return the broken rows that the reader skipped."""
-    found: list[Finding] = []
-    if faults.count:
-        rows = tuple(ProblemRow(one.path, one.line, one.why) for one in faults.first)
-        problem, remedy = "there are broken rows, which are left out.", "repair or drop these lines."
-        found.append(Finding("broken rows", "warning", None, problem, remedy, faults.count, rows))
+    rows = [ProblemRow(one.path, one.line, one.why) for one in faults.first]
+    found = ProblemRows(faults.count, rows).finding("broken rows", None, "there are broken rows.")
     for why, count in faults.skipped.items():
-        found.append(Finding("skipped rows", "note", None, f"rows are left out: {why}.", NOTHING, count))
+        found += ProblemRows(count).finding("skipped rows", None, f"there are rows that are left out: {why}.")
     return found
 
 
-def _notes(log: Log) -> list[Finding]:
-    """Return what the reader noticed."""
-    return [Finding("reading", "note", None, notice, NOTHING) for notice in log.notices]
+def _joined(report: Report | None) -> list[Finding]:
+    """Return what is wrong with rewards from another table."""
+    if report is None:
+        return []
+    found = [finding("joined rewards", None, str(report))]
+    if report.silent == report.decisions:
+        found.append(finding("no joined rewards", None, "no decision has a reward of its own."))
+    elif report.orphans > 0.01 * report.rewards:
+        problem = f"{report.orphans:,} of {report.rewards:,} rewards have no decision."
+        found.append(finding("orphan rewards", None, problem))
+    if report.duplicates:
+        problem = f"{report.duplicates:,} decisions have the id of an earlier one."
+        found.append(finding("duplicate decisions", "decision_id", problem))
+    return found
+
+
+def _absent(log: Log) -> list[Finding]:
+    """Return what follows from a column that the log does not have."""
+    known = {"propensity", "probabilities"} & set(log.schema.names)
+    return [] if known else [finding("no propensity", None, "the log has no propensities.")]
 
 
 def _columns(log: Log, encoder: Encoder | None, contexts: ContextCheck | None) -> tuple[Mapping[str, Any], ...]:

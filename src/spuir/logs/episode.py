@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Hashable
+from os import PathLike
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -9,9 +10,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from spuir.bandit import Bandit
 from spuir.base.records import Batch, Decision, Floats
-from spuir.errors import InputError, NotFittedError
+from spuir.errors import InputError, NotFittedError, SnapshotError
 from spuir.logs.columns import COLUMNS
 from spuir.logs.decision_rows import DecisionRows, as_list, checked, context_columns, joined, make_rows
+from spuir.logs.episode_file import SAVE_AGAIN, pack_rows, read_episode, unpack_rows, write_episode
 from spuir.logs.frames import to_table
 from spuir.logs.rewards import Report, RewardRules, Settled, settle
 from spuir.logs.times import UNKNOWN, Instants, instants
@@ -46,6 +48,17 @@ class Episode:
     late
         What a reward after the window is: "drop" leaves it out, "accept" takes it, "refuse" raises at closing.
 
+    Examples
+    --------
+    >>> episode = spuir.Episode(default=0.0)
+    >>> episode.record([[1.0, 0.3], [1.0, 0.8]], ids=["ann", "bob"], actions=["mail", "call"])
+    2
+    >>> episode.reward("bob", 1.0)
+    >>> episode.close().silent
+    1
+    >>> spuir.Bandit("puir", ["mail", "call"]).partial_fit(**episode.columns()).n_episodes_
+    1
+
     Notes
     -----
     Any number of threads may record and reward. A reward may come before its decision was recorded; what has no
@@ -58,12 +71,14 @@ class Episode:
         self.rules = RewardRules(default=default, aggregation=aggregation, window=window, late=late)
         self._lock = threading.Lock()
         self._positions: dict[Hashable, int] = {}
+        self._origins: dict[Hashable, int] = {}
         self._rows: list[DecisionRows] = []
         self._duplicates = 0
         self._ids: list[Hashable] = []
         self._values: list[Floats] = []
         self._times: list[Instants] = []
         self._closed: _Closed | None = None
+        self._as_of: int | None = None
 
     # ---- while it is open -----------------------------------------------------------------------------------
 
@@ -102,11 +117,14 @@ class Episode:
         """
         if decision is not None:
             ids, actions, propensities = _from_decision(decision, ids, actions, propensities)
+            eligible = decision.eligible if eligible is None else eligible
         names = as_list("ids", ids)
         rows = make_rows(contexts, actions, self._when(time, names), propensities, weights, eligible)
         with self._lock:
             self._check_open("decisions")
             self._check_alike(rows)
+            if decision is not None:
+                self._origins |= dict.fromkeys(names, decision.episode)
             return self._add(names, rows)
 
     def _add(self, names: list[Hashable], rows: DecisionRows) -> int:
@@ -173,19 +191,27 @@ class Episode:
 
     # ---- closing --------------------------------------------------------------------------------------------
 
-    def close(self) -> Report:
-        """Settle every decision's reward and return what was counted; closing again changes nothing."""
+    def close(self, as_of: Any = None) -> Report:
+        """Settle every decision's reward and return what was counted; closing again changes nothing.
+
+        Parameters
+        ----------
+        as_of
+            The time until which rewards are complete, as in :meth:`record`. Decisions whose window ends later are left
+            out of the batch; None leaves out none.
+        """
+        end = None if as_of is None else int(instants(as_of, 1, "as_of")[0])
         with self._lock:
             if self._closed is None:
-                self._closed = self._settle()
+                self._closed, self._as_of = self._settle(end), end
             return self._closed.settled.report
 
-    def _settle(self) -> _Closed:
+    def _settle(self, as_of: int | None) -> _Closed:
         rows = joined(self._rows)
         owners = np.array([self._positions.get(name, -1) for name in self._ids], np.intp)
         values = np.concatenate([np.empty(0), *self._values])
         times = np.concatenate([np.empty(0, np.int64), *self._times])
-        settled = settle(self.rules, rows.times, owners, values, times, self._ids)
+        settled = settle(self.rules, rows.times, owners, values, times, self._ids, as_of)
         report = settled.report + Report(duplicates=self._duplicates)
         kept = np.flatnonzero(~np.isnan(settled.rewards))
         return _Closed(settled._replace(report=report), kept, list(self._positions), rows)
@@ -221,6 +247,8 @@ class Episode:
             "propensities": rows.propensities,
             "sample_weight": rows.weights,
             "eligible": rows.eligible,
+            # Ids may return in later episodes, such as those of customers: the model that decided tells them apart.
+            "ids": [f"{self._origins[one]}:{one}" if one in self._origins else one for one in self.ids],
         }
 
     def batch(self, bandit: Bandit | None = None) -> Batch:
@@ -260,6 +288,61 @@ class Episode:
                 raise InputError("contexts", f"column {name!r}", rule, "record it under another name")
             made[name] = values
         return to_table(made)
+
+    # ---- saving ---------------------------------------------------------------------------------------------
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the episode, open or closed, to exactly that path, atomically; :meth:`load` continues it."""
+        with self._lock:
+            rows, rules = joined(self._rows), self.rules
+            header = {
+                "rules": {name: getattr(rules, name) for name in ("default", "aggregation", "window", "late")},
+                "duplicates": self._duplicates,
+                "closed": self._closed is not None,
+                "as_of": self._as_of,
+            }
+            origins = [self._origins.get(name, -1) for name in self._positions]
+            arrays = pack_rows(rows) | {
+                "rewards": np.concatenate([np.empty(0), *self._values]),
+                "reward_times": np.concatenate([np.empty(0, np.int64), *self._times]),
+                "origins": np.array(origins, np.int64),
+            }
+            lists = {"ids": list(self._positions), "actions": rows.actions, "reward_ids": self._ids}
+        write_episode(path, header, lists, arrays)
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> "Episode":
+        """Return an episode that :meth:`save` wrote; one that was open can be recorded into and rewarded."""
+        header, lists, arrays = read_episode(path)
+        try:
+            made = cls(**header["rules"])
+            ids, rewarded = lists["ids"], lists["reward_ids"]
+            values, times, origins = (arrays[name] for name in ("rewards", "reward_times", "origins"))
+            made._duplicates = int(header["duplicates"])
+            alike = len({len(rewarded), len(values), len(times)}) == 1 and len(set(ids)) == len(ids) == len(origins)
+        except (KeyError, TypeError, ValueError) as broken:
+            rule = "an episode has rules, decisions and rewards"
+            raise SnapshotError(str(path), repr(broken)[:80], rule, SAVE_AGAIN) from None
+        rows = unpack_rows(str(path), lists["actions"], arrays)
+        if not alike or len(ids) != len(rows.actions):
+            raise SnapshotError(str(path), "columns of different lengths", "each decision has one id", SAVE_AGAIN)
+        made._positions = {name: at for at, name in enumerate(ids)}
+        made._origins = {name: int(one) for name, one in zip(ids, origins, strict=True) if one >= 0}
+        made._rows = [rows] if ids else []
+        made._ids, made._values, made._times = rewarded, [values], [times]
+        if header.get("closed"):
+            made._as_of = header.get("as_of")
+            made._closed = made._settle(made._as_of)
+        return made
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the lock behind when copied."""
+        return {name: value for name, value in self.__dict__.items() if name != "_lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take a lock of one's own."""
+        self.__dict__.update(state)
+        self._lock = threading.Lock()
 
     def __repr__(self) -> str:
         """Show whether it is open, and what it holds."""

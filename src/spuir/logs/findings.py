@@ -1,12 +1,14 @@
 """What a look through a log finds: a problem, how bad it is, the rows it was seen in, and what to do."""
 
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from spuir.base.records import Mask
+from spuir.logs.problems import PROBLEMS
 
 SEVERITIES = ("note", "warning", "error")
 """Good to know; probably a mistake; refused by training, or learned wrongly."""
@@ -21,6 +23,10 @@ class BatchLocation(NamedTuple):
     source: str
     first: int
     start: int
+
+    def row(self, row: int, value: str) -> "ProblemRow":
+        """Return a row of the batch, with its value as text."""
+        return ProblemRow(self.source, self.first + row, value)
 
 
 class ProblemRow(NamedTuple):
@@ -38,15 +44,13 @@ class Finding:
     Parameters
     ----------
     check
-        The name of the check that found it.
+        The name of the check that found it, a key of :data:`spuir.logs.problems.PROBLEMS`.
     severity
         One of :data:`SEVERITIES`.
     column
-        The column it is about, None for the log as a whole.
-    problem
-        What is wrong, in a sentence.
-    remedy
-        What to do about it, in a sentence.
+        The column it is about, or several separated by commas; None for the log as a whole.
+    problem, effect, remedy
+        What is wrong, what follows, and what to do, in a sentence each.
     count
         In how many rows.
     rows
@@ -57,6 +61,7 @@ class Finding:
     severity: str
     column: str | None
     problem: str
+    effect: str
     remedy: str
     count: int = 0
     rows: tuple[ProblemRow, ...] = ()
@@ -64,6 +69,28 @@ class Finding:
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-ready data."""
         return asdict(self) | {"rows": [row._asdict() for row in self.rows]}
+
+
+def finding(check: str, column: str | None, problem: str, remedy: str | None = None) -> Finding:
+    """Return a finding with what is known of its kind; ``remedy`` where it is a special one."""
+    severity, effect, usual = PROBLEMS[check]
+    return Finding(check, severity, column, problem, effect, remedy or usual.replace("NAME", column or "NAME"))
+
+
+def merged(findings: Iterable[Finding]) -> list[Finding]:
+    """Return findings with those that say the same about several columns, and name no rows, as one."""
+    together: dict[Any, list[Finding]] = {}
+    for at, one in enumerate(findings):
+        same = at if one.rows or one.column is None else (one.check, one.problem)
+        together.setdefault(same, []).append(one)
+    return [_one(some) for some in together.values()]
+
+
+def _one(same: list[Finding]) -> Finding:
+    if len(same) == 1:
+        return same[0]
+    names = ", ".join(one.column or "" for one in same)
+    return replace(same[0], column=names, remedy=PROBLEMS[same[0].check].remedy)
 
 
 @dataclass
@@ -80,13 +107,13 @@ class ProblemRows:
             return
         self.count += int(found)
         for row in np.flatnonzero(seen)[: SHOWN_ROWS - len(self.first)].tolist():
-            self.first.append(ProblemRow(where.source, where.first + row, _shown(values, row)))
+            self.first.append(where.row(row, _shown(values, row)))
 
-    def finding(self, check: str, severity: str, column: str | None, problem: str, remedy: str) -> list[Finding]:
+    def finding(self, check: str, column: str | None, problem: str) -> list[Finding]:
         """Return a finding about these rows, none if there are none."""
         if not self.count:
             return []
-        return [Finding(check, severity, column, problem, remedy, self.count, tuple(self.first))]
+        return [replace(finding(check, column, problem), count=self.count, rows=tuple(self.first))]
 
 
 def _shown(values: Any, row: int) -> str:

@@ -7,7 +7,7 @@ their outcomes.
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,14 +20,15 @@ from spuir.base.records import Mask
 from spuir.errors import InputError
 from spuir.logs.column_plan import ColumnPlan, PlannedColumn
 from spuir.logs.columns import COLUMNS, declaring, renaming
-from spuir.logs.database import Folder, sort_rows
+from spuir.logs.cut import written
+from spuir.logs.database import Folder, full_disk, sort_rows
 from spuir.logs.formats import Faults
 from spuir.logs.formats.base import BATCH_ROWS
 from spuir.logs.log import Log
 from spuir.logs.open import open_log
 from spuir.logs.parts import Part
 from spuir.logs.rewards import Report, RewardRules, settle
-from spuir.logs.times import UNKNOWN
+from spuir.logs.times import UNKNOWN, instants
 from spuir.tables.arrow import arrow, compute
 
 if TYPE_CHECKING:
@@ -74,6 +75,9 @@ class JoinedPart(Part):
         pa = arrow()
         schema = self.plan.schema_of(columns)
         own = [name for name in schema.names if name not in ("reward", "reward_time")]
+        if not os.path.exists(self.outcomes):
+            rule, remedy = "the joined rewards are kept there", "keep the joined log, or share the folder (--scratch)"
+            raise InputError(self.source, f"no file {self.outcomes!r}", rule, remedy)
         outcomes, start = _open_outcomes(self.outcomes, "r"), self.start
         for batch in self.base.read(own, batch_rows=batch_rows, faults=faults):
             here = outcomes[start : start + batch.num_rows]
@@ -84,6 +88,11 @@ class JoinedPart(Part):
             arrays["reward_time"] = times.cast(pa.timestamp("us", "UTC"))
             joined = pa.RecordBatch.from_arrays([arrays[name] for name in schema.names], schema=schema)
             yield joined if here["first"].all() else joined.filter(pa.array(here["first"]))
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The files of the decisions, and that of the outcomes."""
+        return (*self.base.paths, self.outcomes)
 
     def identity(self) -> Iterator[bytes]:
         """Yield bytes that differ when the decisions, the rewards or the rules do."""
@@ -103,6 +112,7 @@ def join_logs(
     aggregation: str = "earliest",
     window: Any = None,
     late: str = "drop",
+    as_of: Any = None,
     memory: int = MEMORY,
     folder: str | os.PathLike[str] | None = None,
 ) -> Joined:
@@ -115,6 +125,9 @@ def join_logs(
         and ``reward``, and when they came in ``reward_time`` or ``time``.
     default, aggregation, window, late
         As in :class:`spuir.Episode`. With ``default=None`` a decision without rewards is kept, without a reward.
+    as_of
+        With a window: the time until which rewards are complete; None = that of the last reward. A decision whose
+        window ends later is kept, without a reward.
     memory
         Approximate memory limit of the join in bytes; at least 64 MiB are used.
     folder
@@ -124,16 +137,18 @@ def join_logs(
     -------
     Joined
         ``log`` has the parts and the order of the decisions; of decisions with the same id it keeps the first.
-        ``report`` counts duplicates, orphans, late and other rewards.
+        ``report`` counts duplicates, orphans, late and other rewards, and decisions whose window is still open.
     """
     rules = RewardRules(default=default, aggregation=aggregation, window=window, late=late)
     check_value("memory", memory, COUNT, "the default is 256 MiB")
     left = decisions if isinstance(decisions, Log) else open_log(decisions, kind="decisions")
     right = rewards if isinstance(rewards, Log) else open_log(rewards, kind="rewards")
     _check(left, right, rules)
+    end = _End(None if as_of is None else int(instants(as_of, 1, "as_of")[0]))
     kept = Folder(folder)
     try:
-        return _join(left, right, rules, memory, kept)
+        with full_disk(kept.path):
+            return _join(left, right, rules, end, memory, kept)
     except BaseException:
         kept.remove()
         raise
@@ -168,25 +183,60 @@ def _time_of(rewards: Log) -> str | None:
     return next((name for name in ("reward_time", "time") if name in rewards.schema.names), None)
 
 
-def _join(decisions: Log, rewards: Log, rules: RewardRules, memory: int, folder: Folder) -> Joined:
+class _End:
+    """The time until which rewards are complete: given, or that of the last reward."""
+
+    def __init__(self, given: int | None) -> None:
+        self.given, self.last = given, UNKNOWN
+
+    @property
+    def time(self) -> int:
+        """The time in microseconds; before every decision if there is no reward."""
+        return self.last if self.given is None else self.given
+
+    def see(self, batch: "pa.RecordBatch") -> "pa.RecordBatch":
+        """Take note of the times of some rewards."""
+        self.last = max(self.last, compute().max(batch["time"]).as_py() or UNKNOWN)
+        return batch
+
+    def notice(self, rules: RewardRules, report: Report) -> list[str]:
+        """Return what the user should know of open windows; raise if no decision has its reward."""
+        if not report.open:
+            return []
+        if self.time == UNKNOWN:
+            ended = "without a single reward"
+        else:
+            ended = f"at {written(self.time)}, the {'time of the last reward' if self.given is None else 'given time'}"
+        if report.open == report.decisions:
+            got, rule = f"{rules.window!r}", f"{ended}, the window of all {report.decisions:,} decisions is still open"
+            remedy = "wait for the rewards, or say until when they are complete (--as-of, as_of=)"
+            raise InputError("window", got, rule, remedy)
+        whose = f"{report.open:,} decisions are left out: {ended}, their window of {rules.window} was still open"
+        return [f"{whose}. If rewards are complete until another time, name it (--as-of, as_of=)."]
+
+
+def _join(decisions: Log, rewards: Log, rules: RewardRules, end: _End, memory: int, folder: Folder) -> Joined:
     """Write the outcome of every decision to a file, and return the joined log."""
     pa = arrow()
     ids = decisions.schema.field("decision_id").type
     schema = pa.schema([("id", ids), ("number", pa.int64()), ("time", pa.int64()), ("reward", pa.float64())])
     starts = [0]
     path = os.path.join(folder.path, "outcomes")
-    events = sort_rows(schema, _events(decisions, rewards, starts), "id, number", folder.path, memory)
+    events = sort_rows(schema, _events(decisions, rewards, starts, end), "id, number", folder.path, memory)
     report, outcomes = Report(), np.empty(0, _OUTCOME)
     for at, table in enumerate(_whole_ids(events)):
         if at == 0:
             # Both tables have been read before the first row is there, so that the decisions are counted.
             outcomes = _create_outcomes(path, starts[-1])
-        report += _settle(rules, table, outcomes)
+        report += _settle(rules, table, outcomes, end.time)
+    notices = end.notice(rules, report)
     rows = [int(np.count_nonzero(outcomes["first"][start:stop])) for start, stop in pairwise(starts)]
-    return Joined(_joined_log(decisions, rewards, rules, starts, rows, path, folder), report)
+    mark = digest(rewards.fingerprint(), repr(rules), repr(end.given))
+    log = _joined_log(decisions, rewards, mark, starts, rows, path, folder)
+    return Joined(replace(log, notices=(*log.notices, *notices)), report)
 
 
-def _events(decisions: Log, rewards: Log, starts: list[int]) -> "Iterator[pa.RecordBatch]":
+def _events(decisions: Log, rewards: Log, starts: list[int], end: _End) -> "Iterator[pa.RecordBatch]":
     """Yield the decisions, then the rewards, numbered; append to ``starts`` the number of the row after each part."""
     number = 0
     for part in decisions.parts:
@@ -203,7 +253,7 @@ def _events(decisions: Log, rewards: Log, starts: list[int]) -> "Iterator[pa.Rec
         starts.append(number)
     time = _time_of(rewards)
     for batch in rewards.batches(["decision_id", "reward", *([time] if time else [])]):
-        yield _event_batch(batch, number, time)
+        yield end.see(_event_batch(batch, number, time))
         number += batch.num_rows
 
 
@@ -242,7 +292,7 @@ def _first_of_id(ids: "pa.Array") -> Mask:
     return np.concatenate([[True], changes.to_numpy(zero_copy_only=False)])
 
 
-def _settle(rules: RewardRules, table: "pa.Table", outcomes: NDArray[Any]) -> Report:
+def _settle(rules: RewardRules, table: "pa.Table", outcomes: NDArray[Any], as_of: int) -> Report:
     """Write the outcomes of the decisions in a table of rows sorted by id and number, and return what was counted."""
     ids = table["id"].combine_chunks()
     numbers, times = table["number"].to_numpy(), table["time"].to_numpy()
@@ -253,8 +303,8 @@ def _settle(rules: RewardRules, table: "pa.Table", outcomes: NDArray[Any]) -> Re
     latest = np.maximum.accumulate(np.where(first, np.arange(len(first)), 0))
     owners = np.where(decides[latest], np.cumsum(decides)[latest] - 1, -1)
     rewards = table["reward"].to_numpy()[is_reward]
-    named = ids.filter(arrow().array(is_reward))
-    settled = settle(rules, times[decides], owners[is_reward], rewards, times[is_reward], named)
+    ids_of_rewards = ids.filter(arrow().array(is_reward))
+    settled = settle(rules, times[decides], owners[is_reward], rewards, times[is_reward], ids_of_rewards, as_of)
     made = np.empty(len(settled.rewards), _OUTCOME)
     made["reward"], made["time"], made["first"] = settled.rewards, settled.times, True
     outcomes[numbers[decides]] = made
@@ -275,7 +325,7 @@ def _open_outcomes(path: str, mode: Any) -> NDArray[Any]:
 
 
 def _joined_log(
-    decisions: Log, rewards: Log, rules: RewardRules, starts: list[int], rows: list[int], path: str, folder: Folder
+    decisions: Log, rewards: Log, mark: str, starts: list[int], rows: list[int], path: str, folder: Folder
 ) -> Log:
     """Return the decisions as a log with rewards; ``rows`` are those of each part without duplicates."""
     pa = arrow()
@@ -286,7 +336,6 @@ def _joined_log(
     fields |= {name: PlannedColumn(name, name, COLUMNS[name].holds, kind) for name, kind in added.items()}
     order = [name for name in COLUMNS if name in fields] + [name for name in fields if name not in COLUMNS]
     plan = ColumnPlan(tuple(fields[name] for name in order), decisions.plan.casts, decisions.plan.unit)
-    mark = digest(rewards.fingerprint(), repr(rules))
     parts = tuple(
         JoinedPart(
             number=base.number,

@@ -7,7 +7,7 @@ from spuir.base.parameters import check_names
 from spuir.errors import ParameterError
 from spuir.logs.column_plan import ColumnChoices, ColumnPlan, plan_columns, reading_types
 from spuir.logs.columns import check_table
-from spuir.logs.formats import FORMATS, Format, Request
+from spuir.logs.formats import FORMATS, FileSection, Format, Request, left_out
 from spuir.logs.formats.base import refusals
 from spuir.logs.frames import to_table
 from spuir.logs.log import Log
@@ -45,7 +45,9 @@ def open_log(
 ) -> Log:
     """Open a log: look at its files or its table, and read no more than their beginnings.
 
-    A CSV file above 32 MiB is scanned once for quotes, to find where it can be cut into parts.
+    A CSV file above 32 MiB is scanned once for quotes, to find where it can be cut into parts. Logs of events with
+    features of their own (dsjson, Vowpal Wabbit's text) are parsed once, on all cores, into temporary files that last
+    as long as the log.
 
     Parameters
     ----------
@@ -125,10 +127,17 @@ def _converter(source: Any, format: str | None) -> Format | None:
 
 def _open_files(source: Any, format: str | None, wanted: ColumnChoices, options: Mapping[str, Any]) -> Log:
     pa = arrow()
-    chosen, found, notices = choose_format(find_files(source), format)
+    files = find_files(source)
+    beside = {} if format not in (None, "obd") else left_out([file.path for file in files])
+    chosen, found, notices = choose_format([file for file in files if file.path not in beside], format)
+    notices += beside.values()
     check_names(options, [name for name in chosen.options if name != "types"], "log format", chosen.name)
     if "types" in chosen.options:
         options = {**options, "types": wanted.types}
+    if chosen.parser is not None:
+        from spuir.logs.formats.parsed_copies import parse_files
+
+        options = {**options, "copies": parse_files(chosen, [file.path for file in found], options)}
     files, empty = survey_files(found, chosen, options)
     notices += empty
     schema = unify(files)
@@ -183,8 +192,13 @@ def _file_parts(
                 schema=own,
                 stamp=stamp,
                 constants=constants,
-                options=options,
+                options=_own_copies(options, file.path, section),
             )
             for number, section in enumerate(file.sections)
         ]
     return parts
+
+
+def _own_copies(options: Mapping[str, Any], path: str, section: FileSection) -> Mapping[str, Any]:
+    """Return the options of a part, with the parsed copy of its own section if there are copies."""
+    return options if "copies" not in options else {**options, "copies": options["copies"].only(path, section)}

@@ -48,6 +48,11 @@ class Part(ABC):
     def first_row(self) -> int:
         """The number of its first row within the source, from 0; may have to be counted, so ask only for messages."""
 
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The files that it is read from."""
+        return ()
+
     def read(
         self, columns: Sequence[str] | None = None, *, batch_rows: int = BATCH_ROWS, faults: Faults | None = None
     ) -> "Iterator[pa.RecordBatch]":
@@ -121,6 +126,15 @@ class FilePart(Part):
     stamp: Stamp
     constants: Mapping[str, Any] = field(default_factory=dict[str, Any])
     options: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
+
+    def __post_init__(self) -> None:
+        """Make the path absolute: a worker may have been started in another folder."""
+        object.__setattr__(self, "path", os.path.abspath(self.path))
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Its file."""
+        return (self.path,)
 
     def _raw(self, wanted: tuple[PlannedColumn, ...], batch_rows: int, faults: Faults) -> "Iterator[pa.RecordBatch]":
         pa = arrow()

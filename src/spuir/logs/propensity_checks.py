@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from spuir.base.records import Codes
 from spuir.logs.checks import ActionCheck, Check, CheckedBatch
-from spuir.logs.findings import Finding, ProblemRows, missing, numbers
+from spuir.logs.findings import Finding, ProblemRows, finding, missing, numbers
 from spuir.tables.arrow import arrow, compute
 
 TOLERANCE = 1e-6
@@ -36,18 +36,15 @@ class PropensityCheck(Check):
         self._ones += int(np.count_nonzero(values[good] == 1))
 
     def findings(self) -> list[Finding]:
-        """Report missing and impossible propensities."""
-        problem, remedy = "there are rows without a propensity.", "log it with every decision, or leave the column out."
-        found = self._missing.finding("missing propensity", "error", "propensity", problem, remedy)
-        problem = "there are propensities outside (0, 1]; what was done cannot have had them."
-        remedy = "log the probability of the executed action; percentages need a division by 100."
-        found += self._impossible.finding("impossible propensity", "error", "propensity", problem, remedy)
+        """Report missing, impossible and implausible propensities."""
+        found = self._missing.finding("missing propensity", "propensity", "there are rows without a propensity.")
+        problem = "there are propensities outside (0, 1]."
+        found += self._impossible.finding("impossible propensity", "propensity", problem)
         count, total, squares = self._sums
         actions = len(self._actions.codes)
         if count and self._ones == count and actions > 1:
-            problem = "every propensity is 1: the decisions were deterministic."
-            remedy = "learning works; to judge other policies from this log, decide with a floor from now on."
-            found.append(Finding("deterministic", "note", "propensity", problem, remedy))
+            problem = f"every propensity is 1, yet {actions} actions were taken: the decisions were deterministic."
+            found.append(finding("deterministic", "propensity", problem))
         if count > 30:
             mean = total / count
             error = np.sqrt(max(squares / count - mean**2, 0.0) / count)
@@ -56,8 +53,7 @@ class PropensityCheck(Check):
                 problem = (
                     f"the mean of 1/propensity is {mean:.3g}, but with {actions} actions it cannot exceed {actions}."
                 )
-                remedy = "log the probability of the executed action itself, at the time of the decision."
-                found.append(Finding("implausible propensity", "warning", "propensity", problem, remedy))
+                found.append(finding("implausible propensity", "propensity", problem))
         return found
 
 
@@ -108,15 +104,13 @@ class ProbabilityCheck(Check):
 
     def findings(self) -> list[Finding]:
         """Report disagreements."""
-        problem, remedy = "there are rows whose probabilities are no distribution.", "log what the policy drew from."
-        found = self._sums.finding("impossible probabilities", "error", "probabilities", problem, remedy)
-        problem, remedy = "eligible and probabilities have different lengths.", "log one probability for each label."
-        found += self._lengths.finding("unequal lists", "error", "eligible", problem, remedy)
+        problem = "there are rows whose probabilities are no distribution."
+        found = self._sums.finding("impossible probabilities", "probabilities", problem)
+        problem = "eligible and probabilities have different lengths."
+        found += self._lengths.finding("unequal lists", "eligible", problem)
         problem = "the propensity is not the probability of the executed action."
-        remedy = "log the entry of probabilities that belongs to the executed action."
-        found += self._differ.finding("disagreeing propensity", "error", "propensity", problem, remedy)
-        problem, remedy = "the executed action was not eligible.", "correct the list, or drop these rows."
-        return found + self._barred.finding("ineligible action", "error", "action", problem, remedy)
+        found += self._differ.finding("disagreeing propensity", "propensity", problem)
+        return found + self._barred.finding("ineligible action", "action", "the executed action was not eligible.")
 
 
 def _items(column: Any) -> tuple[Codes, Codes, Any]:

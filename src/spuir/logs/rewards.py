@@ -1,7 +1,8 @@
 """From any number of rewards to one reward per decision, for episodes and for tables.
 
 Pure functions on arrays. Rewards name their decision by its position. A reward without a decision is an orphan, one
-after the window is late, and a decision without a reward is silent.
+after the window is late, and a decision without a reward is silent. A decision whose window is still open when the
+rewards end has no reward yet, not even if one came: only those that were quick to pay would be learned.
 """
 
 from dataclasses import dataclass, fields
@@ -78,6 +79,8 @@ class Report:
         Rewards without a value, which are ignored.
     silent
         Decisions without any reward in use; they have the default, or none.
+    open
+        Decisions whose window was still open when the rewards ended; they have no reward.
     """
 
     decisions: int = 0
@@ -89,6 +92,7 @@ class Report:
     early: int = 0
     missing: int = 0
     silent: int = 0
+    open: int = 0
 
     def __add__(self, other: "Report") -> "Report":
         """Return the counts of both."""
@@ -106,7 +110,8 @@ class Report:
         details = ", ".join(f"{count:,} {word}" for count, word in extras if count)
         duplicates = f" ({self.duplicates:,} duplicates left out)" if self.duplicates else ""
         rewards = f"{self.rewards:,} rewards" + (f" ({details})" if details else "")
-        return f"{self.decisions:,} decisions{duplicates}, {rewards}; {self.silent:,} decisions silent."
+        still_open = f", {self.open:,} with a window still open" if self.open else ""
+        return f"{self.decisions:,} decisions{duplicates}, {rewards}; {self.silent:,} decisions silent{still_open}."
 
 
 class Settled(NamedTuple):
@@ -118,7 +123,13 @@ class Settled(NamedTuple):
 
 
 def settle(
-    rules: RewardRules, decided: Instants, owners: Codes, rewards: Floats, times: Instants, ids: Any = None
+    rules: RewardRules,
+    decided: Instants,
+    owners: Codes,
+    rewards: Floats,
+    times: Instants,
+    ids: Any = None,
+    as_of: int | None = None,
 ) -> Settled:
     """Return the reward of each of n decisions, from m rewards in the order of their arrival.
 
@@ -136,6 +147,8 @@ def settle(
         (m,) time of each reward.
     ids
         (m,) ids of the rewards for error messages: a list, or an Arrow array.
+    as_of
+        The time until which rewards are complete: decisions whose window ends later have none. None = all are.
     """
     n = len(decided)
     check_finite(rewards, ids)
@@ -156,6 +169,8 @@ def settle(
     silent[groups] = False
     if rules.default is not None:
         values[silent] = rules.default
+    still_open = _open(rules, decided, as_of)
+    values[still_open], instants[still_open] = np.nan, UNKNOWN
     report = Report(
         decisions=n,
         rewards=len(rewards),
@@ -164,9 +179,17 @@ def settle(
         late=int(late.sum()),
         early=int(early.sum()),
         missing=int((missing & ~orphans).sum()),
-        silent=int(silent.sum()),
+        silent=int((silent & ~still_open).sum()),
+        open=int(still_open.sum()),
     )
     return Settled(values, instants, report)
+
+
+def _open(rules: RewardRules, decided: Instants, as_of: int | None) -> Mask:
+    """Return the decisions (n,) whose window is still open at ``as_of``; without a time, nothing says it is closed."""
+    if rules.reach is None or as_of is None:
+        return np.zeros(len(decided), np.bool_)
+    return (decided == UNKNOWN) | (decided > as_of - rules.reach)
 
 
 def check_finite(rewards: Floats, ids: Any) -> None:

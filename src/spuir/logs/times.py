@@ -21,6 +21,8 @@ LAST_SECOND = 253_402_300_800
 
 _UNITS = {"ms": 1_000, "s": SECOND, "m": 60 * SECOND, "h": 3_600 * SECOND, "d": 86_400 * SECOND, "w": 604_800 * SECOND}
 _WORDS = {"second": "1s", "minute": "1m", "hour": "1h", "day": "1d", "week": "1w"}
+_UTC = re.compile(r"\s*(UTC|GMT)$")
+"""The zone as BigQuery and others write it, where ISO 8601 has a Z."""
 _WRITTEN = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)")
 
 
@@ -45,6 +47,22 @@ def microseconds(value: Any, subject: str) -> int:
     return round(amount)
 
 
+def iso_datetime(text: str) -> datetime:
+    """Return an ISO text as a datetime, in UTC where no zone is given; "2024-05-01 12:00:00 UTC" is one too."""
+    found = datetime.fromisoformat(_UTC.sub("Z", text.strip()))
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+def written_date(number: float) -> date | None:
+    """Return the date that a whole number writes, such as 20240330; None if it writes none from 1900 to 2100."""
+    if not 19_000_101 <= number <= 21_001_231 or number != int(number):
+        return None
+    try:
+        return date(int(number) // 10_000, int(number) // 100 % 100, int(number) % 100)
+    except ValueError:
+        return None
+
+
 def instants(values: Any, length: int, subject: str) -> Instants:
     """Return instants (n,) as microseconds: epoch seconds, datetimes or ISO texts, one for each row or one for all.
 
@@ -65,7 +83,7 @@ def _instant(value: Any, subject: str) -> int:
         if value is None or value != value:  # noqa: PLR0124 - true of NaN and NaT
             return UNKNOWN
         if isinstance(value, str):
-            value = datetime.fromisoformat(value.strip())
+            value = iso_datetime(value)
         if isinstance(value, np.datetime64):
             return int(value.astype("datetime64[us]").astype(np.int64))
         if isinstance(value, datetime):

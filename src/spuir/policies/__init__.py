@@ -44,7 +44,7 @@ def make_policy(name: str, *, preset: str | None = None, **parameters: Any) -> P
     Parameters
     ----------
     name
-        A registered name; a wrong one is answered with the nearest.
+        A registered name; the error for an unknown name suggests the nearest one.
     preset
         None for our defaults, ``"paper"`` for the values in the authors' code.
     **parameters

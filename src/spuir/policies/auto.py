@@ -12,7 +12,7 @@ import numpy as np
 from numpy.random import Generator
 
 from spuir.base.parameters import COUNT, NON_NEGATIVE, POSITIVE, UNIT, one_of, optional, parameter
-from spuir.base.records import Batch, Floats, Info, require_finite
+from spuir.base.records import Batch, Codes, Floats, Info, require_finite
 from spuir.core import evidence
 from spuir.core.evidence import Blocks, CentredSums, EvidenceFit
 from spuir.core.quiet import quietly
@@ -275,6 +275,17 @@ class EvidenceLearner(Learner):
         per_unit, constant = self.feature_map.linear_in_user_units(state.features, units[:, :-1], units[:, -1])
         changed = np.column_stack([per_unit, constant]).T @ roots
         return readout.noise * np.sqrt(np.vecdot(changed, changed))
+
+    def mean_errors(self, state: AutoState, contexts: Floats) -> Floats:
+        """Return the posterior standard deviation of each context's estimate (n, M)."""
+        return self.noise(state) * self.estimates(state, contexts)[1]
+
+    def contributions(self, state: AutoState, contexts: Floats, codes: Codes) -> Floats:
+        """Return what each column, the constant and the kernel, 0 while it does not act, add to estimates (n, G)."""
+        if not state.linear or len(self.blocks(state.dim)) == 2:
+            return super().contributions(state, contexts, codes)
+        parts = self.readout(state).solved.theta[codes] * self.rows(state, contexts)
+        return np.column_stack([parts, np.zeros(len(parts))])
 
 
 @final

@@ -1,12 +1,12 @@
 """What every policy is: frozen parameters with ``init``, ``decide``, ``learn``.
 
-A policy writes ``init``, ``table`` (what it says of contexts × actions), ``collect`` (rows → sums) and
+A policy writes ``init``, ``table`` (its scores and probabilities for contexts × actions), ``collect`` (rows → sums) and
 ``absorb`` (sums → next state). ``decide`` and ``learn`` follow from these.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
@@ -53,8 +53,8 @@ class Policy(ABC):
         ``ridge`` (solves per-action ridge regressions), ``imputing``, ``sketched``, ``sampling`` (its
         probabilities are not those of an argmax), ``additive`` (shards of one episode merge by
         addition), ``foldable`` (its sums do not depend on the acting state, so that a history can be
-        summed in parallel and folded in order), ``self-tuning`` (estimates its own ridges, and rewards relative to
-        their mean).
+        summed in parallel and folded in order), ``weighting`` (weighs rows by their propensities in learning),
+        ``self-tuning`` (estimates its own ridges, and rewards relative to their mean).
         """
 
     @abstractmethod
@@ -75,11 +75,11 @@ class Policy(ABC):
 
     @abstractmethod
     def grow(self, state: Any, like: int | None) -> State:
-        """Return the state with one action more, cold or with a copy of action ``like``'s sums."""
+        """Return the state with one more action, which starts empty or with a copy of the sums of action ``like``."""
 
     @property
     def draws_to_learn(self) -> bool:
-        """Whether learning draws random numbers; if not, the generator it is given is never touched."""
+        """Whether learning draws random numbers; if not, its generator is never used."""
         return True
 
     def basis(self, state: Any) -> Any:
@@ -111,6 +111,10 @@ class Policy(ABC):
         """
         return state, (batch,)
 
+    def advice(self, batch: Batch) -> str | None:
+        """Return what is wrong with learning from such a first batch by this policy, None if nothing is."""
+        return None
+
     def learn(self, state: Any, batch: Batch, rng: Generator) -> tuple[Any, Info]:
         """Return the state after one episode: prepare, collect, absorb. An empty batch is not an episode."""
         info = Info(rows=len(batch), counts=per_action(batch.actions, batch.given_weights, int(state.n_actions)))
@@ -121,16 +125,33 @@ class Policy(ABC):
             state, info = self.absorb(state, self.collect(state, one, rng))
         return state, info
 
+    def acting(self, state: Any, contexts: Floats, eligible: Mask, caps: Floats | None) -> Scores:
+        """Return the table (n, M) with the probabilities that act: while new actions ramp up, held to ``caps`` (M,)."""
+        table = self.table(state, contexts, eligible)
+        if caps is None:
+            return table
+
+        def among(rows: Codes, established: Mask) -> Floats:
+            return self.table(state, contexts[rows], established).probabilities
+
+        return replace(table, probabilities=ties.with_caps(table.probabilities, eligible, caps, among))
+
     def decide(self, state: Any, contexts: Floats, rng: Generator | Draws, eligible: Mask | None = None) -> Decision:
         """Draw one action for each context (n, d); ``eligible`` is (n, M), (M,) or None for all."""
+        return self.decide_by_table(state, contexts, rng, eligible, None)
+
+    def decide_by_table(
+        self, state: Any, contexts: Floats, rng: Generator | Draws, eligible: Mask | None, caps: Floats | None
+    ) -> Decision:
+        """Draw one action for each context from the probabilities of :meth:`acting`, which are exact."""
         n = len(contexts)
         mask = self._allowed(state, contexts, eligible)
         uniforms = Draws.of(rng, n).uniforms
         actions, propensities = np.empty(n, np.intp), np.empty(n)
         for rows in ties.row_blocks(n, state.n_actions):
-            table = self.table(state, contexts[rows], mask[rows])
+            table = self.acting(state, contexts[rows], mask[rows], caps)
             actions[rows], propensities[rows] = ties.draw(table.probabilities, uniforms[rows])
-        return Decision(actions, propensities, lambda: self.table(state, contexts, mask))
+        return Decision(actions, propensities, lambda: self.acting(state, contexts, mask, caps))
 
     def predict(self, state: Any, contexts: Floats, eligible: Mask | None = None) -> Codes:
         """Return the most probable action of each context (n,), the lowest code of equals; draws nothing."""

@@ -57,8 +57,8 @@ class Exponential(Policy, ABC):
 
     With ``accumulate="steps"`` an episode of total row weight B adds Θ_a += B·θ̂_a, θ̂_a estimated from that
     episode alone. With ``"episodes"``, which is what the authors ran and therefore part of the ``paper``
-    preset, Θ_a += θ̂_a from a ridge fit on all rows so far: the rate, made for sums over steps, then meets a
-    sum over episodes, and the policy stays almost uniform.
+    preset, Θ_a += θ̂_a from a ridge fit on all rows so far: the rate, made for sums over steps, is then applied
+    to a sum over episodes, and the policy stays almost uniform.
 
     The rate is ρ = √(2(1−δ)·ln M/(M·N·B)). Where ``episodes`` (N) is not given, the episodes so far stand in
     for it, and for ``batch_size`` (B) their mean size; without both, N·B is the steps so far, at least 1.
@@ -107,7 +107,7 @@ class Exponential(Policy, ABC):
         require_finite(totals=state.totals, counts=state.counts, history=history)
 
     def rate_at(self, state: ExponentialState) -> float:
-        """Return the learning rate ρ in force."""
+        """Return the current learning rate ρ."""
         if self.rate is not None:
             return self.rate
         past, steps = max(1, state.episode), max(1.0, float(state.counts.sum()))
@@ -166,7 +166,7 @@ class Exponential(Policy, ABC):
         return after, Info(rows=sums.rows, counts=sums.counts, code=solved.worst)
 
     def grow(self, state: ExponentialState, like: int | None) -> ExponentialState:
-        """Return the state with one action more; it may share the estimates of ``like``, but not its steps."""
+        """Return the state with one more action; it may copy the estimates of ``like``, but not its steps."""
         return replace(
             state,
             n_actions=state.n_actions + 1,
@@ -194,7 +194,7 @@ class BatchedExp3(Exponential):
         mask = ties.eligible_mask(batch.eligible, len(batch), state.n_actions)
         for rows in blocks(len(batch), 8 * (2 * state.dim + 4 * state.n_actions)):
             S = dense_rows(batch.contexts, rows)
-            chance = self.table(state, S, mask[rows]).probabilities
+            chance = self.acting(state, S, mask[rows], batch.caps).probabilities
             if batch.weights is not None:
                 chance *= batch.weights[rows, None]
             for action, root in enumerate(np.sqrt(chance.T)):
@@ -211,10 +211,15 @@ CAP = Rule("a finite number ≥ 1", lambda value: POSITIVE.test(value) and value
 class WeightedExp3(Exponential):
     """BEXP3-IPW: θ̂_a = (λI + Σ w_b s_b s_bᵀ)⁻¹ Σ w_b s_b r_b over a_b = a, w_b = min(cap, 1/π(a_b|s_b)).
 
-    π is what the rows came with, and otherwise that of the state that acted.
+    π is given with the rows, or else that of the state that acted.
     """
 
     weight_cap: float = parameter(100.0, "largest inverse propensity", CAP)
+
+    @property
+    def traits(self) -> frozenset[str]:
+        """Return its capabilities: it weighs rows by their propensities."""
+        return super().traits | {"weighting"}
 
     def fitted(self, state: ExponentialState, batch: Batch) -> Statistics:
         """Return the sums of the executed rows, weighted by their capped inverse propensities."""
@@ -227,7 +232,7 @@ class WeightedExp3(Exponential):
         mask = ties.eligible_mask(batch.eligible, len(batch), state.n_actions)
         chosen = np.empty(len(batch))
         for rows in blocks(len(batch), 8 * (state.dim + 4 * state.n_actions)):
-            table = self.table(state, dense_rows(batch.contexts, rows), mask[rows])
+            table = self.acting(state, dense_rows(batch.contexts, rows), mask[rows], batch.caps)
             chosen[rows] = table.probabilities[np.arange(len(table.probabilities)), batch.actions[rows]]
         return chosen
 

@@ -1,7 +1,7 @@
-"""DFM-S: the delayed-feedback model of Chapelle (2014), fitted in sequence; act on who converts in the end.
+"""DFM-S: the delayed-feedback model of Chapelle (2014), fitted in sequence; acts on final conversions.
 
 For every action two weight vectors are fitted on its clicked rows alone: w_c for whether a click converts and w_d for
-how fast. A row without a conversion yet then counts as less than a refusal, the less the slower its action is.
+how fast. A row that has not converted yet then counts less than a refusal, and the slower its action, the less.
 """
 
 from dataclasses import dataclass, replace
@@ -38,7 +38,7 @@ class Kept:
 
     @classmethod
     def room(cls, rows: int, dim: int) -> "Kept":
-        """Return room for so many rows."""
+        """Return room for this many rows."""
         return cls(
             used=0,
             codes=np.zeros(rows, np.int64),
@@ -110,17 +110,18 @@ class DelayedFeedback(Policy):
 
     It reads the columns ``click``, ``conversion`` and ``elapsed`` of a batch in place of rewards. ``elapsed`` is the
     delay where there is a conversion, otherwise the time waited so far. An episode lasts ``horizon``: row b of B,
-    counted from 0, is watched for horizon·(1 − b/B), and a conversion that took longer is one not seen, whether or
-    not the batch counts it. ``row_ids`` tell the order of execution, and without them the rows' own order does. With
+    counted from 0, is watched for horizon·(1 − b/B), and a conversion that took longer counts as not seen, whether or
+    not the batch counts it. ``row_ids`` give the order of execution; without them it is the order of the rows. With
     ``horizon=None`` the columns are taken as they are: what was known when the batch was made.
 
     Columns may be missing. Without ``click`` every row counts as clicked; without ``elapsed`` nothing is delayed, and
     the model becomes a logistic regression; without all three, rows with a reward above 0 are the converted ones.
 
-    The fit, at most ``iterations`` steps from the last weights, is on what ``memory`` says. ``"laplace"``: the rows of
-    the episode, with a normal prior in place of all earlier ones, in constant memory. ``"window"``: the last
-    ``window`` clicked rows of all actions; a row takes one place, whatever its weight. ``"all"``: every clicked row so
-    far, so that the state grows. An action without such rows keeps its weights. Revealed rewards are not read.
+    The fit takes at most ``iterations`` steps from the last weights, on the rows that ``memory`` selects.
+    ``"laplace"``: the rows of the episode, with a normal prior in place of all earlier ones, in constant memory.
+    ``"window"``: the last ``window`` clicked rows of all actions; a row takes one place, whatever its weight.
+    ``"all"``: every clicked row so far, so that the state grows. An action without such rows keeps its weights.
+    Revealed rewards are not read.
     """
 
     horizon: float | None = parameter(
@@ -177,7 +178,7 @@ class DelayedFeedback(Policy):
         """Return, each (n, M), σ(⟨w_c,s⟩) as means, zero widths, ⟨w_c,s⟩ as scores, and probabilities.
 
         The mean is the chance that a click converts. It is the expected reward where the reward is the
-        conversion of a clicked row, and in proportion to it where all actions are clicked equally often.
+        conversion of a clicked row, and proportional to it where all actions are clicked equally often.
         """
         with np.errstate(over="ignore", invalid="ignore"):
             scores = contexts @ state.weights[:, 0].T
@@ -191,7 +192,7 @@ class DelayedFeedback(Policy):
         )
 
     def collect(self, state: DelayedState, batch: Batch, rng: Generator) -> DelayedRows:
-        """Return the clicked rows of a whole episode, with what of them was seen by the horizon."""
+        """Return the clicked rows of a whole episode, with what was seen of them by the horizon."""
         counts = executed_weight(state, batch)
         click, converted, elapsed = _outcomes(batch)
         rank = _ranks(batch)
@@ -238,7 +239,7 @@ class DelayedFeedback(Policy):
         return after, Info(rows=sums.rows, counts=sums.counts)
 
     def grow(self, state: DelayedState, like: int | None) -> DelayedState:
-        """Return the state with one action more; it may start at the weights of ``like``, whose rows stay its own."""
+        """Return the state with one more action; it may start at the weights of ``like``, without its rows."""
         return replace(
             state,
             n_actions=state.n_actions + 1,

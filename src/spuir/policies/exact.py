@@ -25,7 +25,7 @@ def observed_entries(batch: Batch) -> tuple[Codes | None, Codes, Floats, Floats 
 
 
 def hidden_mask(batch: Batch) -> Mask | Codes:
-    """Return which rows are imputed for which action: (B, M), or the executed codes where that says it all."""
+    """Return which rows are imputed for which action: (B, M), or just the executed codes if nothing is revealed."""
     if batch.revealed is None:
         return batch.actions
     hidden = ~batch.revealed

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
-from spuir.base.records import Batch, Floats, Info, State, require_finite
+from spuir.base.records import Batch, Codes, Floats, Info, State, require_finite
+from spuir.core.fit_errors import FitErrors
 from spuir.core.imputing import LINKS, Link
 from spuir.core.quiet import quietly
 from spuir.core.screening import Bound, squared_widths
@@ -153,6 +154,10 @@ class Learner(ABC):
     def standard_errors(self, state: Any) -> Floats:
         """Return the standard error of each coefficient and, where there is one, of the constant."""
 
+    @abstractmethod
+    def mean_errors(self, state: Any, contexts: Floats) -> Floats:
+        """Return the standard error of each context's estimate (n, M)."""
+
     # ---- what was learned -----------------------------------------------------------------------------------
 
     def readout(self, state: Any) -> "Readout":
@@ -175,6 +180,15 @@ class Learner(ABC):
         check_finite(means, contexts)
         widths = np.sqrt(squared_widths(readout.solved, rows))
         return np.ascontiguousarray(means.T), np.ascontiguousarray(widths.T)
+
+    def contributions(self, state: Any, contexts: Floats, codes: Codes) -> Floats:
+        """Return what each source adds to the estimate of the action ``codes`` (n,) of each context, (n, G)."""
+        parts = self.readout(state).solved.theta[codes] * self.rows(state, contexts)
+        return self.feature_map.by_source(parts, int(state.dim))
+
+    def imputed_shares(self, state: Any) -> Floats:
+        """Return the share of imputed rows in the weight of all rows that each action was fitted on (M,)."""
+        return np.zeros(int(state.n_actions))
 
     def offset(self, state: Any) -> float:
         """Return what is to be added to means: the reward that they are relative to."""
@@ -322,19 +336,19 @@ class RidgeLearner(Learner):
         return Readout(rates, solved, self.ridge, state.shared)
 
     def standard_errors(self, state: RidgeState) -> Floats:
-        """Return the standard error (M, p) of each coefficient of the ridge fit on the observed rows alone.
+        """Return the standard errors of the ridge fit on the observed rows alone: imputed ones add no information."""
+        per_unit, constant = self.feature_map.in_user_units(state.features, np.eye(state.observed.width))
+        combined = np.column_stack([per_unit, constant]) if self.feature_map.intercept else per_unit
+        return FitErrors.of(state.observed, self.ridge).of_sums(combined)
 
-        What a sketch adds to the error of the fit is in the energy of its sums.
-        """
-        observed = state.observed
-        solved = solve(observed.gram.copy(), observed.moment, self.ridge)
-        # Φ_j = VEVᵀ: in its eigenvectors the variances (λI+Φ_j)⁻¹Φ_j(λI+Φ_j)⁻¹ are sums of squares, never below 0.
-        spectrum, vectors = np.linalg.eigh(observed.gram)
-        noise = spectrum.shape[1] * np.finfo(np.float64).eps * spectrum[:, -1:]
-        spectrum = np.where(spectrum > noise, spectrum, 0.0)
-        spread = np.matmul(np.square(vectors), (spectrum / np.square(self.ridge + spectrum))[:, :, None])[:, :, 0]
-        fitted = np.einsum("mi,mij,mj->m", solved.theta, observed.gram, solved.theta)
-        residual = np.maximum(observed.energy - 2 * np.einsum("mi,mi->m", solved.theta, observed.moment) + fitted, 0.0)
-        freedom = observed.weight - (spectrum / (self.ridge + spectrum)).sum(axis=1)
-        variance = np.where(freedom > 0, residual / np.where(freedom > 0, freedom, 1.0), np.nan)
-        return np.sqrt(variance[:, None] * spread)
+    def mean_errors(self, state: RidgeState, contexts: Floats) -> Floats:
+        """Return the standard error of ⟨θ_j,s⟩ of the fit on the observed rows alone (n, M)."""
+        return FitErrors.of(state.observed, self.ridge).of_sums(self.rows(state, contexts).T).T
+
+    def imputed_shares(self, state: RidgeState) -> Floats:
+        """Return the share of imputed rows in the weight of all rows that each action was fitted on (M,)."""
+        if state.imputed is None or not self.imputed.on:
+            return super().imputed_shares(state)
+        imputed = self.readout(state).rates * state.imputed.weight
+        total = state.observed.weight + imputed
+        return np.divide(imputed, total, out=np.zeros(len(total)), where=total > 0)

@@ -22,7 +22,7 @@ from spuir.policies.learner import RidgeState
 from spuir.policies.ridge import Estimating, Ridge
 
 ONE_ROW = 2**21
-"""Up to so many numbers in all factors, one context is scored densely: screening would cost more than it saves."""
+"""With at most this many numbers in all factors, one context is scored without screening, which would not pay."""
 
 
 @dataclass(frozen=True, kw_only=True)

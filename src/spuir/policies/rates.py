@@ -41,7 +41,7 @@ class ScheduledRate:
     per_action: ClassVar[bool] = False
 
     def at(self, episode: int, observed: Statistics, imputed: Statistics | None) -> Floats:
-        """Return the rate in force after ``episode`` episodes, for all actions (M,)."""
+        """Return the rate after ``episode`` episodes, for all actions (M,)."""
         return np.full(len(observed.table), scheduled_rate(episode, self.episodes))
 
 

@@ -1,4 +1,4 @@
-"""What all policies on estimates share, and the parameters of the ridge learner. Subclasses add an acting rule."""
+"""What all policies with estimates share, and the parameters of the ridge learner. Subclasses add an acting rule."""
 
 from abc import ABC, abstractmethod
 from copy import deepcopy
@@ -6,12 +6,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 from numpy.random import Generator
 
 from spuir.base.parameters import COUNT, FLAG, POSITIVE, UNIT, either, one_of, optional, parameter
-from spuir.base.records import Batch, Floats, Info
+from spuir.base.records import Batch, Codes, Floats, Info, require_finite
 from spuir.core.imputing import LINKS
-from spuir.core.statistics import dense_rows
+from spuir.core.statistics import dense_rows, refuse_non_finite
 from spuir.features import FeatureMap, make_features
 from spuir.policies.base import Policy
 from spuir.policies.exact import ExactSummation, ImputedRewards
@@ -19,6 +20,9 @@ from spuir.policies.learner import Learner, Readout, RidgeLearner, RidgeState
 from spuir.policies.rates import BalancedRate, ConstantRate, Rate, ScheduledRate
 from spuir.policies.sketched import MOMENTS, SketchedSummation
 from spuir.sketches import list_sketches, make_sketch
+
+ADVICE_ROWS, NEAR_ZERO = 30, 4.0
+"""Rows that are enough to see an average reward, and how many standard errors it may be from 0 by chance."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +44,7 @@ class Estimating(Policy, ABC):
 
     @property
     def traits(self) -> frozenset[str]:
-        """Return what the policy is, as far as its learner decides."""
+        """Return the traits that the learner determines."""
         return self.learner.traits
 
     @property
@@ -76,6 +80,8 @@ class Estimating(Policy, ABC):
     def check_state(self, state: Any) -> None:
         """Refuse a state of another policy, or of other features."""
         super().check_state(state)
+        for batch in state.waiting:
+            require_finite(waiting=batch.contexts)
         self.learner.check_state(state)
 
     def fix(self, state: Any, contexts: Any, weights: Floats | None = None) -> Any:
@@ -91,6 +97,7 @@ class Estimating(Policy, ABC):
         ready = self.learner.fix(state, batches)
         if self.fixed(ready):
             return replace(ready, episode=state.episode - len(state.waiting), waiting=()), batches
+        refuse_non_finite(batch.contexts)
         kept = deepcopy(replace(batch, contexts=dense_rows(batch.contexts, slice(None))))
         return replace(state, episode=state.episode + 1, waiting=(*state.waiting, kept)), ()
 
@@ -127,6 +134,22 @@ class Estimating(Policy, ABC):
     def standard_errors(self, state: Any) -> Floats:
         """Return the standard error of each coefficient (M, k)."""
         return self.learner.standard_errors(state)
+
+    def mean_errors(self, state: Any, contexts: Floats) -> Floats:
+        """Return the standard error of each context's estimate (n, M)."""
+        return self.learner.mean_errors(state, contexts)
+
+    def contributions(self, state: Any, contexts: Floats, codes: Codes) -> Floats:
+        """Return what each source adds to the estimate of the action ``codes`` (n,) of each context, (n, G)."""
+        return self.learner.contributions(state, contexts, codes)
+
+    def source_names(self, state: Any, inputs: list[str]) -> list[str]:
+        """Return the names of the sources (G,): columns of features, and a kernel as a whole."""
+        return self.feature_map.sources(state.features, inputs)
+
+    def imputed_shares(self, state: Any) -> Floats:
+        """Return the share of imputed rows in the weight that each action was fitted on (M,)."""
+        return self.learner.imputed_shares(state)
 
     def feature_names(self, state: Any, inputs: list[str]) -> list[str]:
         """Return the names of the coefficients (k,), given those of the context columns."""
@@ -208,6 +231,19 @@ class Ridge(Estimating, ABC):
             return BalancedRate(self.balance)
         return ConstantRate(float(self.imputation_rate))
 
+    def advice(self, batch: Batch) -> str | None:
+        """Say so where nothing can stand for the average reward: no intercept, no constant column."""
+        if self.intercept or self.features != "identity" or not isinstance(batch.contexts, np.ndarray):
+            return None
+        n, mean = len(batch), float(batch.rewards.mean())
+        near_zero = n < ADVICE_ROWS or abs(mean) * np.sqrt(n) <= NEAR_ZERO * float(batch.rewards.std())
+        if near_zero or (batch.contexts == batch.contexts[:1]).all(axis=0).any():
+            return None
+        return (
+            f"policy {self.name!r} has no intercept and no context column is constant, but rewards average {mean:.3g}: "
+            "it cannot learn which action is better on average; pass intercept=True, or use policy='auto'"
+        )
+
     def rates(self, state: RidgeState) -> Floats:
-        """Return the imputation rate γ_j in force (M,)."""
+        """Return the current imputation rate γ_j (M,)."""
         return self.readout(state).rates

@@ -152,7 +152,7 @@ class SketchedSums:
         return hash_rows(self.held, self.how)
 
     def owned(self) -> "SketchedSums":
-        """Return the same with rows that are held in memory of their own."""
+        """Return the same, with copies of the rows that are held."""
         return self if self.held is None else replace(self, held=joined([self.held]))
 
     def __add__(self, other: "SketchedSums") -> "SketchedSums":
@@ -200,15 +200,15 @@ def hash_rows(batch: Batch, how: Hashing) -> Hashed:
 
 
 def _summable(contexts: Floats) -> bool:
-    """Tell whether the Gram matrices of Γ_j (M, c, p) are finite, which their diagonals tell."""
-    # The sum of all squares tells at once, where it is finite.
+    """Return whether the Gram matrices of Γ_j (M, c, p) are finite, judged by their diagonals."""
+    # If the sum of all squares is finite, everything is.
     return math.isfinite(np.vdot(contexts, contexts)) or all_finite(np.einsum("mcp,mcp->mp", contexts, contexts))
 
 
 def _hash(
     batch: Batch, how: Hashing, rows: Codes | None, codes: Codes, rewards: Floats, weights: Floats | None
 ) -> tuple[Floats, Floats, Floats, Floats]:
-    """Hash entries into Γ_j and Λ_j, √w a row; also return weight and energy per action."""
+    """Hash entries into Γ_j and Λ_j, each row times √w; also return weight and energy per action."""
     m, width = how.theta.shape
     count_codes(codes, m)
     ids, sketch = row_ids(batch), how.sketch
@@ -265,7 +265,7 @@ def row_ids(batch: Batch) -> NDArray[np.int64]:
 
 
 def joined(batches: Sequence[Batch]) -> Batch:
-    """Return the rows of held shards as one batch, in memory of its own."""
+    """Return the rows of held shards as one batch of copies."""
     parts: dict[str, Any] = {
         "contexts": np.concatenate([dense_rows(batch.contexts, slice(0, len(batch))) for batch in batches]),
         "row_ids": np.concatenate([row_ids(batch) for batch in batches]),
@@ -323,8 +323,8 @@ def sketched_moment(
     the two by the inverse of their variances, both estimated on the sketch: with g = Sᵀ(R − S ref), ‖S(θ − ref)‖²
     by gᵀ(λI + ΓᵀΓ)⁻¹g, and ‖e‖² by the squared residual of the sketched fit.
 
-    Either error has the covariance τ²/c · ΓᵀΓ, beside σ²ΓᵀΓ of the noise σ² = ‖e‖²/n itself. The energy is such that
-    the fit of these sums leaves n(σ² + τ²/c), from which standard errors are made.
+    Either error has the covariance τ²/c · ΓᵀΓ, in addition to σ²ΓᵀΓ of the noise σ² = ‖e‖²/n itself. The energy is
+    such that the fit of these sums leaves n(σ² + τ²/c), from which standard errors are made.
     """
     hashed = hashed_moment(parts)  # Γ_jᵀΛ_j of (7)
     centre = linear_moments(gram, reference)
@@ -377,7 +377,7 @@ class SketchedSummation:
         return self.additive and not self.moments.about_acting
 
     def collect(self, rows: Batch, theta: Floats, imputed: ImputedRewards, rng: Generator) -> SketchedSums:
-        """Return the sums of feature rows; rows that they hold are their own, for a shard outlives the call."""
+        """Return the sums of feature rows; rows that they hold are copies, because a shard outlives the call."""
         how = Hashing(
             sketch=self.sketch,
             key=int(rng.integers(2**63)),

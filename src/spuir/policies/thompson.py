@@ -1,7 +1,7 @@
 """Thompson acting on ridge estimates: scores are independent normals, the largest wins.
 
 A fresh coefficient vector for every step and action means independent scores z_a ~ N(⟨θ_a,s⟩, μ² sᵀΨ_a⁻¹s), so
-nothing of d dimensions is ever drawn. The probability that an action's score is the largest is a
+no vector of d dimensions is ever drawn. The probability that an action's score is the largest is a
 one-dimensional integral; actions are drawn from those probabilities, which makes the propensities exact.
 """
 
@@ -42,8 +42,9 @@ class Thompson(Ridge):
 
     @property
     def traits(self) -> frozenset[str]:
-        """Return the learner's traits and sampling; balancing reads the acting state."""
-        return (super().traits | {"sampling"}) - ({"foldable"} if self.propensity_floor else frozenset[str]())
+        """Return the learner's traits and sampling; balancing weighs by propensities, and reads the acting state."""
+        held = super().traits | {"sampling"}
+        return held - {"foldable"} | {"weighting"} if self.propensity_floor else held
 
     @property
     def scales_contexts(self) -> bool:
@@ -109,8 +110,8 @@ class Thompson(Ridge):
         out = np.empty(len(batch))
         for rows in ties.row_blocks(len(batch), state.dim + state.n_actions):
             contexts, executed = dense_rows(batch.contexts, rows), batch.actions[rows]
-            if self.propensity_draws is None:
-                table = self.table(state, contexts, mask[rows])
+            if self.propensity_draws is None or batch.caps is not None:
+                table = self.acting(state, contexts, mask[rows], batch.caps)
                 out[rows] = table.probabilities[np.arange(len(contexts)), executed]
             else:
                 means, widths = self.estimates(state, contexts)

@@ -1,4 +1,4 @@
-"""Choose uniformly among the eligible actions: the yardstick below every other policy."""
+"""Choose uniformly among the eligible actions: the baseline for every other policy."""
 
 from dataclasses import dataclass, replace
 from typing import final
@@ -44,7 +44,7 @@ def executed_weight(state: State, batch: Batch) -> Floats:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Uniform(Policy):
-    """Every eligible action with the same probability, whatever was learnt. It has no reward model."""
+    """Every eligible action with the same probability, whatever was learned. It has no reward model."""
 
     state_type = UniformState
 
@@ -87,7 +87,7 @@ class Uniform(Policy):
         return after, Info(rows=sums.rows, counts=sums.counts)
 
     def grow(self, state: UniformState, like: int | None) -> UniformState:
-        """Return the state with one action more, which has not been executed yet whatever it is like."""
+        """Return the state with one more action, which has not been executed yet, whatever ``like`` is."""
         counts = grow(state.counts, None)
         return replace(state, n_actions=state.n_actions + 1, counts=counts)
 

@@ -1,6 +1,6 @@
-"""Every plot, in one style: readable at column width, one colour per policy everywhere, labels at the lines' ends.
+"""All plots in one style: readable at column width, one colour per policy everywhere, labels at the ends of lines.
 
-Matplotlib is imported when a figure is made, through its object interface alone: no global state, no window.
+Matplotlib is imported when a figure is made and used through its object interface only: no global state, no window.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -172,9 +172,9 @@ def running(
     zoom: float = 0.05,
     levels: Mapping[str, float] | None = None,
 ) -> "Figure":
-    """Draw values that run over episodes, larger ones better, with a second panel of those near the best.
+    """Draw values over episodes (larger is better), with a second panel of those near the best.
 
-    ``levels`` are constants to compare with, as "oracle"; near the best they are in the second panel too.
+    ``levels`` are constants to compare with, such as "oracle"; those near the best are in the second panel too.
     """
     best = max(curve.mean[-1] for curve in curves)
     span = np.array([1.0, max(curve.x[-1] for curve in curves)])
@@ -246,7 +246,7 @@ def draw_curves(ax: "Axes", curves: Sequence[Curve], *, settle: float = 0.0, mar
 
 
 def framed(values: Series, logarithmic: bool, share: float) -> tuple[float, float]:
-    """Return the ends of an axis that holds all values that it can hold, with a margin."""
+    """Return axis limits that include all values the axis can show, with a margin."""
     fit = values[np.isfinite(values) & ((values > 0) | (not logarithmic))]
     if not len(fit):
         return (0.1, 1.0) if logarithmic else (0.0, 1.0)

@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from spuir.base.data_frame import data_frame
 from spuir.base.parameters import parameters_of
 from spuir.base.records import Batch, Floats
 from spuir.environments.base import Environment
-from spuir.errors import MissingExtraError
 from spuir.policies.base import Policy
 from spuir.results import figures
 
 
 def json_parameters(owner: Any) -> dict[str, Any]:
-    """Return the parameters of a policy or an environment, those that JSON cannot hold as their ``repr``."""
+    """Return the parameters of a policy or an environment, with the ``repr`` of values that JSON cannot hold."""
     return {
         name: value if isinstance(value, (bool, int, float, str, NoneType)) else repr(value)
         for name, value in parameters_of(owner).items()
@@ -29,7 +29,7 @@ def json_parameters(owner: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class History:
-    """The episodes 1…N of one run; episode 0 acts at random; the policy learns from it, and it is not counted.
+    """The episodes 1…N of one run. Episode 0 is decided at random; the policy learns from it, but it is not counted.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ class History:
         (N,) cumulative regret in expected reward against the best action *for each context*.
     fixed_regret
         (N,) the paper's Reg(n, B): cumulative regret in expected reward against the best *fixed* action in
-        hindsight of the first n episodes. It may be negative, where contexts want different actions.
+        hindsight of the first n episodes. It may be negative if the best action depends on the context.
     counts
         (N, M) how often each action was executed.
     decide_seconds, learn_seconds
@@ -52,7 +52,7 @@ class History:
     clicks, conversions
         (N,) numbers of each in the episode; None where the environment has no clicks.
     parameters
-        The policy's parameters in force.
+        The policy's parameters.
     """
 
     policy: str
@@ -91,7 +91,7 @@ class History:
         return None if self.conversions is None else self.conversions / self.batch_size
 
     def summary(self) -> dict[str, float]:
-        """Return the run in one number each: reward, regret, seconds and, with clicks, conversion rates."""
+        """Return one number per measure: reward, regret, seconds and, with clicks, conversion rates."""
         steps = len(self) * self.batch_size
         numbers = {
             "average_reward": float(self.rewards.mean()),
@@ -148,13 +148,7 @@ class History:
 
     def to_frame(self) -> Any:
         """Return a pandas DataFrame with one row per episode."""
-        try:
-            import pandas
-        except ImportError:
-            raise MissingExtraError(
-                "to_frame", "no pandas", "a data frame needs it", 'run pip install "spuir[data]", or use rows()'
-            ) from None
-        return pandas.DataFrame(self.rows())
+        return data_frame(self.rows(), "to_frame")
 
     def plot(self, path: str | Path | None = None) -> Any:
         """Draw the running average reward; save it as PNG and SVG beside ``path`` if one is given."""

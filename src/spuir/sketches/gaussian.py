@@ -1,4 +1,4 @@
-"""A dense Gaussian sketch: entries N(0, 1/c). The textbook map, slower than hashing; a reference."""
+"""A dense Gaussian sketch: entries N(0, 1/c). The textbook map: slower than hashing, useful as a reference."""
 
 from typing import final
 

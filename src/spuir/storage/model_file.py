@@ -1,19 +1,23 @@
 """A bandit as the header and the arrays of a snapshot, and back."""
 
 import math
+import os
 from collections.abc import Hashable, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from numpy.typing import NDArray
 
 from spuir import __version__
 from spuir.base.parameters import parameters_of
+from spuir.base.records import FLOAT, Info, all_finite
 from spuir.errors import SnapshotError, SpuirError, UnknownNameError
 from spuir.policies import POLICIES, Policy, make_policy
 from spuir.storage import snapshot
 from spuir.storage.migration import migrate
 from spuir.tables.encoder import Encoder
-from spuir.tables.labels import Labels
+from spuir.tables.labels import Labels, Ramp
+from spuir.tables.lineage import KEPT, LONGEST_MARK, Lineage, Notes
 from spuir.tables.model import Model
 
 KIND, ENCODING_KIND = "spuir bandit", "spuir bandit with an encoder"
@@ -39,10 +43,32 @@ def describe(
         "seed": str(seed),
         "rows": [[episode, used] for episode, used in sorted(rows.items())],
     }
+    header["lineage"] = {"data": model.lineage.data, "marks": list(model.lineage.marks)}
+    if model.labels.ramps:
+        header["ramps"] = [list(ramp) for ramp in model.labels.ramps]
     if model.encoder is not None:
         header["encoder"] = model.encoder.to_dict()
     header["state"], arrays = (None, {}) if model.state is None else snapshot.pack(model.state)
-    return header, arrays
+    # A slash cannot be in the name of a state's field, so that these are arrays of their own.
+    return header, arrays if model.lineage.tally is None else arrays | {"lineage/tally": model.lineage.tally}
+
+
+def annotated(
+    header: dict[str, Any], arrays: dict[str, NDArray[Any]], notes: Notes, info: Info | None
+) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Return a header and arrays with what is saved beside a model, in parts of their own."""
+    about = {"created": notes.created, "metadata": dict(notes.metadata), "training": dict(notes.training)}
+    if info is None:
+        return header | {"about": about}, arrays
+    saved, own = snapshot.pack(info)
+    return header | {"about": about, "info": saved}, arrays | {f"info/{name}": array for name, array in own.items()}
+
+
+def now() -> str:
+    """Return the time in UTC; the environment variable SOURCE_DATE_EPOCH sets it, so that a file can be made again."""
+    seconds = os.environ.get("SOURCE_DATE_EPOCH", "")
+    moment = datetime.fromtimestamp(int(seconds), UTC) if seconds.isdigit() else datetime.now(UTC)
+    return moment.isoformat(timespec="seconds")
 
 
 def _json_label(label: Hashable) -> Any:
@@ -82,6 +108,37 @@ def restore(
         raise SnapshotError(source, repr(broken), rule, "save it again") from broken
 
 
+def notes_of(source: str, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> tuple[Notes, Info | None]:
+    """Return what :func:`annotated` saved; files of version 0.1 have none of it."""
+    about, info = header.get("about", {}), None
+    if header.get("info") is not None:
+        own = {name.removeprefix("info/"): array for name, array in arrays.items() if name.startswith("info/")}
+        info = snapshot.unpack(Info, header["info"], own)
+        if not all(all_finite(array) for array in own.values()):
+            raise SnapshotError(
+                source, "an info with a non-finite value", "what was counted is finite", "save it again"
+            )
+    kinds: dict[str, Any] = {"created": str, "metadata": dict, "training": dict}
+    if not isinstance(about, dict) or any(not isinstance(one, kinds.get(name, ())) for name, one in about.items()):
+        rule = "it has a time of creation, metadata and how it was trained"
+        raise SnapshotError(source, f"about {about!r}"[:80], rule, "save it again")
+    return Notes(**about), info
+
+
+def _lineage(source: str, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], actions: int) -> Lineage:
+    """Return what a model learned from; files of version 0.1 do not say."""
+    saved, tally = header.get("lineage", {"data": "", "marks": []}), arrays.get("lineage/tally")
+    texts = [saved["data"], *saved["marks"]]
+    fine = all(type(text) is str and len(text) <= LONGEST_MARK for text in texts) and len(texts) <= KEPT + 1
+    if tally is not None:
+        fine = fine and tally.dtype == FLOAT and tally.ndim == 2 and tally.shape[1] == 3 and len(tally) <= actions
+        fine = fine and all_finite(tally)
+    if not fine:
+        rule = f"it has at most {KEPT} marks, and finite sums per action"
+        raise SnapshotError(source, "another lineage", rule, "save it again")
+    return Lineage(saved["data"], tuple(saved["marks"]), tally)
+
+
 def _rows(source: str, saved: Any) -> dict[int, int]:
     """Return how many rows were decided, by episode."""
     rows = {episode: used for episode, used in saved}
@@ -100,7 +157,13 @@ def _model(source: str, policy: Policy, header: dict[str, Any], arrays: Mapping[
     actions, active, columns = header["actions"], header["active"], header["columns"]
     flags = [type(one) for one in active] == [bool] * len(actions) and any(active)
     require(flags, f"active {active!r}", "each action is active (True) or not (False), and at least one is active")
-    labels = Labels.of(actions, active)
+    ramps = [Ramp(*ramp) for ramp in header.get("ramps", [])]
+    for ramp in ramps:
+        fine = [type(part) for part in ramp] == [int, float, int] and 0 <= ramp.code < len(actions)
+        require(
+            fine and 0 < ramp.share <= 1, f"ramp {list(ramp)!r}", "a ramp has an action, a share in (0, 1] and an end"
+        )
+    labels = Labels.of(actions, active, ramps)
     encoder = Encoder.from_dict(header["encoder"]) if header["kind"] == ENCODING_KIND else None
     state, width = None, None
     if header["state"] is not None:
@@ -118,4 +181,5 @@ def _model(source: str, policy: Policy, header: dict[str, Any], arrays: Mapping[
         texts = not isinstance(columns, str) and all(type(name) is str for name in names)
         rule = "a saved bandit has one name for each context column"
         require(texts and width in (None, len(names)), f"columns {columns!r}", rule)
-    return Model(labels=labels, names=names, state=state, encoder=encoder)
+    lineage = _lineage(source, header, arrays, len(labels.names))
+    return Model(labels=labels, names=names, state=state, encoder=encoder, lineage=lineage)

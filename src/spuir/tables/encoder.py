@@ -79,7 +79,7 @@ class EncodedColumn:
 
 @dataclass(frozen=True, kw_only=True)
 class Encoder:
-    """A fixed map from rows of a table to rows of numbers; made by :meth:`learn`.
+    """A fixed map from rows of a table to rows of numbers; made by :meth:`fit`.
 
     ``sources`` are the columns, ``hashing`` is the number of features that hashed columns share, ``intercept`` whether
     the last feature is a constant 1, and ``rows`` the number of rows that the encoder learned from.
@@ -103,7 +103,7 @@ class Encoder:
             )
 
     @classmethod
-    def learn(
+    def fit(
         cls,
         table: Any,
         *,
@@ -134,6 +134,12 @@ class Encoder:
         hashing
             None gives texts and lists one feature per level. A number H hashes them, with signs, into H features that
             they share, which also works for new levels.
+
+        Examples
+        --------
+        >>> encoder = Encoder.fit([{"age": 31, "device": "phone"}, {"age": 58, "device": "tablet"}])
+        >>> encoder.names
+        ('age', 'device=phone', 'device=tablet', 'device=other')
         """
         check_value("scale", scale, FLAG, "give True or False")
         check_value("max_levels", max_levels, COUNT, "give a whole number of at least 1")
@@ -160,6 +166,8 @@ class Encoder:
         if not any(source.parts for source in sources):
             raise InputError("table", "no value", "an encoder needs a column with a value", "check the columns")
         return cls(sources=tuple(sources), hashing=hashing, intercept=intercept, rows=block.rows)
+
+    learn = fit  # its name before there was ``fit``
 
     # ---- what it is -----------------------------------------------------------------------------------------
 
@@ -235,13 +243,13 @@ class Encoder:
 
     # ---- what it does ---------------------------------------------------------------------------------------
 
-    def encode(self, raw: Any, out: NDArray[np.float64] | None = None) -> Floats:
+    def transform(self, raw: Any, out: NDArray[np.float64] | None = None) -> Floats:
         """Return the features (n, d) of rows.
 
         Parameters
         ----------
         raw
-            As in :meth:`learn`. Columns may have any order, and others are ignored. A dict of single values is one row.
+            As in :meth:`fit`. Columns may have any order, and others are ignored. A dict of single values is one row.
         out
             Array (n, d) of float64 to write to, in any memory layout.
         """
@@ -258,6 +266,8 @@ class Encoder:
             if block.rows:
                 self._write(block, out[block.first : block.first + block.rows])
         return out
+
+    encode = transform  # its name before there was ``transform``
 
     def _write(self, block: Block, out: Floats) -> None:
         """Write one block of rows over zeros."""

@@ -2,14 +2,14 @@
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from spuir.base.hashing import Words, splitmix64
-from spuir.base.records import Codes, as_array
+from spuir.base.hashing import Words, odd_numbers
+from spuir.base.records import Codes, Floats, as_array
 from spuir.errors import InputError, ParameterError, UnknownNameError, nearest
 from spuir.tables.contexts import is_arrow, listed
 
@@ -33,20 +33,31 @@ def _equals_itself(label: Any) -> bool:
         return False
 
 
+class Ramp(NamedTuple):
+    """How a new action ramps up: up to ``share`` of each decision, until ``until`` episodes were learned."""
+
+    code: int
+    share: float
+    until: int
+
+
 @dataclass(frozen=True)
 class Labels:
     """The actions by label, in code order; labels and codes are never reused.
 
-    ``active`` marks those that may be chosen; a retired action keeps its code.
+    ``active`` marks those that may be chosen; a retired action keeps its code. ``ramps`` are those of new actions.
     """
 
     names: tuple[Hashable, ...]
     active: tuple[bool, ...]
     codes: dict[Hashable, int] = field(repr=False, compare=False)
     array: NDArray[Any] = field(repr=False, compare=False)
+    ramps: tuple[Ramp, ...] = ()
 
     @classmethod
-    def of(cls, names: Iterable[Hashable], active: Iterable[bool] | None = None) -> "Labels":
+    def of(
+        cls, names: Iterable[Hashable], active: Iterable[bool] | None = None, ramps: Iterable[Ramp] = ()
+    ) -> "Labels":
         """Build from labels in order; None = all active."""
         listed = tuple(name.item() if isinstance(name, np.generic) else name for name in names)
         codes: dict[Hashable, int] = {}
@@ -58,7 +69,8 @@ class Labels:
             if not _equals_itself(name):
                 raise ParameterError("actions", repr(name), "a label equals itself", "use text or numbers")
             codes[name] = code
-        return cls(listed, tuple(active) if active is not None else (True,) * len(listed), codes, _array(listed))
+        flags = tuple(active) if active is not None else (True,) * len(listed)
+        return cls(listed, flags, codes, _array(listed), tuple(ramps))
 
     @classmethod
     def parse(cls, actions: Any) -> "Labels":
@@ -97,18 +109,24 @@ class Labels:
         if hasattr(actions, "combine_chunks"):
             actions = actions.combine_chunks()
         if hasattr(actions, "categories") and hasattr(actions, "codes"):
-            return self._encode_levels(actions.categories.tolist(), actions.codes)
+            return self._encode_levels(actions.categories, actions.codes)
         if hasattr(actions, "dictionary") and hasattr(actions, "indices"):
             numbers = actions.indices.fill_null(-1) if actions.null_count else actions.indices
-            return self._encode_levels(actions.dictionary.to_pylist(), numbers.to_numpy())
+            return self._encode_levels(actions.dictionary, numbers.to_numpy())
         return self._encode_array(np.asarray(actions))
 
-    def _encode_levels(self, levels: list[Any], numbers: NDArray[Any]) -> Codes:
+    def _encode_levels(self, levels: Any, numbers: NDArray[Any]) -> Codes:
         """Return the codes of rows that number their ``levels``; −1 is a missing label."""
-        codes = np.array([*(self.codes.get(level, -1) if hashable(level) else -1 for level in levels), -1])[numbers]
-        if len(codes) and codes.min() < 0:
-            row = int(codes.argmin())
-            self._unknown(levels[numbers[row]] if numbers[row] >= 0 else None, row)
+        # The batches cut from one column share its levels: the same object is looked up once.
+        seen, codes_of_levels = self.__dict__.get("_seen_levels", (None, None))
+        if codes_of_levels is None or seen is not levels:
+            known = (self.codes.get(level, -1) if hashable(level) else -1 for level in levels.tolist())
+            codes_of_levels = np.array([*known, -1], np.intp)
+            self.__dict__["_seen_levels"] = (levels, codes_of_levels)
+        codes = codes_of_levels.take(numbers, mode="wrap")  # −1 is the last entry
+        row = int(codes.argmin()) if len(codes) else 0
+        if len(codes) and codes[row] < 0:
+            self._unknown(levels.tolist()[numbers[row]] if numbers[row] >= 0 else None, row)
         return codes
 
     def _encode_array(self, values: NDArray[Any]) -> Codes:
@@ -177,11 +195,28 @@ class Labels:
         rule = f"the actions are {listed(self.names)}"
         raise UnknownNameError("actions", f"{label!r}{place}", rule, hint)
 
-    def added(self, label: Hashable) -> "Labels":
-        """Return the labels with one more; a label once used, retired or not, is refused."""
+    def added(self, label: Hashable, share: float | None = None, until: int = 0) -> "Labels":
+        """Return the labels with one more; a label once used, retired or not, is refused.
+
+        With a ``share`` it ramps up until ``until`` episodes were learned.
+        """
         if hashable(label) and label in self.codes:
             raise ParameterError("label", repr(label), "a label is never reused", "choose another label")
-        return Labels.of((*self.names, label), (*self.active, True))
+        ramps = self.ramps if share is None else (*self.ramps, Ramp(len(self.names), float(share), until))
+        return Labels.of((*self.names, label), (*self.active, True), ramps)
+
+    def caps(self, episode: int) -> Floats | None:
+        """Return the largest probability of each action (M,) in an episode, infinite if established; None = no cap.
+
+        Each of k actions that ramp up has at most a k-th of its share.
+        """
+        ramping = [ramp for ramp in self.ramps if ramp.until > episode and self.active[ramp.code]]
+        if not ramping:
+            return None
+        caps = np.full(len(self.names), np.inf)
+        for code, share, _ in ramping:
+            caps[code] = share / len(ramping)
+        return caps
 
     def retired(self, label: Hashable) -> "Labels":
         """Return the labels with one that is never chosen again."""
@@ -189,69 +224,72 @@ class Labels:
         left = [on and at != code for at, on in enumerate(self.active)]
         if not any(left):
             raise ParameterError("label", repr(label), "one action must remain", "add another before removing it")
-        return Labels.of(self.names, left)
+        return Labels.of(self.names, left, self.ramps)
+
+
+MAX_SLOT_BITS = 16
+"""A table of text labels has at most 2 to this power slots: enough for a few hundred labels."""
 
 
 @dataclass(frozen=True)
 class _Texts:
-    """Text labels as rows of 64-bit words, two characters each, found by one key per row.
+    """Text labels as rows of 64-bit words, two characters each, in a hash table without collisions.
 
-    The key is Σ word × odd number over some ``columns`` of words, one alone if that tells the labels apart. A key
-    that is found is compared with its label, word by word.
+    The slot of a row is the top bits of Σ word × odd number over some ``columns`` of words. What is found in a slot is
+    compared with its label, word by word.
     """
 
     words: Words
     columns: tuple[int, ...]
-    keys: Words
-    order: Codes
+    bits: int
+    slots: Codes
 
     @classmethod
     def of(cls, labels: NDArray[Any]) -> "_Texts | None":
-        """Return the labels (M,) by key; None in the unlikely case that two have the same."""
+        """Return the labels (M,) in the smallest table found; None where two labels share a slot in every one."""
         words = _words(labels)
         every = tuple(range(words.shape[1]))
-        for columns in (*((one,) for one in every), every):
-            keys = _keys(words, columns)
-            if len(np.unique(keys)) == len(keys):
-                order = keys.argsort()
-                return cls(words, columns, keys[order], order)
+        for bits in range(max(1, (len(labels) - 1).bit_length()), MAX_SLOT_BITS + 1):
+            for columns in (*((one,) for one in every), every):
+                places = _places(words, columns, bits)
+                if len(np.unique(places)) == len(places):
+                    slots = np.zeros(2**bits, np.intp)
+                    slots[places] = np.arange(len(labels))
+                    return cls(words, columns, bits, slots)
         return None
 
     def codes(self, values: NDArray[Any]) -> Codes | None:
         """Return the code of each value (n,), None where one is no label."""
         words = _words(values)
-        place = self.keys.searchsorted(_keys(words, self.columns))
-        codes = self.order.take(place, mode="clip")
-        given, known = words.shape[1], self.words.shape[1]
-        shared = min(given, known)
-        if not np.array_equal(words[:, :shared], self.words[:, :shared].take(codes, axis=0)):
-            return None
-        if given == known:
-            return codes
-        rest = words[:, shared:] if given > known else self.words[:, shared:].take(codes, axis=0)
-        return None if rest.any() else codes
+        codes = self.slots.take(_places(words, self.columns, self.bits), mode="clip")
+        found = self.words.take(codes, axis=0)
+        given, known = words.shape[1], found.shape[1]
+        if given != known:  # beyond the shorter of the two, only padding may follow
+            shared = min(given, known)
+            longer = words if given > known else found
+            if longer[:, shared:].any():
+                return None
+            words, found = words[:, :shared], found[:, :shared]
+        return codes if words.tobytes() == found.tobytes() else None  # twice as fast as comparing arrays
 
 
 def _words(texts: NDArray[Any]) -> Words:
     """Return text (n,) as rows of words (n, k)."""
     size = texts.dtype.itemsize
     if size % 8:
-        texts = texts.astype(f"U{size // 4 + 1}")
-    return np.ascontiguousarray(texts).view(np.uint64).reshape(len(texts), -1)
+        size += 4
+        texts = texts.astype(f"U{size // 4}")
+    return np.ascontiguousarray(texts).view(np.uint64).reshape(len(texts), size // 8)
 
 
-def _keys(words: Words, columns: tuple[int, ...]) -> Words:
-    """Return one key per row of words (n, k); a column that the rows do not have counts as padding."""
-    keys = np.zeros(len(words), np.uint64)
-    for column in columns:
-        if column < words.shape[1]:
-            keys += words[:, column] * _odd_numbers(column + 1)[column]
-    return keys
-
-
-@lru_cache(maxsize=16)
-def _odd_numbers(count: int) -> Words:
-    return splitmix64(np.arange(count, dtype=np.uint64)) | np.uint64(1)
+def _places(words: Words, columns: tuple[int, ...], bits: int) -> NDArray[np.int64]:
+    """Return the slot among 2**bits of each row of words (n, k); a column that the rows do not have is padding."""
+    terms = [words[:, column] * odd_numbers(column + 1)[column] for column in columns if column < words.shape[1]]
+    keys = terms[0] if terms else np.zeros(len(words), np.uint64)
+    for term in terms[1:]:
+        keys += term
+    keys >>= np.uint64(64 - bits)
+    return keys.view(np.int64)
 
 
 def _array(names: tuple[Hashable, ...]) -> NDArray[Any]:

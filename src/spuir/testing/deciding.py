@@ -1,5 +1,7 @@
 """Laws of deciding: seeds repeat decisions, predicting changes nothing, and draws follow the probabilities."""
 
+from typing import Any
+
 import numpy as np
 from scipy.stats import chi2
 
@@ -25,7 +27,7 @@ from spuir.testing.trial import (
     trained,
 )
 
-DRAWS = 100_000
+DRAWS = 40_000
 ERROR_RATE = 1e-7
 """Probability of rejecting a correct policy in one comparison of draws with probabilities."""
 RARE = 10.0
@@ -146,7 +148,7 @@ def the_best_score_is_chosen(policy: Policy) -> None:
 
 
 def draws_match_the_probabilities(policy: Policy) -> None:
-    """Check 100,000 draws on four contexts, and 20,000 before learning, by chi-square tests of error rate 1e-7 each."""
+    """Check 40,000 draws on four contexts, and 8,000 before learning, by chi-square tests of error rate 1e-7 each."""
     some = contexts(4)
     mask = np.arange(N_ACTIONS) != 2
     for sizes, eligible, draws in (((), mask, DRAWS // 5), (SIZES, None, DRAWS)):
@@ -179,6 +181,23 @@ def _check_counts(counts: Codes, probabilities: Floats, what: str) -> None:
         require(statistic < 1e-6, f"{what}: draws differ from certainties")
 
 
+def parts_of_an_estimate_add_up(policy: Any) -> None:
+    """Check that the contributions of all sources add up to the estimate, and that errors and shares make sense."""
+    bandit, X = trained(policy), contexts(20)
+    state = bandit.state_
+    names = policy.source_names(state, [f"x{i}" for i in range(state.dim)])
+    means = policy.estimates(state, X)[0]
+    for code in range(N_ACTIONS):
+        parts = policy.contributions(state, X, np.full(20, code))
+        require(parts.shape == (20, len(names)), f"{len(names)} sources, but contributions of shape {parts.shape}")
+        if getattr(policy, "link", "linear") == "linear":
+            require_close(parts.sum(axis=1), means[:, code], "contributions")
+    errors, shares = policy.mean_errors(state, X), policy.imputed_shares(state)
+    require(errors.shape == means.shape and (errors > 0).all(), "an estimate without a standard error")
+    require(((shares >= 0) & (shares <= 1)).all(), "a share outside [0, 1]")
+    require(("imputing" in policy.traits) == bool(shares.any()), "a share of imputed rows without imputation")
+
+
 LAWS = (
     law(the_same_seed_repeats_decisions),
     law(a_cold_bandit_is_uniform),
@@ -188,4 +207,5 @@ LAWS = (
     law(returned_results_stay_unchanged),
     law(the_best_score_is_chosen, unless={"sampling"}),
     law(draws_match_the_probabilities),
+    law(parts_of_an_estimate_add_up, needs={"ridge"}),
 )

@@ -118,9 +118,20 @@ def propensities_default_to_the_own(policy: Policy) -> None:
     for number, part in enumerate((rows, replace(rows, eligible=None))):
         own = explicit.predict_proba(part.X, eligible=part.eligible)[np.arange(len(part)), part.actions]
         kept = own > 0
-        implicit.partial_fit(**part.take(kept).columns())
-        explicit.partial_fit(**replace(part, propensities=own).take(kept).columns())
+        implicit.partial_fit(**part.take(kept).columns(), allow_repeat=True)
+        explicit.partial_fit(**replace(part, propensities=own).take(kept).columns(), allow_repeat=True)
         require_alike(implicit, explicit, f"part {number}")
+
+
+def only_weighting_policies_read_propensities(policy: Policy) -> None:
+    """Check that propensities change what is learned if and only if the policy has the trait "weighting"."""
+    rows = episode(policy, 0, 60)
+    learned = [
+        frozen(fresh(policy).partial_fit(**replace(rows, propensities=chance).columns()))
+        for chance in (np.full(60, 0.5), np.linspace(0.2, 0.9, 60))
+    ]
+    reads = learned[0] != learned[1]
+    require(reads == ("weighting" in policy.traits), f"reads propensities: {reads}, but traits {sorted(policy.traits)}")
 
 
 def an_empty_batch_is_no_episode(policy: Policy) -> None:
@@ -239,6 +250,7 @@ LAWS = (
     law(names_of_actions_do_not_matter),
     law(a_weight_counts_as_copies, unless={"sketched"}),
     law(propensities_default_to_the_own),
+    law(only_weighting_policies_read_propensities),
     law(an_empty_batch_is_no_episode),
     law(a_never_tried_action_has_no_estimate, needs={"ridge"}, unless={"self-tuning"}),
     law(layout_does_not_matter),

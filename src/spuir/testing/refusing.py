@@ -15,6 +15,10 @@ from spuir.testing.trial import DIM, N_ACTIONS, contexts, episode, fresh, frozen
 ROW, ROWS = 700, 1000
 """Row of the wrong value, and the number of rows; it lies beyond the first block of rows."""
 
+EXPLAINED = ("coefficients", "standard_errors", "feature_names", "estimates")
+EXPLAINED += ("contributions", "source_names", "mean_errors", "imputed_shares")
+"""What a policy with the trait "ridge" answers about its estimates."""
+
 
 @dataclass(frozen=True)
 class Wrong:
@@ -123,9 +127,9 @@ def wrong_values_are_refused_and_change_nothing(policy: Policy) -> None:
         before = frozen(bandit)
         for group in (_wrong_decisions, _wrong_batches, _wrong_actions):
             for wrong in group(bandit):
-                model, rows = bandit._model, dict(bandit._rows)
+                model, rows = bandit._model, dict(bandit._rows.used)
                 _require_refused(wrong)
-                kept = bandit._model is model and bandit._rows == rows
+                kept = bandit._model is model and bandit._rows.used == rows
                 require(kept and bandit.policy is policy, f"{wrong.what}: the refused call changed something")
             require(frozen(bandit) == before, f"{group.__name__}: a refused call changed the state's own arrays")
 
@@ -168,11 +172,11 @@ def every_parameter_has_a_rule(policy: Policy) -> None:
 
 def traits_are_known_and_consistent(policy: Policy) -> None:
     """Check that a policy declares known traits only, and a foldable policy is additive."""
-    known = {"ridge", "imputing", "sketched", "sampling", "additive", "foldable", "self-tuning"}
+    known = {"ridge", "imputing", "sketched", "sampling", "additive", "foldable", "weighting", "self-tuning"}
     require(policy.traits <= known, f"unknown traits: {sorted(policy.traits - known)}")
     require("foldable" not in policy.traits or "additive" in policy.traits, "what folds must add up")
     if "ridge" in policy.traits:
-        missing = [name for name in ("coefficients", "standard_errors", "feature_names") if not hasattr(policy, name)]
+        missing = [name for name in EXPLAINED if not hasattr(policy, name)]
         require(not missing, f"a policy with the trait 'ridge' has no {', '.join(missing)}")
 
 

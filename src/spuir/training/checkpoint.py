@@ -4,6 +4,7 @@ import json
 import os
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from shutil import rmtree
 
@@ -75,7 +76,7 @@ class Checkpoint:
         self.folder.mkdir(parents=True, exist_ok=True)
         name = f"episode-{len(episodes):09d}.spuir"
         bandit.save(self.folder / name)
-        state = {"mark": self.settings, "model": name, "episodes": [line.to_dict() for line in episodes]}
+        state = {"mark": self.settings, "model": name, "episodes": [asdict(line) for line in episodes]}
         write_atomically(self.folder / "progress.json", json.dumps(state).encode())
         for old in self.folder.glob("episode-*.spuir"):
             if old.name != name:

@@ -1,6 +1,6 @@
 """Collect: from a part of a log to a shard of each of its episodes."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -16,7 +16,7 @@ from spuir.logs.formats import Faults
 from spuir.storage.shards import Shard
 from spuir.tables.encoder import Encoder
 from spuir.training.memory import block_rows
-from spuir.training.scan import PartEpisode, ScannedPart, with_source
+from spuir.training.scan import PartEpisode, ScannedPart, learned_rows, with_source
 
 ROW_COLUMNS = {"weight": "sample_weight", "propensity": "propensities"}
 """Optional columns of a log, and the arguments of a bandit that they become."""
@@ -31,13 +31,16 @@ Selection = slice | NDArray[np.intp]
 class EpisodeShard:
     """Some rows of one episode: their sums, or the rows themselves where these take less memory.
 
-    ``rows`` counts all rows, ``silent`` those without a reward, which are not in ``sums`` or ``kept``; ``rewards`` is
-    the sum of the other rewards. ``kept`` has arguments of ``partial_fit`` and ``collect``, batch after batch.
+    ``rows`` counts all rows, ``silent`` those without a reward, and ``learned`` those in ``sums`` or ``kept``: with a
+    reward and a weight above 0. ``rewards`` is the sum of all rewards and ``lowest`` the lowest propensity, infinite
+    without any. ``kept`` has arguments of ``partial_fit`` and ``collect``, batch after batch.
     """
 
     rows: int = 0
     silent: int = 0
+    learned: int = 0
     rewards: float = 0.0
+    lowest: float = np.inf
     sums: Shard | None = None
     kept: tuple[Mapping[str, NDArray[Any]], ...] = ()
 
@@ -46,7 +49,9 @@ class EpisodeShard:
         return EpisodeShard(
             rows=self.rows + other.rows,
             silent=self.silent + other.silent,
+            learned=self.learned + other.learned,
             rewards=self.rewards + other.rewards,
+            lowest=min(self.lowest, other.lowest),
             sums=self.sums + other.sums if self.sums and other.sums else self.sums or other.sums,
             kept=self.kept + other.kept,
         )
@@ -82,6 +87,8 @@ class Collect:
         Episodes of up to this many rows are kept as rows; None = every episode.
     episodes
         The numbers of the episodes to collect.
+    propensity
+        The propensity of every row where the log has none; None = there is none.
     """
 
     bandit: Bandit
@@ -90,65 +97,94 @@ class Collect:
     columns: tuple[str, ...]
     keep_rows: int | None
     episodes: range
+    propensity: float | None = None
 
     def __call__(self, scanned: ScannedPart) -> PartShards:
         """Read the part and return its shards."""
         shards: dict[int, EpisodeShard] = {}
         rows, faults, part = 0, Faults(), scanned.part
         with threadpool_limits(limits=1):
-            for batch in part.read(self.columns, batch_rows=block_rows(self.encoder.width), faults=faults):
-                try:
-                    self._add_batch(shards, batch, scanned, rows)
-                except SpuirError as error:
-                    raise with_source(self._within_batch(error, batch), part, part.first_row + rows) from None
-                rows += batch.num_rows
+            most = block_rows(self.encoder.width)
+            for block in part.read(self.columns, batch_rows=most, faults=faults):
+                for batch in (block.slice(start, most) for start in range(0, block.num_rows, most)):
+                    try:
+                        self._add_batch(shards, batch, scanned, rows)
+                    except SpuirError as error:
+                        raise with_source(self._within_batch(error, batch), part, part.first_row + rows) from None
+                    rows += batch.num_rows
         return PartShards(rows, shards, faults)
 
     def _add_batch(self, shards: dict[int, EpisodeShard], batch: Any, scanned: ScannedPart, earlier: int) -> None:
         """Add the rows of a batch to their shards; ``earlier`` rows of the part came before it."""
-        contexts, keeps = None, False
+        runs = list(self._runs(batch, scanned, earlier))
+        if not runs:
+            return
+        rows = self._arranged(batch, runs)
+        start = 0
+        for episode, selection in runs:
+            stop = start + _length(selection)
+            shard = shards.get(episode.number, EpisodeShard())
+            shards[episode.number] = shard + self._shard(rows, slice(start, stop), episode, shard.learned)
+            start = stop
+        if any(self._keeps(episode) for episode, _ in runs):
+            # Sums check their rows at once; kept rows would be checked only when they are learned, far from their file.
+            self._check(batch)
+
+    def _runs(self, batch: Any, scanned: ScannedPart, earlier: int) -> Iterator[tuple[PartEpisode, Selection]]:
+        """Yield each episode to collect with its rows in the batch."""
         for key, selection in rows_by_key(self.cut.keys(batch, scanned.start + earlier)):
             episode = scanned.episodes.get(key)
             if episode is None:
                 rule = "a log must not change while it is read"
                 raise InputError("log", f"a new episode {key!r}", rule, "train on files that are finished")
-            if episode.number not in self.episodes:
-                continue
-            if contexts is None:
-                contexts = self.encoder.encode(batch)
-            shard = shards.get(episode.number, EpisodeShard())
-            shards[episode.number] = shard + self._shard(batch, contexts, selection, episode, shard.rows)
-            keeps = keeps or self._keeps(episode)
-        if keeps:
-            # Sums check their rows at once; kept rows would be checked only when they are learned, far from their file.
-            self._check(batch)
+            if episode.number in self.episodes:
+                yield episode, selection
 
-    def _shard(
-        self, batch: Any, contexts: NDArray[np.float64], selection: Selection, episode: PartEpisode, earlier: int
-    ) -> EpisodeShard:
-        """Return the shard of some rows of a batch; ``earlier`` rows of the episode in this part came before them."""
-        rewards = _numbers(batch, "reward")[selection]
-        known = np.flatnonzero(~np.isnan(rewards))
-        silent = len(rewards) - len(known)
-        used: Selection = known if silent else slice(None)
-        first = episode.before + earlier
+    def _arranged(self, batch: Any, runs: Sequence[tuple[PartEpisode, Selection]]) -> "_Rows":
+        """Return the rows of some episodes, one episode after the other, as arrays."""
+        contexts = self.encoder.encode(batch)
+        columns = {name: _numbers(batch, name) for name in ("action", "reward", *ROW_COLUMNS) if name in self.columns}
+        learned = learned_rows(batch)
+        whole = sum(_length(selection) for _, selection in runs) == len(learned)
+        if whole and all(isinstance(selection, slice) for _, selection in runs):
+            return _Rows(contexts, columns, learned)
+        # One gather for all episodes: one per episode and batch would dominate where episodes are scattered.
+        every = np.arange(len(learned))
+        order = np.concatenate([every[selection] for _, selection in runs])
+        return _Rows(contexts[order], {name: column[order] for name, column in columns.items()}, learned[order])
+
+    def _shard(self, rows: "_Rows", here: slice, episode: PartEpisode, earlier: int) -> EpisodeShard:
+        """Return the shard of some rows of a batch; ``earlier`` learned rows of the episode are before them."""
+        rewards, learned = rows.columns["reward"][here], rows.learned[here]
+        count = int(np.count_nonzero(learned))
+        used: Selection = slice(None) if count == len(learned) else np.flatnonzero(learned)
         given: dict[str, Any] = {
-            "X": contexts[selection][used],
-            "actions": _numbers(batch, "action")[selection][used],
+            "X": rows.contexts[here][used],
+            "actions": rows.columns["action"][here][used],
             "rewards": rewards[used],
-            "row_ids": np.arange(first, first + len(rewards))[used],
         }
-        given |= {
-            argument: _numbers(batch, name)[selection][used]
-            for name, argument in ROW_COLUMNS.items()
-            if name in self.columns
+        for name, argument in ROW_COLUMNS.items():
+            if name in rows.columns:
+                given[argument] = rows.columns[name][here][used]
+        lowest = float(given["propensities"].min(initial=np.inf)) if "propensities" in given else np.inf
+        if self.propensity is not None:
+            given["propensities"] = np.full(count, self.propensity)
+        silent = int(np.count_nonzero(np.isnan(rewards)))
+        counts: dict[str, Any] = {
+            "rows": len(rewards),
+            "silent": silent,
+            "learned": count,
+            "rewards": float(rewards.sum() if not silent else np.nansum(rewards)),
+            "lowest": lowest,
         }
-        counts: dict[str, Any] = {"rows": len(rewards), "silent": silent, "rewards": float(given["rewards"].sum())}
-        if not len(known):
+        if not count:
             return EpisodeShard(**counts)
         if self._keeps(episode):
             return EpisodeShard(**counts, kept=({name: np.array(column) for name, column in given.items()},))
-        return EpisodeShard(**counts, sums=self.bandit.collect(episode=episode.number, **given))
+        if "sketched" in self.bandit.policy_.traits:
+            given["row_ids"] = np.arange(episode.before + earlier, episode.before + earlier + count)
+        sums = self.bandit.collect(**given, episode=episode.place)
+        return EpisodeShard(**counts, sums=sums)
 
     def _keeps(self, episode: PartEpisode) -> bool:
         """Return whether an episode is kept as rows."""
@@ -172,6 +208,19 @@ class Collect:
         except SpuirError as same:
             return same
         return error
+
+
+class _Rows(NamedTuple):
+    """Rows of a batch as arrays: encoded contexts (n, d), columns (n,) by name, and which are learned from (n,)."""
+
+    contexts: NDArray[np.float64]
+    columns: Mapping[str, NDArray[Any]]
+    learned: NDArray[np.bool_]
+
+
+def _length(selection: Selection) -> int:
+    """Return the number of rows of a selection."""
+    return selection.stop - selection.start if isinstance(selection, slice) else len(selection)
 
 
 def check_numbers(batch: Any) -> None:

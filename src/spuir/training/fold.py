@@ -12,6 +12,7 @@ import numpy as np
 from spuir.bandit import Bandit
 from spuir.logs import Cut
 from spuir.training.collect import EpisodeShard, PartShards
+from spuir.training.drift import Recorded, record
 from spuir.training.engines.local import Local
 from spuir.training.scan import LogScan
 
@@ -24,8 +25,9 @@ class EpisodeSummary:
     """What was learned from one episode.
 
     ``episode`` is its number and ``key`` what cut it; ``rows`` counts its rows, ``silent`` those without a reward, and
-    ``mean_reward`` is the mean of the others; ``code`` is the result of the solve (0 = fine), ``seconds`` the time
-    that learning took.
+    ``mean_reward`` is the mean of the others; ``lowest_propensity`` is that of the rows learned from, None if the log
+    has none; ``code`` is the result of the solve (0 = fine), ``seconds`` the time that learning took.
+    ``coefficients`` are those after it, where they are recorded.
     """
 
     episode: int
@@ -33,12 +35,14 @@ class EpisodeSummary:
     rows: int
     silent: int
     mean_reward: float | None
+    lowest_propensity: float | None
     code: int
     seconds: float
+    coefficients: Recorded | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the summary as JSON-ready data."""
-        return asdict(self)
+        """Return the summary as JSON-ready data, without coefficients."""
+        return {name: value for name, value in asdict(self).items() if name != "coefficients"}
 
 
 def fold(
@@ -76,8 +80,10 @@ def fold(
                 rows=shard.rows,
                 silent=shard.silent,
                 mean_reward=shard.rewards / known if known else None,
+                lowest_propensity=shard.lowest if shard.lowest < np.inf else None,
                 code=code,
                 seconds=time.perf_counter() - begin,
+                coefficients=record(bandit, coming, len(scan.keys)),
             )
             coming += 1
 
@@ -96,13 +102,14 @@ def learn_episode(bandit: Bandit, shard: EpisodeShard, workers: int) -> int:
 
 def _learn_rows(bandit: Bandit, given: dict[str, Any], workers: int) -> None:
     """Learn an episode from its rows: in parallel shards where sums add up, else in one step."""
-    rows = len(given["rewards"])
-    if rows <= SHARD_ROWS or not bandit.n_episodes_ or "additive" not in bandit.policy_.traits:
+    total = len(given["rewards"])
+    if total <= SHARD_ROWS or not bandit.n_episodes_ or "additive" not in bandit.policy_.traits:
         bandit.partial_fit(**given)
         return
-    slices = [slice(start, start + SHARD_ROWS) for start in range(0, rows, SHARD_ROWS)]
+    slices = [slice(start, start + SHARD_ROWS) for start in range(0, total, SHARD_ROWS)]
 
     def collect(rows: slice) -> Any:
-        return bandit.collect(**{name: column[rows] for name, column in given.items()})
+        numbered = np.arange(rows.start, min(rows.stop, total))
+        return bandit.collect(**{name: column[rows] for name, column in given.items()}, row_ids=numbered)
 
     bandit.absorb(reduce(add, Local(workers).map(collect, slices)))

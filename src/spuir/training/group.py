@@ -1,97 +1,231 @@
-"""Logs whose episodes are scattered: their rows are first copied to disk, grouped by episode."""
+"""Scattered episodes: workers sort their parts by episode on disk, and each range of episodes becomes a part."""
 
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from spuir.errors import InputError
-from spuir.logs import Cut, Log, open_log
+from spuir.logs import Cut, Log, Part
+from spuir.logs.database import Folder, full_disk
 from spuir.logs.formats import Faults
 from spuir.logs.formats.base import BATCH_ROWS
 from spuir.tables.arrow import arrow
-from spuir.training.collect import check_numbers, rows_by_key
-from spuir.training.scan import LogScan, Watcher, with_source
+from spuir.training.collect import check_numbers
+from spuir.training.engines.base import Engine
+from spuir.training.scan import LogScan, PartEpisode, ScannedPart, Watcher, with_source
 
-MAX_FILES = 256
-BUFFER_BYTES = 64 * 2**20
-"""Bytes of rows that are sorted by episode at a time."""
-MAX_SORT_BYTES = 2**30
-"""Files up to this size are sorted; larger ones, of logs beyond 256 GiB, would take too much memory."""
+SORT_BYTES = 32 * 2**20
+"""Bytes of rows that a worker sorts at a time, and about those of a range of episodes."""
+MAX_RANGES = 1_024
+NUMBER = "number of the episode"
+"""The column by which rows are sorted."""
+
+Starts = NDArray[np.int64]
+
+
+class SortedPart(NamedTuple):
+    """What a worker wrote: a file of sorted batches, and in each the first row of every range of episodes (b, r+1)."""
+
+    path: str
+    rows: int
+    starts: Sequence[Starts]
+    faults: Faults
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SortPart:
+    """The work on one part: sort its rows by episode, a buffer at a time, and write them to a file.
+
+    ``keys`` are the keys of all episodes in order, and ``edges`` (r+1,) the numbers of the episodes that begin ranges.
+    """
+
+    cut: Cut
+    columns: tuple[str, ...]
+    keys: Sequence[Any]
+    edges: Starts
+    folder: str
+
+    def __call__(self, scanned: ScannedPart) -> SortedPart:
+        """Read the part, check its numbers while an error can name their file, and write it sorted."""
+        path = os.path.join(self.folder, f"{scanned.part.number:06d}.arrow")
+        unfinished = f"{path}.{os.getpid()}"  # a worker that was taken for dead may still be writing
+        numbers = {key: number for number, key in enumerate(self.keys)}
+        faults, starts, rows, writer = Faults(), list[Starts](), 0, None
+        with full_disk(self.folder):
+            try:
+                for batches in _buffers(_checked(scanned.part, self.columns, faults)):
+                    batch, episodes = self._sorted(batches, numbers)
+                    writer = writer or arrow().ipc.new_file(unfinished, batch.schema)
+                    writer.write_batch(batch)
+                    starts.append(np.searchsorted(episodes, self.edges))
+                    rows += batch.num_rows
+            finally:
+                if writer is not None:
+                    writer.close()
+            if writer is not None:
+                os.replace(unfinished, path)
+        return SortedPart(path, rows, starts, faults)
+
+    def _sorted(self, batches: Sequence[Any], numbers: Mapping[Any, int]) -> tuple[Any, Starts]:
+        """Return rows sorted by episode, in their order within each, and the number (n,) of the episode of each."""
+        pa = arrow()
+        whole = pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+        keys = self.cut.keys(whole).dictionary_encode()
+        episodes = np.array([numbers[key] for key in keys.dictionary.to_pylist()])[keys.indices.to_numpy()]
+        order = np.argsort(episodes, kind="stable")
+        arrays = [*whole.take(pa.array(order)).columns, pa.array(episodes[order])]
+        return pa.RecordBatch.from_arrays(arrays, [*whole.schema.names, NUMBER]), episodes[order]
+
+
+class SortedRows(NamedTuple):
+    """Rows of one range of episodes in one batch of a file of sorted rows."""
+
+    path: str
+    batch: int
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpisodeRange(Part):
+    """The rows of a range of episodes, from the files of all sorted parts.
+
+    A range of a single episode is not sorted again, whatever its size. ``folder`` keeps the files; it is not sent to
+    other processes, which find them as long as the training lasts.
+    """
+
+    runs: tuple[SortedRows, ...] = field(repr=False)
+    single: bool
+    folder: Folder | None = field(repr=False, compare=False)
+
+    @property
+    def first_row(self) -> int:
+        """The number of its first row, for messages."""
+        return 0
+
+    def read(
+        self, columns: Sequence[str] | None = None, *, batch_rows: int = BATCH_ROWS, faults: Faults | None = None
+    ) -> Iterator[Any]:
+        """Yield its rows, episode after episode."""
+        pa = arrow()
+        names = [one.name for one in self.plan.select(columns)]
+        pieces = self._pieces(names if self.single else [*names, NUMBER])
+        if not self.single:
+            table = pa.Table.from_batches(pieces)
+            # Each run is sorted: a stable sort of the numbers merges them, and keeps the order within an episode.
+            order = np.argsort(table[NUMBER].to_numpy(), kind="stable")
+            pieces = table.select(names).combine_chunks().take(pa.array(order)).to_batches()
+        for piece in pieces:
+            for start in range(0, piece.num_rows, batch_rows):
+                yield piece.slice(start, batch_rows)
+
+    def _pieces(self, names: list[str]) -> Iterator[Any]:
+        """Yield the rows of each run."""
+        pa = arrow()
+        open_path, reader = "", None
+        for run in self.runs:
+            if run.path != open_path or reader is None:
+                open_path, reader = run.path, pa.ipc.open_file(pa.memory_map(run.path))
+            yield reader.get_batch(run.batch).select(names).slice(run.start, run.stop - run.start)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the folder with the training."""
+        return self.__dict__ | {"folder": None}
 
 
 def group_by_episode(
-    log: Log, cut: Cut, scan: LogScan, columns: tuple[str, ...], folder: Path, watch: Watcher
-) -> tuple[Log, Faults]:
-    """Write the rows of a log to files of ``folder``, each for a range of episodes, and return the log of these files.
+    log: Log,
+    cut: Cut,
+    scan: LogScan,
+    columns: tuple[str, ...],
+    row_bytes: int,
+    folder: Folder,
+    engine: Engine,
+    watch: Watcher,
+) -> tuple[LogScan, list[Faults]]:
+    """Sort the rows of a log by episode in ``folder``; return the scan of the result, and each part's broken rows.
 
-    The rows of one episode keep their order. Memory is bounded: rows are sorted by episode one buffer at a time, and
-    then one file at a time. Also returns the broken rows that were left out.
+    Rows are written once and read once. The rows of one episode keep their order. ``row_bytes`` are those of a row as
+    it is learned, which bounds a range.
     """
+    edges = _ranges(scan, max(row_bytes, _row_bytes(log, columns)))
+    sort = SortPart(cut=cut, columns=columns, keys=scan.keys, edges=edges, folder=folder.path)
+    faults, runs, rows = list[Faults](), [list[SortedRows]() for _ in edges[1:]], 0
+    for part in engine.map(sort, scan.parts):
+        for number, starts in enumerate(part.starts):
+            for at in np.flatnonzero(np.diff(starts)):
+                runs[at].append(SortedRows(part.path, number, int(starts[at]), int(starts[at + 1])))
+        faults.append(part.faults)
+        rows += part.rows
+        watch("group", rows, scan.rows)
+    return _scan_of(log, scan, edges, runs, folder), faults
+
+
+def _ranges(scan: LogScan, row_bytes: int) -> Starts:
+    """Return the numbers of the episodes that begin ranges of about ``SORT_BYTES``, and the number of episodes."""
+    count = int(min(MAX_RANGES, 1 + scan.rows * row_bytes // SORT_BYTES))
+    range_of = count * (np.cumsum(scan.sizes) - 1) // scan.rows
+    return np.append(np.unique(range_of, return_index=True)[1], len(scan.keys))
+
+
+def _row_bytes(log: Log, columns: tuple[str, ...]) -> int:
+    """Return about how many bytes a row takes; a text as much as two numbers."""
     pa = arrow()
-    folder.mkdir(parents=True)
-    numbers = {key: number for number, key in enumerate(scan.keys)}
-    faults, rows, file_of = Faults(), 0, np.empty(0, np.int64)
-    writers: dict[int, Any] = {}
-    with ExitStack() as stack:
-        for batches in _buffers(_checked(scan, columns, faults)):
-            table, episodes = _sorted(pa.Table.from_batches(batches), cut, numbers)
-            if not writers:
-                count = min(MAX_FILES, 1 + table.nbytes * scan.rows // table.num_rows // BUFFER_BYTES)
-                file_of = count * (np.cumsum(scan.sizes) - 1) // scan.rows
-            files, starts = np.unique(file_of[episodes], return_index=True)
-            for file, start, stop in zip(files, starts, [*starts[1:], len(episodes)], strict=True):
-                if file not in writers:
-                    path = os.fspath(folder / f"part-{file:04d}.arrow")
-                    writers[file] = stack.enter_context(pa.ipc.new_file(path, table.schema))
-                writers[file].write_table(table.slice(start, stop - start))
-            rows += table.num_rows
-            watch("group", rows, scan.rows)
-    paths = sorted(folder.iterdir())
-    for path in paths:
-        if path.stat().st_size <= MAX_SORT_BYTES:
-            with pa.OSFile(os.fspath(path)) as file, pa.ipc.open_file(file) as reader:
-                table, _ = _sorted(reader.read_all(), cut, numbers)
-            with pa.ipc.new_file(os.fspath(path), table.schema) as writer:
-                writer.write_table(table, max_chunksize=BATCH_ROWS)
-    return open_log([os.fspath(path) for path in paths], context=list(log.context)), faults
+    kinds = [log.schema.field(name).type for name in columns]
+    return sum(-(-kind.bit_width // 8) if pa.types.is_primitive(kind) else 16 for kind in kinds)
 
 
-def _checked(scan: LogScan, columns: tuple[str, ...], faults: Faults) -> Iterator[Any]:
-    """Yield every batch after a check of its numbers, while an error can still name the file of the user."""
-    for part, _, _ in scan.parts:
-        rows = 0
-        for batch in part.read(columns, faults=faults):
-            try:
-                check_numbers(batch)
-            except InputError as error:
-                raise with_source(error, part, part.first_row + rows) from None
-            rows += batch.num_rows
-            if batch.num_rows:
-                yield batch
+def _scan_of(log: Log, scan: LogScan, edges: Starts, runs: list[list[SortedRows]], folder: Folder) -> LogScan:
+    """Return the scan of the grouped log, in which every episode lies in one part."""
+    parts, start = list[ScannedPart](), 0
+    place = np.repeat(np.arange(len(runs)), np.diff(edges))
+    for number, (first, stop) in enumerate(pairwise(edges.tolist())):
+        sizes = scan.sizes[first:stop].tolist()
+        part = EpisodeRange(
+            number=number,
+            source="the rows grouped by episode",
+            rows=sum(sizes),
+            bytes=0,
+            plan=log.plan,
+            runs=tuple(runs[number]),
+            single=stop - first == 1,
+            folder=folder,
+        )
+        here = {
+            scan.keys[at]: PartEpisode(at, size, size, 0, at)
+            for at, size in zip(range(first, stop), sizes, strict=True)
+        }
+        parts.append(ScannedPart(part, start, here))
+        start += sum(sizes)
+    return replace(scan, parts=parts, first=place, last=place)
+
+
+def _checked(part: Part, columns: tuple[str, ...], faults: Faults) -> Iterator[Any]:
+    """Yield every batch after a check of its numbers."""
+    rows = 0
+    for batch in part.read(columns, faults=faults):
+        try:
+            check_numbers(batch)
+        except InputError as error:
+            raise with_source(error, part, part.first_row + rows) from None
+        rows += batch.num_rows
+        if batch.num_rows:
+            yield batch
 
 
 def _buffers(batches: Iterator[Any]) -> Iterator[list[Any]]:
     """Yield as many batches at a time as fit into the buffer."""
-    waiting: list[Any] = []
+    waiting, size = list[Any](), 0
     for batch in batches:
         waiting.append(batch)
-        if sum(batch.nbytes for batch in waiting) >= BUFFER_BYTES:
+        size += batch.nbytes
+        if size >= SORT_BYTES:
             yield waiting
-            waiting = []
+            waiting, size = [], 0
     if waiting:
         yield waiting
-
-
-def _sorted(table: Any, cut: Cut, numbers: Mapping[Any, int]) -> tuple[Any, NDArray[np.int64]]:
-    """Return rows sorted by episode, in their order within each, and the number (n,) of the episode of each row."""
-    whole = table.combine_chunks().to_batches()[0]
-    episodes = np.empty(whole.num_rows, np.int64)
-    for key, rows in rows_by_key(cut.keys(whole)):
-        episodes[rows] = numbers[key]
-    order = np.argsort(episodes, kind="stable")
-    return arrow().Table.from_batches([whole.take(arrow().array(order))]), episodes[order]

@@ -20,8 +20,9 @@ class Forecast:
     """The memory that training needs, in bytes.
 
     ``tables`` of ``table`` bytes hold the model while an episode is learned. ``open_episodes`` shards of at most
-    ``shard`` bytes wait for the rest of their rows. ``sketch`` is for the hashed rows of all actions and of their
-    complements, ``reading`` for the rows that workers read.
+    ``shard`` bytes wait for the rest of their rows, and ``coming`` bytes are the shards of parts that workers have
+    collected. ``sketch`` is for the hashed rows of all actions and of their complements, ``reading`` for the rows that
+    workers read and sort.
     """
 
     actions: int
@@ -30,13 +31,15 @@ class Forecast:
     tables: int
     shard: int
     open_episodes: int
+    coming: int
     sketch: int
     reading: int
 
     @property
     def total(self) -> int:
         """All bytes."""
-        return self.tables * self.table + self.open_episodes * self.shard + self.sketch + self.reading
+        waiting = self.open_episodes * self.shard + self.coming
+        return self.tables * self.table + waiting + self.sketch + self.reading
 
     def __str__(self) -> str:
         """Return the sum and its terms."""
@@ -44,7 +47,8 @@ class Forecast:
         return (
             f"{amount(self.total)} of memory: {self.tables} tables of {self.actions:,} actions × "
             f"({self.width:,}² + {self.width:,} + 2) numbers = {amount(self.tables * self.table)}, "
-            f"{self.open_episodes} open episodes of up to {amount(self.shard)}, {sketch}"
+            f"{self.open_episodes:,} open episodes of up to {amount(self.shard)}, "
+            f"{amount(self.coming)} for what workers have collected, {sketch}"
             f"{amount(self.reading)} for reading"
         )
 
@@ -73,14 +77,48 @@ def table_bytes(actions: int, width: int) -> int:
     return FLOAT * actions * (width * width + width + 2)
 
 
-def rows_to_keep(policy: Policy, actions: int, dim: int) -> int | None:
-    """Return the most rows with which an episode takes less memory as rows than as sums; None = no limit."""
-    if "foldable" not in policy.traits:
-        return None
-    return table_bytes(actions, policy.width(dim)) // row_bytes(dim)
+@dataclass(frozen=True, kw_only=True)
+class ShardSize:
+    """How many bytes a shard takes: ``row`` for each kept row, or ``sums``; up to ``held`` rows a sketch keeps as rows.
+
+    ``keep_rows`` is the most rows with which an episode takes less memory as rows than as sums; None = no limit.
+    """
+
+    row: int
+    held: int
+    sums: int
+    keep_rows: int | None
+
+    @classmethod
+    def of(cls, policy: Policy, actions: int, dim: int) -> "ShardSize":
+        """Return the sizes for a policy."""
+        width, held = policy.width(dim), 0
+        sums = table_bytes(actions, width)
+        if "sketched" in policy.traits:
+            held = getattr(policy, "sketch_size", 0)
+            # Hashed rows and rewards, and residual, acting and reference coefficients of every action.
+            sums = FLOAT * actions * (held * (width + 1) + 3 * width + 2)
+        row = row_bytes(max(dim, width))
+        return cls(row=row, held=held, sums=sums, keep_rows=sums // row if "foldable" in policy.traits else None)
+
+    def of_rows(self, rows: int, size: int) -> int:
+        """Return the bytes of a shard of ``rows`` rows of an episode of ``size`` rows."""
+        if self.keep_rows is None or size <= self.keep_rows:
+            return rows * self.row
+        return min(self.sums, rows * self.row) if rows <= self.held else self.sums
 
 
-def forecast(policy: Policy, actions: int, dim: int, *, largest: int, open_episodes: int, workers: int) -> Forecast:
+def forecast(
+    policy: Policy,
+    actions: int,
+    dim: int,
+    *,
+    largest: int,
+    open_episodes: int,
+    workers: int,
+    coming: int = 0,
+    sorting: int = 0,
+) -> Forecast:
     """Return the memory that training needs for ``actions`` actions and ``dim`` encoded columns.
 
     Parameters
@@ -89,6 +127,10 @@ def forecast(policy: Policy, actions: int, dim: int, *, largest: int, open_episo
         Rows of the largest episode.
     open_episodes, workers
         The largest number of episodes open at once, and the number of workers.
+    coming
+        Bytes of the shards of all parts that workers may have collected before their turn.
+    sorting
+        Bytes of rows that each worker sorts at a time.
     """
     width = policy.width(dim)
     table = table_bytes(actions, width)
@@ -96,21 +138,21 @@ def forecast(policy: Policy, actions: int, dim: int, *, largest: int, open_episo
     # also the imputed sums and the complement of the episode.
     tables = 7 if "imputing" in policy.traits else 5
     rows = row_bytes(dim) * largest
-    keep_rows = rows_to_keep(policy, actions, dim)
-    shard = rows if keep_rows is None or largest <= keep_rows else table
-    reading = COPIES * (workers + 1) * block_rows(dim) * row_bytes(dim)
+    size = ShardSize.of(policy, actions, dim)
+    reading = COPIES * (workers + 1) * block_rows(dim) * row_bytes(dim) + COPIES * workers * sorting
     sketch = 0
-    if "sketched" in policy.traits and largest > (size := getattr(policy, "sketch_size", 0)):
-        sketch = 3 * FLOAT * actions * size * (width + 1)
-    if keep_rows is None:
+    if largest > size.held > 0:
+        sketch = 3 * FLOAT * actions * size.held * (width + 1)
+    if size.keep_rows is None:
         reading += 2 * rows  # the whole episode in one piece, and what learning it takes
     return Forecast(
         actions=actions,
         width=width,
         table=table,
         tables=tables,
-        shard=shard,
+        shard=size.of_rows(largest, largest),
         open_episodes=open_episodes,
+        coming=coming,
         sketch=sketch,
         reading=reading,
     )
@@ -132,6 +174,6 @@ def check_fits(needed: Forecast, limit: int | None) -> None:
     if needed.total > allowed:
         remedy = (
             "use fewer actions (merge rare ones) or fewer features (hash or leave out columns, or lower n_features "
-            "of a kernel policy), or raise --memory; a sketch saves time, not this memory"
+            "of a kernel policy), or raise --memory; a sketch saves time, not memory, though a smaller sketch_size does"
         )
         raise ParameterError("training", f"a need for {needed}", f"{amount(allowed)} are allowed", remedy)

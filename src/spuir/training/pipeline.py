@@ -1,49 +1,43 @@
 """From a log to a policy: scan the parts, collect their shards on an engine, fold these into a bandit."""
 
 import json
-import re
 import time
-from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import nullcontext
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from os import PathLike, fspath
 from pathlib import Path
-from shutil import rmtree
-from tempfile import mkdtemp
 from typing import Any
 
+import numpy as np
 from threadpoolctl import threadpool_limits
 
 from spuir import __version__
 from spuir.bandit import Bandit
 from spuir.base.hashing import digest
-from spuir.base.parameters import parameters_of
-from spuir.base.streams import generator
-from spuir.core.ties import TIE
+from spuir.base.parameters import parameter_names, parameters_of
+from spuir.core.ties import check_floor
 from spuir.errors import InputError, SpuirError
 from spuir.logs import Cut, Log, cut_episodes, open_log
-from spuir.logs.columns import declaring
+from spuir.logs.database import Folder
 from spuir.logs.formats import Faults
-from spuir.policies import Policy, as_policy
-from spuir.tables.arrow import arrow
-from spuir.tables.column_encoders import CategoryEncoder
+from spuir.policies import Policy, as_policy, make_policy
 from spuir.tables.encoder import Encoder, check_options
-from spuir.training import memory
+from spuir.training import group, memory, notices
 from spuir.training.checkpoint import Checkpoint, check_writable
 from spuir.training.collect import ROW_COLUMNS, Collect, PartShards
 from spuir.training.engines import Engine, make_engine
 from spuir.training.fold import EpisodeSummary, fold
-from spuir.training.group import group_by_episode
-from spuir.training.scan import LogScan, Watcher, first_episode, scan_log
+from spuir.training.propensities import check_propensity, propensity_of_rows, with_column
+from spuir.training.scan import LogSample, LogScan, Watcher, count_learned, first_rows, scan_log
+from spuir.training.sharing import check_folder, check_log
 
 UNSAVED = "Training continues without checkpoints, so that an interrupt would lose its progress"
-NUMERAL = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*")
 OPEN_BYTES = 256 * 2**20
 """Memory that open episodes may take before the log is first grouped by episode on disk."""
-ENCODER_ROWS = 100_000
-"""The encoder learns from at most this many rows of the first episode."""
+FRAGMENT_ROWS, MIN_FRAGMENTS = 400, 2_000
+"""A few rows of an episode in a batch cost as much time as sorting this many rows; so few of them do not matter."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -79,7 +73,7 @@ class Training:
 
 def train(
     source: Any,
-    policy: Policy | str = "puir",
+    policy: Policy | str = "auto",
     *,
     batch_size: int | None = None,
     every: str | float | None = None,
@@ -91,6 +85,8 @@ def train(
     out: str | PathLike[str] | None = None,
     seed: int = 0,
     memory_limit: int | None = None,
+    propensity: str | float | None = None,
+    scratch: str | PathLike[str] | None = None,
     watch: Watcher | None = None,
     tell: Callable[[str], object] | None = None,
     **opening: Any,
@@ -102,13 +98,14 @@ def train(
     source, **opening
         A log, or what :func:`spuir.logs.open_log` takes to open one.
     policy
-        An object, or a registered name.
+        An object, or a registered name: :func:`policy_for_logs` makes the policy then.
     batch_size, every
         Rows of an episode, or its duration ("hour", "day", "15m"); a column ``episode`` takes precedence over both.
     actions
         The labels in order; None = those in the log, sorted.
     encoder, encoding
-        The encoder of the context columns; None learns one on the first episode, with the options in ``encoding``.
+        The encoder of the context columns; None learns one on the first episodes (at least 10,000 rows, or all, and at
+        most 100,000), with the options in ``encoding``. The policy's feature map is fixed on the same rows.
     engine, workers
         Where to work: an engine or the name of one ("local", "dask", "spark"), and the number of workers.
     out
@@ -117,6 +114,11 @@ def train(
         Seed of the policy.
     memory_limit
         Memory limit in bytes; None = 80 % of free memory. A training that needs more is refused before it starts.
+    propensity
+        For a log without propensities and a policy that weighs rows by them: "uniform" (every action was as likely),
+        "own" (the policy's own at its state then), a number, or the name of a column. None = the log has them.
+    scratch
+        Folder for temporary files, which all workers must share; None = beside ``out``, or that of the system.
     watch, tell
         Called with (stage, rows done, rows in total), and with each notice as soon as it is known.
 
@@ -129,35 +131,46 @@ def train(
     """
     begin = time.perf_counter()
     check_options(encoding or {})
-    log = source if isinstance(source, Log) else open_log(source, **opening)
+    log = source if isinstance(source, Log) else open_log(source, **with_column(opening, propensity))
     if not log.context:
         raise InputError("log", "no context columns", "a context has at least one", "name them with --context")
     target = None if out is None else Path(fspath(out))
     if target is not None:
         check_writable(target)
-    with _started(engine, workers) as started, threadpool_limits(limits=1):
+    # An engine that is given is the caller's to end.
+    place = make_engine(engine, workers=workers) if isinstance(engine, str) else nullcontext(engine)
+    with place as started, threadpool_limits(limits=1):
         job = Job(
             log=log,
             cut=cut_episodes(log, batch_size=batch_size, every=every),
-            policy=as_policy(policy),
+            policy=policy_for_logs(policy) if isinstance(policy, str) else as_policy(policy),
             engine=started,
             seed=seed,
             watch=watch or _ignore,
             tell=tell or _ignore,
         )
+        check_propensity(log, job.policy, propensity)
         job.announce()
+        check_log(started, log)
         scan = scan_log(log, job.cut, started, job.watch, actions=actions is None)
+        job.add_notices(notices.of_keys(scan.keys))
         labels = list(scan.actions if actions is None else actions)
         job.check_floor(len(labels))
-        encoder = encoder or job.learn_encoder(scan, encoding or {})
+        job.propensity = propensity_of_rows(propensity, len(labels))
+        sample = job.sample(scan)
+        encoder = encoder or job.learn_encoder(sample, encoding or {})
         checkpoint = Checkpoint(target, job.settings(labels, encoder))
         bandit, episodes = job.resume(checkpoint, labels)
+        if not episodes:
+            job.fix(bandit, encoder, sample)
         resumed = len(episodes)
-        keep_rows = memory.rows_to_keep(job.policy, len(labels), encoder.width)
-        with _scratch(checkpoint.folder) as folder:
-            scan = job.group_scattered(scan, encoder.width, keep_rows, folder)
-            needed = job.check_memory(scan, len(labels), encoder.width, memory_limit)
-            job.learn(bandit, episodes, scan, encoder, keep_rows, checkpoint)
+        size = memory.ShardSize.of(job.policy, len(labels), encoder.width)
+        scratch = scratch if scratch is not None or target is None else target.absolute().parent
+        scan = job.group_scattered(scan, size, scratch, memory_limit)
+        needed = job.check_memory(scan, len(labels), encoder.width, size, memory_limit)
+        if {"sketched", "foldable"} <= job.policy.traits:
+            scan = count_learned(scan, job.cut, started)
+        job.learn(bandit, episodes, scan, encoder, size.keep_rows, checkpoint)
         bandit = bandit.with_encoder(encoder)
         if target is not None:
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -166,30 +179,23 @@ def train(
     return Training(
         bandit=bandit,
         episodes=tuple(episodes),
-        notices=tuple(job.notices),
+        notices=tuple(job.told),
         needed=needed,
         seconds=time.perf_counter() - begin,
         resumed=resumed,
     )
 
 
-def _started(engine: Engine | str, workers: int | None) -> AbstractContextManager[Engine]:
-    """Return an engine by name, which ends with the block, or the caller's own, which does not."""
-    return make_engine(engine, workers=workers) if isinstance(engine, str) else nullcontext(engine)
+def policy_for_logs(name: str, *, preset: str | None = None, **parameters: Any) -> Policy:
+    """Build the policy called ``name`` for columns as they come: with an intercept, and contexts scaled.
 
-
-@contextmanager
-def _scratch(folder: Path | None) -> Iterator[Path]:
-    """Yield where rows may be grouped, in ``folder`` or in a temporary one; nothing of it is left behind."""
-    rows = Path(mkdtemp(prefix="spuir-")) if folder is None else folder / "rows"
-    rmtree(rows, ignore_errors=True)  # left by a run that was killed
-    try:
-        yield rows
-    finally:
-        rmtree(rows, ignore_errors=True)
-        if folder is not None:
-            with suppress(OSError):
-                folder.rmdir()  # fails where it holds a checkpoint
+    ``preset`` and ``parameters`` are those of :func:`spuir.make_policy`. The preset "paper" is taken as it is.
+    """
+    made = make_policy(name, preset=preset, **parameters)
+    known = parameter_names(made)
+    scale = "scale_contexts" if "scale_contexts" in known else "scale"
+    wanted = {flag: True for flag in ("intercept", scale) if flag in known and flag not in parameters}
+    return made if preset == "paper" else replace(made, **wanted)
 
 
 def _ignore(*_: object) -> None:
@@ -200,7 +206,8 @@ def _ignore(*_: object) -> None:
 class Job:
     """What to learn from which log, and where; its methods are the steps of :func:`train`.
 
-    ``faults`` are the broken rows by part, so that a part that is read twice counts once; −1 stands for grouping.
+    ``faults`` are the broken rows by part, so that a part that is read twice counts once; parts that were
+    grouped count down from −1.
     """
 
     log: Log
@@ -210,54 +217,58 @@ class Job:
     seed: int
     watch: Watcher
     tell: Callable[[str], object]
-    notices: list[str] = field(default_factory=list[str])
+    told: list[str] = field(default_factory=list[str])
     faults: dict[int, Faults] = field(default_factory=dict[int, Faults])
     rows_done: int = 0
+    propensity: float | None = None
 
     def add_notice(self, sentence: str) -> None:
         """Keep a notice and pass it on."""
-        self.notices.append(sentence)
+        self.told.append(sentence)
         self.tell(sentence)
+
+    def add_notices(self, sentences: Iterable[str]) -> None:
+        """Keep some notices and pass them on."""
+        for sentence in sentences:
+            self.add_notice(sentence)
 
     def announce(self) -> None:
         """Add the notices about the log, its cut and the policy."""
-        for notice in (*self.log.notices, *([self.cut.notice] if self.cut.notice else [])):
-            self.add_notice(notice)
-        if "foldable" not in self.policy.traits:
-            how = "in parallel shards" if "additive" in self.policy.traits else "in one step"
-            self.add_notice(
-                f"{self.policy.name} cannot be parallelised across episodes: parts are read in parallel, and each "
-                f"episode is learned {how} after the one before."
-            )
+        self.add_notices([*self.log.notices, *([self.cut.notice] if self.cut.notice else [])])
+        self.add_notices(notices.of_policy(self.policy))
 
     def check_floor(self, actions: int) -> None:
-        """Add a notice if the floor of the policy does not allow so many actions."""
-        floor = self.policy.floor
-        if floor is not None and floor * actions > 1 + TIE:
-            most = int(1 / floor + TIE)
-            self.add_notice(f"With floor={floor}, decisions can have at most {most} eligible actions of {actions}.")
+        """Raise if the floor of the policy does not allow so many actions; a notice where not all are eligible."""
+        try:
+            check_floor(self.policy.floor, np.ones((1, actions), np.bool_))
+        except InputError as error:
+            if "eligible" not in self.log.schema.names:
+                raise
+            self.add_notice(str(error))
 
-    def learn_encoder(self, scan: LogScan, options: Mapping[str, Any]) -> Encoder:
-        """Learn the encoder on the first rows of the first episode."""
-        batches, rows = list[Any](), 0
-        for batch in first_episode(scan, self.cut, self.log.context):
-            batches.append(batch)
-            rows += batch.num_rows
-            if rows >= ENCODER_ROWS:
-                break
-        table = arrow().Table.from_batches(batches).slice(0, ENCODER_ROWS)
-        encoder = Encoder.learn(table.select(list(self.log.context)), **options)
-        for part in (part for source in encoder.sources for part in source.parts):
-            if (
-                isinstance(part, CategoryEncoder)
-                and part.levels
-                and all(NUMERAL.fullmatch(level) for level in part.levels)
-            ):
-                self.add_notice(
-                    f"Column {part.column!r} is text and becomes categories, but looks like numbers; "
-                    f"{declaring(part.column, 'float64')} reads it as numbers, or names the first cell that is not one."
-                )
+    def sample(self, scan: LogScan) -> LogSample:
+        """Return the contexts, and weights if there are any, of the first episodes."""
+        weights = ["weight"] if "weight" in self.log.schema.names else []
+        return first_rows(scan, self.cut, [*self.log.context, *weights])
+
+    def learn_encoder(self, sample: LogSample, options: Mapping[str, Any]) -> Encoder:
+        """Learn the encoder on the sample."""
+        try:
+            encoder = Encoder.learn(sample.table.select(list(self.log.context)), **options)
+        except SpuirError as error:
+            raise sample.with_source(error) from None
+        self.add_notices(notices.of_encoder(encoder))
         return encoder
+
+    def fix(self, bandit: Bandit, encoder: Encoder, sample: LogSample) -> None:
+        """Fix the scales and landmarks of the policy's feature map on the sample."""
+        table = sample.table
+        weights = table.column("weight").to_numpy() if "weight" in table.schema.names else None
+        try:
+            contexts = encoder.encode(table.select(list(self.log.context)))
+        except SpuirError as error:
+            raise sample.with_source(error) from None
+        bandit.fix(contexts, weights)
 
     def settings(self, labels: Sequence[Hashable], encoder: Encoder) -> str:
         """Return the digest of everything that the model depends on."""
@@ -270,6 +281,7 @@ class Job:
             list(labels),
             encoder.to_dict(),
             self.seed,
+            self.propensity,
         )
         return digest(json.dumps(parts, sort_keys=True, default=repr))
 
@@ -287,17 +299,34 @@ class Job:
             self.add_notice(f"Starting from the first episode: an earlier run was interrupted, but {reason}.")
         return Bandit(self.policy, labels, self.seed), []
 
-    def group_scattered(self, scan: LogScan, width: int, keep_rows: int | None, folder: Path) -> LogScan:
-        """Group the log by episode on disk if too many episodes were open at once; return the scan of the result."""
+    def group_scattered(
+        self, scan: LogScan, size: memory.ShardSize, place: str | PathLike[str] | None, limit: int | None
+    ) -> LogScan:
+        """Group the log by episode on disk if its episodes are scattered; return the scan of the result."""
         largest = int(scan.sizes.max())
-        shard = memory.row_bytes(width) * (largest if keep_rows is None else min(largest, keep_rows + 1))
-        if scan.open_episodes <= 2 or scan.open_episodes * shard <= OPEN_BYTES:
+        waiting = scan.open_episodes * size.of_rows(largest, largest)
+        needed = scan.open_episodes > 2 and waiting > min(OPEN_BYTES, OPEN_BYTES if limit is None else limit // 4)
+        extra = scan.fragments - len(scan.keys)
+        slow = extra > MIN_FRAGMENTS and extra * FRAGMENT_ROWS > scan.rows
+        if self.cut.kind == "size" or not (needed or slow):
             return scan
-        self.add_notice(
-            f"Up to {scan.open_episodes:,} episodes would be open at once: grouping rows by episode on disk."
+        if place is not None:
+            Path(place).mkdir(parents=True, exist_ok=True)
+        folder = Folder(place)
+        try:
+            check_folder(self.engine, folder)
+        except InputError as error:
+            if needed:
+                raise
+            self.add_notice(f"Rows are not grouped by episode first, which would be faster: {error}")
+            return scan
+        many = f"Up to {scan.open_episodes:,} episodes would be open at once"
+        self.add_notice(f"{many}: grouping rows by episode on disk.")
+        grouped, faults = group.group_by_episode(
+            self.log, self.cut, scan, self.columns, size.row, folder, self.engine, self.watch
         )
-        log, self.faults[-1] = group_by_episode(self.log, self.cut, scan, self.columns, folder, self.watch)
-        return scan_log(log, self.cut, self.engine, self.watch, actions=False)
+        self.faults |= {-1 - at: broken for at, broken in enumerate(faults)}
+        return grouped
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -305,8 +334,12 @@ class Job:
         carried = [name for name in ROW_COLUMNS if name in self.log.schema.names]
         return tuple(dict.fromkeys(["action", "reward", *carried, *self.cut.columns, *self.log.context]))
 
-    def check_memory(self, scan: LogScan, actions: int, width: int, limit: int | None) -> memory.Forecast:
+    def check_memory(
+        self, scan: LogScan, actions: int, width: int, size: memory.ShardSize, limit: int | None
+    ) -> memory.Forecast:
         """Return the memory forecast; raise if it is above the limit."""
+        # Workers may be ahead by one part each and one more, while another is being learned.
+        parts = [sum(size.of_rows(one.rows, one.size) for one in part.episodes.values()) for part in scan.parts]
         needed = memory.forecast(
             self.policy,
             actions,
@@ -314,6 +347,8 @@ class Job:
             largest=int(scan.sizes.max()),
             open_episodes=scan.open_episodes,
             workers=self.engine.workers,
+            coming=sum(sorted(parts)[-self.engine.workers - 2 :]),
+            sorting=group.SORT_BYTES if isinstance(scan.parts[0].part, group.EpisodeRange) else 0,
         )
         memory.check_fits(needed, limit)
         self.add_notice(f"Training needs {needed}.")
@@ -341,10 +376,8 @@ class Job:
             if episodes and bandit.n_episodes_ == learned:
                 self._save(checkpoint, bandit, episodes)
             raise
-        self._report_faults()
-        silent = sum(summary.silent for summary in episodes)
-        if silent:
-            self.add_notice(f"{silent:,} rows without a reward were left out.")
+        self.add_notices(notices.of_faults(self.faults.values()))
+        self.add_notices(notices.of_episodes(episodes))
         if not bandit.n_episodes_:
             rule = "a policy is learned from rewards"
             remedy = "join the rewards to the decisions first (--rewards), and give some rows a weight above 0"
@@ -354,19 +387,18 @@ class Job:
         self, bandit: Bandit, scan: LogScan, encoder: Encoder, keep_rows: int | None, done: int
     ) -> Iterator[EpisodeSummary]:
         """Collect the parts on the engine and fold them, from episode number ``done``."""
-        fixed = self.policy.fixed(self.policy.init(1, encoder.width, generator(self.seed, "init")))
-        total = len(scan.keys)
+        fixed, total = self.policy.fixed(bandit.state_), len(scan.keys)
         # Where the first episode decides the feature map, the others can be collected only after it.
         spans = [range(done, total)] if done or fixed else [range(1), range(1, total)]
         for span in spans:
             collect = Collect(
-                # A new bandit draws the same feature map from the same seed, and is smaller to send.
-                bandit=Bandit(self.policy, bandit.actions, self.seed) if fixed else copy(bandit),
+                bandit=copy(bandit),
                 encoder=encoder,
                 cut=self.cut,
                 columns=self.columns,
                 keep_rows=keep_rows if span.stop > 1 else None,
                 episodes=span,
+                propensity=self.propensity,
             )
             chosen = [at for at, part in enumerate(scan.parts) if any(e.number in span for e in part.episodes.values())]
             results = self.engine.map(collect, (scan.parts[at] for at in chosen))
@@ -386,17 +418,5 @@ class Job:
         try:
             checkpoint.save(bandit, episodes)
         except (OSError, SpuirError) as error:
-            if not any(sentence.startswith(UNSAVED) for sentence in self.notices):
+            if not any(sentence.startswith(UNSAVED) for sentence in self.told):
                 self.add_notice(f"{UNSAVED}: {error}")
-
-    def _report_faults(self) -> None:
-        """Add notices about the rows that the readers left out."""
-        faults = list(self.faults.values())
-        broken = sum(one.count for one in faults)
-        if broken:
-            first = min(next(one.first for one in faults if one.first), key=lambda fault: fault.line)
-            where = f"{first.path}, line {first.line}: {first.why}"
-            self.add_notice(f"{broken:,} broken rows were left out, the first in {where}.")
-        skipped = sum((Counter(one.skipped) for one in faults), Counter[str]())
-        for why, count in sorted(skipped.items()):
-            self.add_notice(f"{count:,} rows were left out: {why}.")

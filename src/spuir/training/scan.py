@@ -2,8 +2,8 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -15,24 +15,41 @@ from spuir.logs import Cut, Log, Part
 from spuir.tables.arrow import arrow, compute
 from spuir.training.engines.base import Engine
 
+YEAR = 365.25 * 86_400e6
+"""Microseconds."""
+MISTAKEN_SHARE, FEWEST_ROWS = 0.01, 10
+"""Rows long before all others are mistakes if they are no larger a share of a log that has at least so many."""
+SAMPLE_LEAST, SAMPLE_MOST = 10_000, 100_000
+"""Rows of the sample on which encoder, scales and landmarks are fixed: whole episodes up to the first, then cut off."""
 Counts = NDArray[np.int64]
 Watcher = Callable[[str, int, int], object]
 
 
 class PartScan(NamedTuple):
-    """What a worker saw in one part: its rows, the rows of each episode by key, and the actions."""
+    """What a worker saw in one part: its rows, the rows of each episode by key, and the actions.
+
+    ``fragments`` counts the episodes of every batch: what collecting would handle one by one.
+    """
 
     rows: int
     episodes: Mapping[Any, int]
     actions: frozenset[Any]
+    fragments: int = 0
 
 
 class PartEpisode(NamedTuple):
-    """One episode in one part: its number, its rows in earlier parts, and its rows in the whole log."""
+    """One episode in one part.
+
+    ``number`` is its place in the log, ``rows`` its rows in this part and ``size`` those in the whole log. ``before``
+    are its rows in earlier parts and ``place`` the episodes before it; once :func:`count_learned` has looked, only
+    those that are learned from.
+    """
 
     number: int
-    before: int
+    rows: int
     size: int
+    before: int
+    place: int
 
 
 class ScannedPart(NamedTuple):
@@ -48,7 +65,8 @@ class LogScan:
     """The parts of a log and the episodes in them.
 
     ``keys`` are the keys of the episodes in order and ``sizes`` their rows. Each episode begins in the part ``first``
-    and ends in the part ``last``. ``actions`` are the actions of the log, sorted.
+    and ends in the part ``last``. ``actions`` are the actions of the log, sorted, and ``fragments`` counts the episodes
+    of every batch.
     """
 
     parts: Sequence[ScannedPart]
@@ -57,6 +75,7 @@ class LogScan:
     first: Counts
     last: Counts
     actions: Sequence[Any]
+    fragments: int = 0
 
     @property
     def rows(self) -> int:
@@ -85,23 +104,29 @@ def scan_log(log: Log, cut: Cut, engine: Engine, watch: Watcher, *, actions: boo
     found = [scan.episodes for scan in scans]
     if cut.kind == "size":
         found = [_cut_by_size(scan.rows, start, cut.amount) for scan, start in zip(scans, starts, strict=False)]
-    keys = sorted(set().union(*found))
+    keys = cut.in_order(set().union(*found))
     numbers = {key: number for number, key in enumerate(keys)}
     sizes, last = np.zeros(len(keys), np.int64), np.zeros(len(keys), np.int64)
     first = np.full(len(keys), len(scans))
-    before: list[dict[Any, int]] = []
     for at, episodes in enumerate(found):
-        before.append({key: int(sizes[numbers[key]]) for key in episodes})
         for key, count in episodes.items():
             number = numbers[key]
             sizes[number] += count
             first[number], last[number] = min(first[number], at), at
-    parts = [
-        ScannedPart(part, start, {key: PartEpisode(numbers[key], rows, int(sizes[numbers[key]])) for key, rows in here})
-        for part, start, here in zip(log.parts, starts, (rows.items() for rows in before), strict=False)
-    ]
+    before = np.zeros(len(keys), np.int64)
+    parts = list[ScannedPart]()
+    for part, start, episodes in zip(log.parts, starts, found, strict=False):
+        here = {
+            key: PartEpisode(at := numbers[key], count, int(sizes[at]), int(before[at]), at)
+            for key, count in episodes.items()
+        }
+        before[[one.number for one in here.values()]] += list(episodes.values())
+        parts.append(ScannedPart(part, start, here))
     seen = sorted(set().union(*(scan.actions for scan in scans)))
-    return LogScan(parts=parts, keys=keys, sizes=sizes, first=first, last=last, actions=seen)
+    fragments = sum(scan.fragments for scan in scans)
+    scan = LogScan(parts=parts, keys=keys, sizes=sizes, first=first, last=last, actions=seen, fragments=fragments)
+    check_first_time(scan, cut)
+    return scan
 
 
 def scan_part(part: Part, cut: Cut, *, actions: bool) -> PartScan:
@@ -109,18 +134,20 @@ def scan_part(part: Part, cut: Cut, *, actions: bool) -> PartScan:
     columns = (*cut.columns, *(("action",) if actions else ()))
     if not columns and part.rows is not None:
         return PartScan(part.rows, {}, frozenset())
-    rows, episodes, seen = 0, Counter[Any](), set[Any]()
+    rows, episodes, seen, fragments = 0, Counter[Any](), set[Any](), 0
     for batch in part.read(columns or ("action",)):
         try:
             if cut.columns:
-                for entry in cut.keys(batch, 0).value_counts().to_pylist():
+                counted = cut.keys(batch, 0).value_counts().to_pylist()
+                fragments += len(counted)
+                for entry in counted:
                     episodes[entry["values"]] += entry["counts"]
             if actions:
                 seen.update(_actions_of(batch.column("action")))
         except InputError as error:
             raise with_source(error, part, part.first_row + rows) from None
         rows += batch.num_rows
-    return PartScan(rows, episodes, frozenset(seen))
+    return PartScan(rows, episodes, frozenset(seen), fragments)
 
 
 def _actions_of(column: Any) -> list[Any]:
@@ -138,16 +165,116 @@ def _cut_by_size(rows: int, start: int, size: int) -> dict[int, int]:
     return {key: min((key + 1) * size, stop) - max(key * size, start) for key in keys}
 
 
-def first_episode(scan: LogScan, cut: Cut, columns: Sequence[str]) -> Iterator[Any]:
-    """Yield the rows of the first episode in batches with at least these columns."""
-    key = scan.keys[0]
+def check_first_time(scan: LogScan, cut: Cut) -> None:
+    """Raise if the first episode is a mistaken time: in 1970 or long before the rest, with hardly a row."""
+    if cut.kind != "time" or len(scan.keys) < 2:
+        return
+    times = np.asarray(scan.keys, np.float64) * cut.amount / YEAR
+    gaps = np.diff(times)
+    at = int(np.argmax(gaps))
+    early = int(scan.sizes[: at + 1].sum())
+    rare = early <= max(1, MISTAKEN_SHARE * scan.rows) and scan.rows >= FEWEST_ROWS
+    if not rare or gaps[at] < 1 or (abs(times[at]) > 1 and gaps[at] < 3 * (times[-1] - times[at + 1])):
+        return
+    part, start, _ = next(one for one in scan.parts if scan.keys[0] in one.episodes)
+    row = 0
+    for batch in part.read(("time",)):
+        mistaken = np.flatnonzero(cut.keys(batch, start).to_numpy() == scan.keys[0])
+        if len(mistaken):
+            row += int(mistaken[0])
+            break
+        row += batch.num_rows
+    got = f"{cut.named(scan.keys[0])} at row {part.first_row + row}"
+    whose = "it comes" if early == 1 else f"it and {early - 1:,} others come"
+    rule = f"{whose} {gaps[at]:.0f} years before the rest, which begin on {cut.named(scan.keys[at + 1])}"
+    remedy = "correct or drop that row, or say what times count (--time-unit)"
+    raise InputError(f"column 'time' in {part.source}", got, rule, remedy)
+
+
+def count_learned(scan: LogScan, cut: Cut, engine: Engine) -> LogScan:
+    """Return the scan with rows and episodes numbered as ``partial_fit`` would, which never sees those without reward.
+
+    A sketch hashes rows by their number in the episode, with a key drawn for the number of the episode.
+    """
+    counted = list(engine.map(partial(_learned_in, cut=cut), scan.parts))
+    numbers = {key: number for number, key in enumerate(scan.keys)}
+    before, totals = np.zeros(len(numbers), np.int64), np.zeros(len(numbers), np.int64)
+    for counts in counted:
+        for key, count in counts.items():
+            totals[numbers[key]] += count
+    places = np.cumsum(totals > 0) - (totals > 0)
+    parts = list[ScannedPart]()
+    for part, counts in zip(scan.parts, counted, strict=True):
+        here = {
+            key: one._replace(before=int(before[one.number]), place=int(places[one.number]))
+            for key, one in part.episodes.items()
+        }
+        for key, count in counts.items():
+            before[numbers[key]] += count
+        parts.append(part._replace(episodes=here))
+    return replace(scan, parts=parts)
+
+
+def _learned_in(scanned: ScannedPart, cut: Cut) -> Counter[Any]:
+    """Return the rows of each episode in a part that are learned from: with a reward, and of weight above 0."""
+    names = [one.name for one in scanned.part.plan.fields]
+    weight = ["weight"] if "weight" in names else []
+    counts, row = Counter[Any](), scanned.start
+    for batch in scanned.part.read(("reward", *weight, *cut.columns)):
+        keys = cut.keys(batch, row).filter(arrow().array(learned_rows(batch)))
+        row += batch.num_rows
+        for entry in keys.value_counts().to_pylist():
+            counts[entry["values"]] += entry["counts"]
+    return counts
+
+
+def learned_rows(batch: Any) -> NDArray[np.bool_]:
+    """Return which rows (n,) of a batch are learned from: with a reward, and of weight above 0."""
+    known = ~np.isnan(batch.column("reward").to_numpy(zero_copy_only=False))
+    if "weight" in batch.schema.names:
+        known &= batch.column("weight").to_numpy(zero_copy_only=False) != 0
+    return known
+
+
+@dataclass(frozen=True, eq=False)
+class LogSample:
+    """The first rows of a log, as a table, and where they come from: a part and the rows of its source, in order."""
+
+    table: Any
+    places: Sequence[tuple[Part, Counts]]
+
+    def with_source(self, error: SpuirError) -> SpuirError:
+        """Return an error about a row of the table as one that names its source and the row there."""
+        found = re.search(r"\bat row (\d+)", error.got)
+        row = int(found[1]) if found else -1
+        for part, numbers in self.places:
+            if 0 <= row < len(numbers):
+                return with_source(error, part, int(numbers[row]) - int(found[1]) if found else 0)
+            row -= len(numbers)
+        return error
+
+
+def first_rows(scan: LogScan, cut: Cut, columns: Sequence[str]) -> LogSample:
+    """Return these columns of the first episodes: as many whole ones as have at least :data:`SAMPLE_LEAST` rows.
+
+    They are cut off after :data:`SAMPLE_MOST` rows.
+    """
+    enough = int(np.searchsorted(np.cumsum(scan.sizes), SAMPLE_LEAST)) + 1
+    chosen, batches, places, found = set(scan.keys[:enough]), list[Any](), list[tuple[Part, Counts]](), 0
     for part, start, episodes in scan.parts:
-        if key in episodes:
-            rows = start
-            for batch in part.read(tuple(dict.fromkeys([*cut.columns, *columns]))):
-                keys = cut.keys(batch, rows)
-                rows += batch.num_rows
-                yield batch.filter(compute().equal(keys, arrow().scalar(key, keys.type)))
+        if chosen.isdisjoint(episodes) or found >= SAMPLE_MOST:
+            continue
+        rows = 0
+        for batch in part.read(tuple(dict.fromkeys([*cut.columns, *columns]))):
+            keys = cut.keys(batch, start + rows)
+            own = compute().is_in(keys, arrow().array(list(chosen), keys.type))
+            batches.append(batch.filter(own).select(list(columns)))
+            places.append((part, np.flatnonzero(own.to_numpy(zero_copy_only=False)) + part.first_row + rows))
+            rows += batch.num_rows
+            found += len(places[-1][1])
+            if found >= SAMPLE_MOST:
+                break
+    return LogSample(arrow().Table.from_batches(batches).slice(0, SAMPLE_MOST), places)
 
 
 def with_source(error: SpuirError, part: Part, first: int) -> SpuirError:

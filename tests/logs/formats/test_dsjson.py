@@ -1,6 +1,9 @@
 """Decision-service JSON: every spelling and pitfall that its files have, and what Vowpal Wabbit reads of ours."""
 
+import gc
 import json
+import pickle
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +19,8 @@ from spuir.errors import InputError, ParameterError
 from spuir.logs import join_logs, open_log, write_log
 from spuir.logs.formats.base import Faults
 from spuir.logs.formats.dsjson_parser import DsjsonParser
-from spuir.logs.formats.line_events import BrokenLineError
+from spuir.logs.formats.line_events import EventRows, as_list
+from spuir.training import train
 
 ACTIONS = [{"_tag": name, "i": {"constant": 1, "id": name}, "j": [{"hot": 1}]} for name in ("latte", "mocha", "tea")]
 
@@ -181,15 +185,21 @@ class TestFeatures:
         found = open_log(tmp_path, format="dsjson").table(["a", "b"]).to_pylist()
         assert found == [{"a": 1.0, "b": None}, {"a": None, "b": 2.0}]
 
-    def test_a_text_where_the_file_began_with_numbers_is_a_broken_line(self, tmp_path: Path, monkeypatch: Any) -> None:
-        monkeypatch.setattr("spuir.logs.formats.line_events.SURVEY_BYTES", 100)
-        monkeypatch.setattr("spuir.logs.formats.line_events.BLOCK_BYTES", 100)
-        good = [event(c=context(a=1))] * 199
-        path = save(tmp_path / "log.dsjson", *good, event(c=context(a="x")))
-        found = faults(path)
+    def test_a_text_far_down_makes_its_column_text_everywhere(self, tmp_path: Path, monkeypatch: Any) -> None:
+        monkeypatch.setattr("spuir.logs.formats.line_reader.BLOCK_BYTES", 100)
+        values = [1, 2.5, True, *range(196), "x"]
+        path = save(tmp_path / "log.dsjson", *(event(c=context(a=value)) for value in values))
+        assert faults(path).count == 0
+        assert [found["a"] for found in rows(path)] == ["1", "2.5", "true", *map(str, range(196)), "x"]
+
+    def test_a_declared_type_that_a_value_does_not_fit_makes_its_line_broken(self, tmp_path: Path) -> None:
+        lines = [event(c=context(a=1))] * 199
+        path = save(tmp_path / "log.dsjson", *lines, event(c=context(a="x")))
+        found = faults(path, types={"a": "float64"})
         assert (found.count, found.first[0].line) == (1, 200)
         assert "a is 'x', not double" in found.first[0].why
-        assert rows(path, types={"a": "string"})[-1]["a"] == "x"
+        # Without the column, the line is fine.
+        assert faults(path, types={"a": "float64"}, rename={"a": None}).count == 0
 
     def test_a_broken_line_is_broken_whichever_columns_are_read(self, tmp_path: Path) -> None:
         lines = [event(EventId=f"e{at}", c=context(a="x" if at == 20 else at)) for at in range(200)]
@@ -339,14 +349,13 @@ CHANGES: dict[str, list[Any]] = {
 
 class TestTheFastWay:
     def results(self, parser: DsjsonParser, lines: list[bytes]) -> list[Any]:
-        found: list[Any] = []
-        for line in lines:
-            try:
-                rows = [dict(zip(names, values, strict=True)) for names, values in parser.feed(1, line)]
-                found += [{name: value for name, value in one.items() if name and value is not None} for one in rows]
-            except BrokenLineError as error:
-                found.append(str(error))
-        return found
+        """Return the rows that some lines give, without what is not known, and why others are broken."""
+        rows, broken = EventRows(), Faults()
+        parser.feed_block(1, lines, rows, broken, "log")
+        columns = {name: as_list(values) for name, values in rows.columns().items()}
+        made = [{name: values[at] for name, values in columns.items()} for at in range(len(rows))]
+        known = [{name: value for name, value in row.items() if value is not None} for row in made]
+        return [*known, *(one.why for one in broken.first)]
 
     def compare(self, usual: list[dict[str, Any]], lines: list[dict[str, Any]]) -> None:
         """Compare a parser that knows the usual events with parsers that know none."""
@@ -354,10 +363,13 @@ class TestTheFastWay:
         self.results(fast, [json.dumps(one).encode() for one in usual] * 120)
         fast.skip = known.skip
         assert not found.count
-        for line in lines:
-            text = json.dumps(line).encode()
-            assert self.results(fast, [text]) == self.results(DsjsonParser("log", general), [text])
-        assert known.skipped == general.skipped
+        texts = [json.dumps(line).encode() for line in lines]
+        each = [self.results(DsjsonParser("log", general), [text]) for text in texts]
+        for text, expected in zip(texts, each, strict=True):
+            assert self.results(fast, [text]) == expected
+        good = [row for one in each for row in one if type(row) is dict]
+        assert [row for row in self.results(fast, texts) if type(row) is dict] == good
+        assert known.skipped == {why: 2 * count for why, count in general.skipped.items()}
 
     @pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in CHANGES.items() for value in values])
     def test_whatever_is_unusual_about_an_event(self, name: str, value: Any) -> None:
@@ -374,22 +386,159 @@ class TestTheFastWay:
         events = [event(c=context(**space)) for space in [*usual, *others]]
         self.compare(events[: len(usual)], events)
 
+    def taken(self, parser: DsjsonParser, line: Any) -> bool:
+        """Return whether a line takes the fast way."""
+        rows = EventRows()
+        parser.feed_block(1, [json.dumps(line).encode()] * 30, rows, Faults(), "log")
+        return bool(rows.groups)
+
     def test_it_is_taken_by_the_usual_event_alone(self) -> None:
         parser = DsjsonParser("log", Faults())
-        line = json.dumps(event()).encode()
-        names = [next(iter(parser.feed(1, line)))[0] for _ in range(300)]
-        # Rows of one shape share the object of their names: that of the general way, then that of the fast one.
-        assert [id(one) for one in names[:100]] == [id(names[0])] * 100
-        assert [id(one) for one in names[100:]] == [id(names[-1])] * 200
-        assert names[0] is not names[-1]
+        assert [self.taken(parser, event()) for _ in range(5)] == [False, False, False, False, True]
+        assert not self.taken(parser, event(_skipLearn=True))
+        assert not self.taken(parser, event(c=context(z=1)))
+        assert self.taken(parser, event())
 
-    def test_it_ends_where_most_events_differ(self) -> None:
-        parser, line = DsjsonParser("log", Faults()), json.dumps(event()).encode()
-        other = json.dumps(event(c=context(z=1))).encode()
-        for one in [line] * 100 + [other] * 1000:
-            parser.feed(1, one)
-        general, usual = (next(iter(one.feed(1, line)))[0] for one in (DsjsonParser("log", Faults()), parser))
-        assert general is usual
+    @pytest.mark.parametrize(
+        "space",
+        [
+            {"page": [{"a": 1, "b": "x"}, {"b": None, "c": 2}]},
+            {"page": [{"a": {"b": 1}}, {"a": {"b": 2, "c": [3]}}], "n": None},
+            {"tags": ["red", "blue", "red"]},
+            {"tags": []},
+            {"vector": [0.5, 1, True, None], "user": {"tags": ["x"], "none": []}},
+            {"page": []},
+        ],
+        ids=lambda space: json.dumps(space)[:40],
+    )
+    def test_lists_take_it_too(self, space: dict[str, Any]) -> None:
+        parser = DsjsonParser("log", Faults())
+        line = event(c=context(**space))
+        assert [self.taken(parser, line) for _ in range(5)][-1]
+        shorter = {key: value[:1] if type(value) is list else value for key, value in space.items()}
+        self.compare([line], [line, event(c=context(**shorter)), event(c=context(**{key: [] for key in space}))])
+
+    def test_where_most_events_differ_it_learns_their_keys_too(self) -> None:
+        parser = DsjsonParser("log", Faults())
+        lines = [event(), event(c=context(z=1))]
+        assert [self.taken(parser, one) for one in lines for _ in range(60)][-1]
+        assert all(self.taken(parser, one) for one in lines)
+
+    def test_it_ends_where_no_shape_lasts(self) -> None:
+        parser = DsjsonParser("log", Faults())
+        for number in range(400):
+            self.taken(parser, event(c=context(**{f"key{number}": 1})))
+        assert not any(self.taken(parser, event()) for _ in range(10))
+
+
+class TestParsedOnce:
+    """A file is parsed when it is opened; what is read after that comes from a copy, and is what parsing gives."""
+
+    @pytest.fixture
+    def path(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        """Return a file of several sections, with broken and skipped lines and columns whose type changes."""
+        monkeypatch.setattr("spuir.logs.formats.text_files.SPLIT_BYTES", 60_000)
+        monkeypatch.setattr("spuir.logs.formats.text_files.SECTION_BYTES", 30_000)
+        lines: list[Any] = []
+        for at in range(400):
+            space: dict[str, Any] = {"n": at % 7 if at < 300 else at % 7 + 0.5, "tags": ["red", f"t{at % 3}"][: at % 3]}
+            space["odd"] = at % 2 == 0 if at < 150 else at if at < 250 else f"w{at}"
+            space |= {"late": {"x": at}} if at > 330 else {}
+            lines.append(
+                event(EventId=f"e{at}", Timestamp=f"2021-02-04T16:{at // 60:02d}:{at % 60:02d}Z", c=context(**space))
+            )
+        lines[70], lines[390] = b"{", event(_skipLearn=True)
+        return save(tmp_path / "log.dsjson", *lines)
+
+    def test_the_copy_is_what_parsing_gives(self, path: Path) -> None:
+        log = open_log(path)
+        assert len(log.parts) > 4
+        assert log.rows == 398
+        assert "late.x" in log.context
+        parsed = pa.Table.from_batches([batch for part in log.parts for batch in replace(part, options={}).read()])
+        assert log.table().equals(parsed)
+        assert log.table(["odd"])["odd"].to_pylist()[:4] == ["true", "false", "true", "false"]
+        assert [part.first_row for part in log.parts][-1] + log.parts[-1].rows == 398
+
+    def test_broken_lines_have_their_numbers_in_the_file(self, path: Path) -> None:
+        for part in open_log(path).parts:
+            copied, parsed = Faults(), Faults()
+            list(part.read(faults=copied))
+            list(replace(part, options={}).read(faults=parsed))
+            assert copied == parsed
+        found = faults(path)
+        assert (found.count, found.first[0].line, found.skipped) == (1, 71, {"_skipLearn": 1})
+        with path.open("ab") as file:
+            file.write(json.dumps({"c": {"x": 1}, "_label_ca": {"action": 1.0}}).encode())
+        with pytest.raises(InputError, match=r"line 401.*continuous action"):
+            open_log(path)
+
+    def test_text_is_parsed_only_when_the_log_is_opened(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        log = open_log(path, rename={"odd": None})
+        monkeypatch.setattr(DsjsonParser, "feed_block", None)
+        assert log.table().num_rows == log.table(["action"]).num_rows == 398
+        sent = pickle.loads(pickle.dumps(log.parts[0]))
+        assert next(sent.read()).num_rows == log.parts[0].rows
+        assert len(sent.options["copies"].sections) == 1
+
+    def test_the_copy_goes_with_the_log(self, path: Path) -> None:
+        log = open_log(path)
+        sent, expected = pickle.loads(pickle.dumps(log.parts)), log.table()
+        folder = Path(log.parts[0].options["copies"].folder.path)
+        assert list(folder.iterdir())
+        del log
+        gc.collect()
+        assert not folder.exists()
+        # Another machine has no copy, and parses the text.
+        assert pa.Table.from_batches([batch for part in sent for batch in part.read()]).equals(expected)
+
+    def test_processes_parse_large_files(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        expected, found = open_log(path).table(), faults(path)
+        monkeypatch.setattr("spuir.logs.formats.parsed_copies.PARALLEL_BYTES", 0)
+        monkeypatch.setattr("spuir.logs.formats.parsed_copies._cores", lambda: 2)
+        feed = DsjsonParser.feed_block
+        monkeypatch.setattr(DsjsonParser, "feed_block", None)
+        log = open_log(path)
+        monkeypatch.setattr(DsjsonParser, "feed_block", feed)
+        assert log.table().equals(expected)
+        assert faults(path) == found
+
+    def test_a_full_disk_costs_time_and_no_more(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        expected = open_log(path).table()
+
+        def full(*_: Any, **__: Any) -> Any:
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr("spuir.logs.formats.parsed_copies.tempfile.mkstemp", full)
+        assert open_log(path).table().equals(expected)
+
+    def test_training_parses_it_once(self, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        parsed: list[int] = []
+        feed = DsjsonParser.feed_block
+
+        def counted(self: DsjsonParser, first: int, lines: Any, *rest: Any) -> None:
+            parsed.append(len(lines))
+            feed(self, first, lines, *rest)
+
+        log = open_log(path, rename={"odd": None})
+        monkeypatch.setattr(DsjsonParser, "feed_block", counted)
+        train(log, "sbucb", every="1m", workers=1)
+        assert not parsed
+
+
+HUGE = ["1" + "0" * 309, "1" + "0" * 5000, "1e400"]
+
+
+@pytest.mark.parametrize("digits", HUGE, ids=["309 digits", "5,001 digits", "an exponent"])
+@pytest.mark.parametrize(
+    "key", ["_original_label_cost", "_label_cost", "_label_probability", "pdrop", "Timestamp", "c"]
+)
+def test_a_huge_number_is_a_broken_line(key: str, digits: str, tmp_path: Path) -> None:
+    text = json.dumps(event(**{key: context(a="@") if key == "c" else "@"})).replace('"@"', digits).encode()
+    path = save(tmp_path / "log.dsjson", *[event()] * 150, text, *[event()] * 150)
+    found = faults(path)
+    assert (found.count, [one.line for one in found.first]) in ((1, [151]), (0, []))
+    assert found.count == 1 or key == "c"
 
 
 class TestSlots:

@@ -68,6 +68,14 @@ class TestItems:
         with pytest.raises(InputError, match=r"nowhere\.csv"):
             open_log(save(tmp_path), item_context=str(tmp_path / "nowhere.csv"))
 
+    @pytest.mark.parametrize("format", [None, "obd"])
+    def test_a_folder_with_the_table_opens(self, tmp_path: Path, format: str | None) -> None:
+        save(tmp_path)
+        log = open_log(tmp_path, format)
+        assert (log.format, log.table().num_rows) == ("obd", 2)
+        assert "item_context.csv' is left out: it describes the items" in log.notices[0]
+        assert open_log(tmp_path, item_context=True).context[-1] == "item_feature_1"
+
 
 class TestRealFiles:
     # Rows, clicks and propensities as the description of the data set has them.

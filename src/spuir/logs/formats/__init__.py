@@ -1,10 +1,24 @@
 """Log formats by name. To add one: its file, and one line here, above the general ones."""
 
+from collections.abc import Sequence
+from pathlib import Path
+
 from spuir.base.registry import Registry
 from spuir.errors import InputError
 from spuir.logs.formats.base import Fault, Faults, FileSection, FileSurvey, Format, Request, ending, head
 
-__all__ = ["FORMATS", "Fault", "Faults", "FileSection", "FileSurvey", "Format", "Request", "detect", "list_formats"]
+__all__ = [
+    "FORMATS",
+    "Fault",
+    "Faults",
+    "FileSection",
+    "FileSurvey",
+    "Format",
+    "Request",
+    "detect",
+    "left_out",
+    "list_formats",
+]
 
 FORMATS = Registry(
     "log format",
@@ -28,6 +42,8 @@ FORMATS = Registry(
 _JSON = ("dsjson", "banditdb", "jsonl")
 _TEXT_ENDINGS = {".csv": ("obd", "csv"), ".tsv": ("csv",), ".json": _JSON, ".jsonl": _JSON, ".ndjson": _JSON}
 """Formats that are tried first for a text file, by its ending, so that no other format is imported for it."""
+_ITEM_TABLE = "item_context.csv"
+"""The table of items that lies beside the logs of the Open Bandit Dataset."""
 _BANDITDB_COLUMNS = {"interaction_id", "arm_id"}
 """Columns by which a Parquet file is known as an export of BanditDB."""
 
@@ -55,3 +71,12 @@ def detect(path: str) -> Format:
     raise InputError(
         f"file {path!r}", got, f"it must be one of {', '.join(known)}", "say which with format= (--format)"
     )
+
+
+def left_out(paths: Sequence[str]) -> dict[str, str]:
+    """Return the files that lie beside a log and are none of its parts, each with a sentence about it."""
+    tables = [path for path in paths if Path(path).name == _ITEM_TABLE]
+    others = [path for path in paths if Path(path).name != _ITEM_TABLE and ending(path) == ".csv"]
+    if not tables or not others or detect(others[0]).name != "obd":
+        return {}
+    return {path: f"file {path!r} is left out: it describes the items; item_context=True adds them." for path in tables}

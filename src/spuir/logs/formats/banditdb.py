@@ -12,7 +12,8 @@ from spuir.errors import InputError
 from spuir.logs.formats import parquet
 from spuir.logs.formats.arrays import numeric_contexts
 from spuir.logs.formats.base import Faults, FileSurvey, Format, Request, head, opened, read_with_names, with_names
-from spuir.logs.formats.line_events import BrokenLineError, Row, as_number, json_parser, line_read, line_survey, row_of
+from spuir.logs.formats.line_events import BrokenLineError, LineParser, Row, as_number, json_parser, row_of
+from spuir.logs.formats.line_reader import LineReader
 from spuir.tables.arrow import arrow
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ _MARK = b"PAR1"
 _EVENT = re.compile(rb'\s*\{\s*"(?:Predicted|Rewarded|Campaign\w+)"\s*:\s*\{')
 
 
-class EventJoiner:
+class EventJoiner(LineParser):
     """Joins predictions and rewards of the write-ahead log by the id of the interaction."""
 
     def __init__(self, path: str, options: Mapping[str, Any], faults: Faults) -> None:
@@ -100,22 +101,25 @@ def _is_parquet(path: str) -> bool:
     return head(path, len(_MARK)) == _MARK
 
 
-def survey(path: str, options: Mapping[str, Any]) -> FileSurvey:
-    """Return the columns of a file and its sections."""
-    if _is_parquet(path):
-        return with_names(parquet.survey(path, {}), _NAMES)
+def _known(options: Mapping[str, Any]) -> "dict[str, pa.DataType | None]":
+    """Return the types of the canonical columns."""
     pa = arrow()
     text, number, whole = pa.string(), pa.float64(), pa.int64()
     known = {"decision_id": text, "time": whole, "action": text, "reward": number, "propensity": number}
-    known |= {"probabilities": pa.list_(number), "eligible": pa.list_(text), "reward_time": whole}
-    return line_survey(path, options, lambda faults: EventJoiner(path, options, faults), known)
+    return known | {"probabilities": pa.list_(number), "eligible": pa.list_(text), "reward_time": whole}
+
+
+LINES = LineReader(parser=EventJoiner, known=_known)
+
+
+def survey(path: str, options: Mapping[str, Any]) -> FileSurvey:
+    """Return the columns of a file and its sections."""
+    return with_names(parquet.survey(path, {}), _NAMES) if _is_parquet(path) else LINES.survey(path, options)
 
 
 def read(path: str, request: Request) -> "Iterator[pa.RecordBatch]":
     """Yield the rewarded interactions, in the order of their rewards in a write-ahead log."""
-    if _is_parquet(path):
-        return read_with_names(parquet.read, path, request, _NAMES)
-    return line_read(path, request, lambda faults: EventJoiner(path, request.options, faults))
+    return read_with_names(parquet.read, path, request, _NAMES) if _is_parquet(path) else LINES.read(path, request)
 
 
 def write(batches: "Iterable[pa.RecordBatch]", path: str) -> None:

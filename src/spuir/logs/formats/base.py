@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from spuir.errors import InputError
 from spuir.tables.arrow import arrow
@@ -73,6 +73,23 @@ class Faults:
         if len(self.first) < SHOWN_FAULTS:
             self.first.append(Fault(path, line, why))
 
+    @property
+    def events(self) -> int:
+        """How many rows were broken or skipped."""
+        return self.count + sum(self.skipped.values())
+
+    def merge(self, other: "Faults") -> None:
+        """Add the rows that another reader skipped."""
+        self.count += other.count
+        self.first += other.first[: max(SHOWN_FAULTS - len(self.first), 0)]
+        for own, more in ((self.skipped, other.skipped), (self._by_path, other._by_path)):
+            for name, count in more.items():
+                own[name] = own.get(name, 0) + count
+
+    def moved(self, lines: int) -> "Faults":
+        """Return the same faults, as many lines further down."""
+        return replace(self, first=[one._replace(line=one.line + lines) for one in self.first])
+
     def skip(self, why: str) -> None:
         """Count one row that is fine but holds nothing to learn from, by reason."""
         self.skipped[why] = self.skipped.get(why, 0) + 1
@@ -115,6 +132,18 @@ class Request:
     faults: Faults = field(default_factory=Faults)
 
 
+class SectionParser(Protocol):
+    """Cuts text files into sections, and parses each on its own."""
+
+    def sections(self, path: str) -> tuple[FileSection, ...]:
+        """Return the sections of a file."""
+        ...
+
+    def parse(self, path: str, section: FileSection, options: Mapping[str, Any], folder: str | None) -> Any:
+        """Parse a section, and write a copy of it to a folder."""
+        ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class Format:
     """How one kind of log is read and written.
@@ -148,6 +177,9 @@ class Format:
     locate
         Returns "line 17" for a file, a section of it and the number of a row in that section, from 0; None = rows are
         numbered.
+    parser
+        Parses sections of text that are slow to parse, so that this is done once, and on all cores; None = reading is
+        fast.
     """
 
     name: str
@@ -165,6 +197,7 @@ class Format:
     sparse: bool = False
     write_options: tuple[str, ...] = ()
     locate: Callable[[str, FileSection, int], str] | None = None
+    parser: "SectionParser | None" = None
 
     @property
     def lenient(self) -> bool:

@@ -21,6 +21,7 @@ from spuir.logs.formats.base import (
     FileSurvey,
     Format,
     Request,
+    compression,
     ending,
     head,
     open_input,
@@ -29,13 +30,15 @@ from spuir.logs.formats.base import (
     refusals,
     whole,
 )
-from spuir.logs.formats.text_files import BLOCK_BYTES, PREFIX_BYTES, SECTION_BYTES, lines_before, split
+from spuir.logs.formats.text_files import PREFIX_BYTES, SECTION_BYTES, SPLIT_BYTES, lines_before, split
 from spuir.tables.arrow import arrow, compute
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 IN_UTF8 = ("a text file is in UTF-8", "save it in that encoding")
+BLOCK_BYTES = 1 << 22
+"""Bytes parsed at a time: cells are cheap to parse, so that the work per batch would keep two workers waiting."""
 _DELIMITERS = ",;\t|"
 _LONGEST = 131_072
 """Bytes of the header line that are looked at."""
@@ -162,7 +165,8 @@ def _row_ends(path: str, delimiter: str) -> list[int]:
         file.seek(offset)
         while block := file.read(SECTION_BYTES):
             data = np.frombuffer(block, np.uint8)
-            marks = np.flatnonzero(data == ord('"'))
+            # Most files have no quotes at all, which is found out ten times as fast as where they are.
+            marks = np.flatnonzero(data == ord('"')) if b'"' in block else np.empty(0, np.intp)
             opening = marks[quotes % 2 :: 2]
             if not np.isin(np.where(opening > 0, data[opening - 1], previous), before_opening).all():
                 return []
@@ -233,11 +237,24 @@ def read(path: str, request: Request) -> "Iterator[pa.RecordBatch]":
     section = request.section
     header = _names(path, delimiter) if section.start else None
     with _parsing(path, section, delimiter), open_input(path, section) as stream:
-        counted = _Quotes(stream)
-        for batch in _open(counted, BLOCK_BYTES, delimiter, types, list(request.columns), header):
+        source, counted = _counted(path, section, stream)
+        for batch in _open(source, BLOCK_BYTES, delimiter, types, list(request.columns), header):
             yield _emptied(batch, texts)
         if counted.count % 2:
             _check_quotes(path, section, delimiter)
+
+
+def _counted(path: str, section: FileSection, stream: "pa.NativeFile") -> "tuple[Any, _Quotes]":
+    """Return a stream to parse, and one that has counted the quotes of what was parsed from it."""
+    counted = _Quotes(stream)
+    if compression(path) is not None or section.bytes > SPLIT_BYTES:
+        return counted, counted
+    # A section at once: without quotes the parser reads it without calling back, so that workers do not wait in turn.
+    data = stream.read()
+    if b'"' not in data:
+        return arrow().BufferReader(data), counted
+    counted = _Quotes(arrow().BufferReader(data))
+    return counted, counted
 
 
 def _emptied(batch: "pa.RecordBatch", texts: list[str]) -> "pa.RecordBatch":

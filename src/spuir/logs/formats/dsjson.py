@@ -5,15 +5,17 @@ each slot. Slates and continuous actions are refused, since they are other probl
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from spuir.errors import InputError
-from spuir.logs.formats.base import FileSurvey, Format, Request
+from spuir.logs.formats.base import Format
 from spuir.logs.formats.dsjson_parser import EXTRAS, OURS, DsjsonParser
 from spuir.logs.formats.event_writing import Event, iso, write_events
 from spuir.logs.formats.feature_names import by_namespace, escape_key
-from spuir.logs.formats.line_events import line_read, line_survey, msgspec_library
+from spuir.logs.formats.line_events import msgspec_library
+from spuir.logs.formats.line_reader import LineReader
+from spuir.logs.formats.text_files import line_ends
 from spuir.tables.arrow import arrow
 
 if TYPE_CHECKING:
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 _EVENT = re.compile(rb'^\s*\{.*"c"\s*:\s*\{.*"_multi"|^\s*\{.*"_label_ca"', re.MULTILINE)
 
 
-def _known() -> "dict[str, pa.DataType | None]":
+def _known(options: Mapping[str, Any]) -> "dict[str, pa.DataType | None]":
     """Return the types of the canonical columns; None = by what they hold."""
     pa = arrow()
     text, number, instant = pa.string(), pa.float64(), pa.timestamp("us", "UTC")
@@ -32,14 +34,7 @@ def _known() -> "dict[str, pa.DataType | None]":
     return kinds | {"unit_id": None}
 
 
-def survey(path: str, options: Mapping[str, Any]) -> FileSurvey:
-    """Return the columns that the first lines of a file have."""
-    return line_survey(path, options, lambda faults: DsjsonParser(path, faults), _known())
-
-
-def read(path: str, request: Request) -> "Iterator[pa.RecordBatch]":
-    """Yield the events of a file."""
-    return line_read(path, request, lambda faults: DsjsonParser(path, faults))
+LINES = LineReader(parser=lambda path, options, faults: DsjsonParser(path, faults), known=_known, cuts=line_ends)
 
 
 def write(batches: "Iterable[pa.RecordBatch]", path: str, *, actions: Sequence[Any] | None = None) -> None:
@@ -102,8 +97,9 @@ FORMAT = Format(
     name="dsjson",
     summary="Vowpal Wabbit's decision-service JSON lines, as Azure Personalizer logged",
     sniff=lambda path, first: bool(_EVENT.search(first)),
-    survey=survey,
-    read=read,
+    survey=LINES.survey,
+    read=LINES.read,
+    parser=LINES,
     write=write,
     write_options=("actions",),
     sparse=True,

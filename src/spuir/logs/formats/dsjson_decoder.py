@@ -1,17 +1,27 @@
-"""The usual event of a dsjson file, decoded straight into records instead of dicts, which is much faster.
+"""The usual events of a dsjson file, decoded straight into records and turned into columns, which is much faster.
 
 After some events the shape of their contexts is known, and a decoder is made for it. An event that differs from that (a
 further key, another type, another spelling of a label, a slot, a flag) is left to the general way, so that both
 always give the same rows.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import chain, compress
+from operator import attrgetter
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from spuir.logs.formats.feature_names import context_name, unescape
 from spuir.logs.formats.line_events import msgspec_library
+from spuir.tables.arrow import arrow
 
+Columns = dict[str, Any]
+"""Values by column: a list, or an Arrow array."""
+
+_SCALAR = str | int | float | bool | None
 _LABELS = {
     "cost": "_label_cost",
     "index": "_labelIndex",
@@ -29,27 +39,40 @@ _LABELS = {
 }
 
 
+class UnusualBlockError(Exception):
+    """Some values of a block cannot be turned into columns; all its events take the general way."""
+
+
 class KeyTree:
-    """An object of features: its keys, and those that hold objects; ``listed`` where it is the only one of a list."""
+    """What a key held in some contexts: a scalar, an object, a list of objects or of scalars; and the keys inside."""
 
-    def __init__(self, listed: bool = False) -> None:
-        self.listed = listed
-        self.keys: dict[str, KeyTree | None] = {}
+    def __init__(self) -> None:
+        self.kind, self.many = "unknown", False
+        self.keys: dict[str, KeyTree] = {}
 
-    def learn(self, space: Mapping[str, Any]) -> bool:
-        """Take the keys of an object; return False where it has a list that no record can hold."""
-        for key, value in space.items():
-            listed = type(value) is list
-            if listed and not is_ignored(key) and (len(value) != 1 or type(value[0]) is not dict):
-                return False
-            found = value[0] if listed and value else value
-            if type(found) is not dict or is_ignored(key):
-                self.keys.setdefault(key, None)
-                continue
-            node = self.keys.setdefault(key, KeyTree(listed))
-            if node is not None and not node.learn(found):
-                return False
-        return True
+    def learn(self, value: Any) -> None:
+        """Take one value; the first kind counts, and nulls and empty lists fit every kind."""
+        kind = _kind(value)
+        if self.kind == "unknown":
+            self.kind = kind
+        if kind != self.kind or kind not in ("object", "objects"):
+            return
+        spaces = value if kind == "objects" else (value,)
+        self.many |= len(spaces) > 1
+        for space in spaces:
+            for key, inner in space.items():
+                self.keys.setdefault(key, KeyTree()).learn(inner)
+
+
+def _kind(value: Any) -> str:
+    if value is None or value == []:
+        return "unknown"
+    if type(value) is dict:
+        return "object"
+    if type(value) is not list:
+        return "scalar"
+    kinds = set(map(type, value))
+    return "objects" if kinds == {dict} else "other" if kinds & {dict, list} else "items"
 
 
 def is_ignored(key: str) -> bool:
@@ -57,27 +80,87 @@ def is_ignored(key: str) -> bool:
     return key[:1] == "_" and key != "_text"
 
 
+class FieldPlan(NamedTuple):
+    """How a field of a record becomes columns: its kind, the name (or prefix) of these, and the record inside."""
+
+    field: str
+    kind: str
+    name: str
+    inner: "RecordPlan | None"
+
+
 @dataclass(frozen=True)
 class RecordPlan:
-    """How a record becomes values: its type, the columns of its values, and its fields that are records themselves."""
+    """How records become columns: their type, and their fields; ``absent`` is the value of a key that is not there."""
 
     record: Any
-    names: list[str | None]
-    inner: "list[tuple[int, bool, RecordPlan]]"
+    fields: list[FieldPlan]
+    absent: Any
 
-    def gather(self, values: Callable[[Any], tuple[Any, ...]], record: Any, found: list[Any]) -> None:
-        """Add the values of a record; ``values`` gives those of its fields."""
-        own = values(record)
-        found += own
-        for place, listed, plan in self.inner:
-            part = own[place]
-            if part is None:
-                found += [None] * len(plan.names)
-            else:
-                plan.gather(values, part[0] if listed else part, found)
+    def gather(self, records: Sequence[Any], found: Columns) -> None:
+        """Add the columns of some records, one for each row; None is no record."""
+        whole = None not in records
+        for field, kind, name, inner in self.fields:
+            get = attrgetter(field)
+            values = list(map(get, records)) if whole else [self.absent if r is None else get(r) for r in records]
+            if inner is None and kind == "scalar":
+                _put(found, name, values)
+            elif kind == "items":
+                _put_items(found, name, values)
+            elif inner is not None and kind == "object":
+                inner.gather([None if value is self.absent else value for value in values], found)
+            elif inner is not None:
+                _put_objects(found, inner, [value or () for value in values])
 
 
-def plan_record(node: KeyTree, prefix: str, lead: tuple[tuple[str, str, Any], ...] = ()) -> RecordPlan:
+def _put(found: Columns, name: str, values: Any) -> None:
+    if name in found:
+        raise UnusualBlockError(name)
+    found[name] = values
+
+
+def _put_objects(found: Columns, inner: RecordPlan, lists: list[Any]) -> None:
+    """Add lists of objects, which share the names of their features; the last object that has a key counts."""
+    longest = max(map(len, lists), default=0)
+    if inner.absent is None:
+        inner.gather([one[0] if one else None for one in lists], found)
+        return
+    merged: Columns = {}
+    for place in range(longest):
+        part: Columns = {}
+        inner.gather([one[place] if len(one) > place else None for one in lists], part)
+        for name, values in part.items():
+            old = merged.get(name)
+            merged[name] = values if old is None else [_later(a, b, inner) for a, b in zip(old, values, strict=True)]
+    for name, values in merged.items():
+        _put(found, name, [None if value is inner.absent else value for value in values])
+
+
+def _later(old: Any, new: Any, inner: RecordPlan) -> Any:
+    return old if new is inner.absent else new
+
+
+def _put_items(found: Columns, prefix: str, lists: list[Any]) -> None:
+    """Add lists of scalars: numbers are numbered from 0, texts are indicators."""
+    pa = arrow()
+    items = list(chain.from_iterable(one for one in lists if one))
+    kinds = set(map(type, items)) - {type(None)}
+    if str not in kinds:
+        for place in range(max((len(one) for one in lists if one), default=0)):
+            _put(found, f"{prefix}{place}", [one[place] if one and len(one) > place else None for one in lists])
+        return
+    if kinds != {str}:
+        raise UnusualBlockError(prefix)
+    owners = np.repeat(np.arange(len(lists)), [len(one) if one else 0 for one in lists])
+    coded = pa.array(items, pa.string()).dictionary_encode()
+    codes = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    for code, text in enumerate(coded.dictionary.to_pylist()):
+        there = np.zeros(len(lists), np.bool_)
+        there[owners[codes == code]] = True
+        _put(found, prefix + text, pa.array(np.ones(len(lists)), mask=~there))
+
+
+def plan_record(node: KeyTree, prefix: str, absent: Any, lead: tuple[tuple[str, str, Any], ...] = ()) -> RecordPlan:
     """Return the plan of an object.
 
     Parameters
@@ -86,27 +169,59 @@ def plan_record(node: KeyTree, prefix: str, lead: tuple[tuple[str, str, Any], ..
         Its keys.
     prefix
         What its features are led by.
+    absent
+        What stands for a key that is not there: None, or a mark that no JSON value equals.
     lead
         Fields that it must have in addition, each with its key and type; they give no columns.
     """
     library = msgspec_library()
     fields: list[Any] = [(name, kind) for name, _, kind in lead]
     keys = {name: key for name, key, _ in lead}
-    names: list[str | None] = [None] * len(lead)
-    inner: list[tuple[int, bool, RecordPlan]] = []
+    plans: list[FieldPlan] = []
     for place, (key, below) in enumerate(node.keys.items(), len(lead)):
-        keys[f"field_{place}"], kind = key, library.Raw if is_ignored(key) else str | int | float | bool | None
+        field = f"field_{place}"
+        keys[field] = key
         name = prefix + unescape(key)
-        if below is not None:
-            plan = plan_record(below, name + ".")
-            inner.append((place, below.listed, plan))
-            kind = (tuple[plan.record] if below.listed else plan.record) | None
-        fields.append((f"field_{place}", kind, None))
-        names.append(None if below is not None or is_ignored(key) else name if prefix else context_name(name))
-    for _, _, plan in inner:
-        names += plan.names
+        kind, inner = library.Raw, None
+        if not is_ignored(key):
+            kind, inner = _typed(below, name, absent)
+            named = name if prefix else context_name(name)
+            plans.append(FieldPlan(field, below.kind, named if below.kind == "scalar" else f"{name}.", inner))
+        fields.append((field, kind | None if absent is None else kind | None | library.UnsetType, absent))
     record = library.defstruct("Features", fields, rename=keys, forbid_unknown_fields=True, gc=False)
-    return RecordPlan(record, names, inner)
+    return RecordPlan(record, [one for one in plans if one.kind not in ("unknown", "other")], absent)
+
+
+def _typed(node: KeyTree, name: str, absent: Any) -> tuple[Any, RecordPlan | None]:
+    """Return the type of a field, and the plan of the objects in it."""
+    library = msgspec_library()
+    if node.kind == "scalar":
+        return _SCALAR, None
+    if node.kind == "items":
+        return list[_SCALAR], None
+    if node.kind == "object":
+        inner = plan_record(node, f"{name}.", absent)
+        return inner.record, inner
+    if node.kind == "objects":
+        # Only where a list has several objects does it matter which keys are absent and which are null.
+        inner = plan_record(node, f"{name}.", library.UNSET if node.many else absent)
+        return list[inner.record] if node.many else Annotated[list[inner.record], library.Meta(max_length=1)], inner
+    return Annotated[list[int], library.Meta(max_length=0)], None
+
+
+class UsualEvents(NamedTuple):
+    """The usual events among some lines: their places, the names of their actions, and probabilities by action."""
+
+    places: list[int]
+    events: list[Any]
+    tags: list[tuple[str, ...]]
+    probabilities: Any
+
+    def filter(self, kept: list[bool]) -> "UsualEvents":
+        """Return some of the events, without their probabilities."""
+        return UsualEvents(
+            list(compress(self.places, kept)), list(compress(self.events, kept)), list(compress(self.tags, kept)), None
+        )
 
 
 class EventDecoder:
@@ -116,28 +231,78 @@ class EventDecoder:
         library = msgspec_library()
         action = library.defstruct("Action", [("tag", str)], rename={"tag": "_tag"}, gc=False)
         state = library.defstruct("State", [("m", str | None, None)], gc=False)
-        self._plan = plan_record(node, "", (("actions", "_multi", list[action]),))
+        self._plan = plan_record(node, "", None, (("actions", "_multi", list[action]),))
         fields = [("cost", float), ("index", int), ("probability", float), ("event", str)]
         fields += [("a", list[int]), ("p", list[float]), ("c", self._plan.record)]
         fields += [("number", int | None, None), ("original", float | None, None), ("time", str | None, None)]
         fields += [("state", state | None, None), ("dropped", float | None, None), ("ours", None, None)]
         fields += [(name, bool | None, None) for name in ("skipped", "deferred", "deferred_action")]
         event = library.defstruct("Event", fields, rename=_LABELS, gc=False)
-        self._decode, self._values = library.json.Decoder(event).decode, library.structs.astuple
-        self.names = self._plan.names
+        self._decode = library.json.Decoder(event).decode
 
-    def decode(self, line: bytes) -> Any:
-        """Return a line as a record, None where it is another than the usual event."""
+    def decode(self, lines: Sequence[bytes]) -> UsualEvents:
+        """Return the usual events among some lines."""
+        events: list[Any] = []
+        places: list[int] = []
+        decode = self._decode
+        for place, line in enumerate(lines):
+            try:
+                events.append(decode(line))
+            except (ValueError, RecursionError, OverflowError):
+                continue
+            places.append(place)
+        tags = [tuple([action.tag for action in event.c.actions]) for event in events]
         try:
-            event = self._decode(line)
-        except (ValueError, RecursionError):
-            return None
-        flagged = event.dropped or event.skipped or event.deferred or event.deferred_action
-        count = len(event.c.actions)
-        fits = 0 <= event.index < count == len(event.a) == len(event.p) and 0 < event.probability <= 1
-        usual = fits and not flagged and event.event and event.number in (None, event.index + 1)
-        return event if usual and all([action.tag for action in event.c.actions]) else None
+            usual = [_is_usual(event, one) for event, one in zip(events, tags, strict=True)]
+            kept = UsualEvents(places, events, tags, None).filter(usual)
+            aligned, good = _align(kept.events)
+        except OverflowError:
+            return UsualEvents([], [], [], None)
+        if not good.all():
+            kept = kept.filter(good.tolist())
+            aligned, _ = _align(kept.events)
+        return kept._replace(probabilities=aligned)
 
-    def add_features(self, event: Any, found: list[Any]) -> None:
-        """Add the values of the features, in the order of ``names``."""
-        self._plan.gather(self._values, event.c, found)
+    def columns(self, usual: UsualEvents, names: list[list[str]]) -> Columns:
+        """Return the columns of usual events, given the names of the actions that each offered."""
+        pa = arrow()
+        events = usual.events
+        costs = [event.cost if event.original is None else event.original for event in events]
+        found: Columns = {
+            "decision_id": [event.event for event in events],
+            "time": [event.time for event in events],
+            "policy_version": [None if event.state is None else event.state.m for event in events],
+            "weight": pa.array(np.ones(len(events))),
+            "action": [offered[event.index] for offered, event in zip(names, events, strict=True)],
+            "reward": pa.array(0.0 - np.array(costs, np.float64)),
+            "propensity": [event.probability for event in events],
+            "eligible": names,
+            "probabilities": usual.probabilities,
+        }
+        self._plan.gather([event.c for event in events], found)
+        return found
+
+
+def _is_usual(event: Any, tags: tuple[str, ...]) -> bool:
+    """Return whether an event has a known choice, cost and probability, and no flag."""
+    flagged = event.dropped or event.skipped or event.deferred or event.deferred_action
+    fits = 0 <= event.index < len(tags) == len(event.a) == len(event.p) and 0 < event.probability <= 1
+    return fits and not flagged and event.event != "" and event.number in (None, event.index + 1) and all(tags)
+
+
+def _align(events: Sequence[Any]) -> tuple[Any, NDArray[np.bool_]]:
+    """Return the probabilities of events (n,) in the order of their actions, and which events have a distribution."""
+    pa = arrow()
+    lists = [event.a for event in events]
+    counts = np.fromiter(map(len, lists), np.intp, len(lists))
+    offsets = np.concatenate([[0], np.cumsum(counts)])
+    owners = np.repeat(np.arange(len(counts)), counts)
+    numbers = np.fromiter(chain.from_iterable(lists), np.int64, len(owners)) - 1
+    values = np.fromiter(chain.from_iterable([event.p for event in events]), np.float64, len(owners))
+    inside = (numbers >= 0) & (numbers < counts[owners]) & (values >= 0) & (values <= 1 + 1e-6)
+    places = offsets[owners] + np.where(inside, numbers, 0)
+    inside &= np.bincount(places, minlength=len(owners))[places] == 1
+    aligned = np.zeros(len(owners))
+    aligned[places] = values
+    good = np.bincount(owners[inside], minlength=len(counts)) == counts
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(aligned)), good

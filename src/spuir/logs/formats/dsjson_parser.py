@@ -1,14 +1,23 @@
 """One line of dsjson as rows: labels in all their spellings, actions by name, features by namespace."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 from spuir.errors import InputError
 from spuir.logs.formats.base import Faults
-from spuir.logs.formats.dsjson_decoder import EventDecoder, KeyTree, is_ignored
+from spuir.logs.formats.dsjson_decoder import EventDecoder, KeyTree, UnusualBlockError, UsualEvents, is_ignored
 from spuir.logs.formats.feature_names import context_name, unescape
-from spuir.logs.formats.line_events import BrokenLineError, Row, as_number, as_probability, as_text, json_parser
+from spuir.logs.formats.line_events import (
+    BrokenLineError,
+    EventRows,
+    LineParser,
+    Row,
+    as_number,
+    as_probability,
+    as_text,
+    json_parser,
+)
 
 _SCALARS = frozenset((str, int, float, bool, type(None)))
 EXTRAS = ("episode", "position", "unit_id", "reward_time")
@@ -26,26 +35,57 @@ _CANONICAL = (
     "probabilities",
 )
 """The canonical columns of every row, in the order in which they are gathered."""
-_SAMPLE, _NEVER = 100, 1000
-"""DsjsonParser from which the usual shape is learned; ten times as many others in a row, more or less, end its use."""
+_SAMPLE, _MOSTLY_OTHERS = 100, 1000
+"""Events from which the usual shape is learned, and how many more others than usual ones end its use."""
+_MOST_SHAPES = 5
+"""Shapes that are learned of one file section; where they do not last, looking at each event twice does not pay."""
 _LABELS = ("_label_cost", "_label_probability", "_label_Action", "_labelIndex", "_label_ca")
 
 
-class DsjsonParser:
+class DsjsonParser(LineParser):
     """Turns lines of dsjson into rows."""
 
     def __init__(self, path: str, faults: Faults) -> None:
         self.path, self.skip, self._parse = path, faults.skip, json_parser()
         self._node, self._seen, self._shape = KeyTree(), 0, None
-        self._columns: tuple[str | None, ...] = ()
+        self._shapes = 0
+
+    def feed_block(self, first: int, lines: Sequence[bytes], rows: EventRows, faults: Faults, path: str) -> None:
+        """Add the rows of some lines: those of usual events together, and the others one by one."""
+        if self._shape is None and self._seen < _SAMPLE < len(lines):
+            # What is learned from the first lines of a block serves the others.
+            self.feed_block(first, lines[:_SAMPLE], rows, faults, path)
+            self.feed_block(first + _SAMPLE, lines[_SAMPLE:], rows, faults, path)
+            return
+        columns: dict[str, Any] = {}
+        usual = names = None
+        if self._shape is not None:
+            try:
+                usual, names = self._named(self._shape.decode(lines))
+                columns = self._shape.columns(usual, names)
+            except UnusualBlockError:
+                usual = None
+            self._count(0 if usual is None else len(usual.places), len(lines))
+        if usual is None or not usual.places:
+            super().feed_block(first, lines, rows, faults, path)
+            return
+        start, held = 0, list[int]()
+        for run in _runs(usual.places):
+            super().feed_block(first + start, lines[start : run.start], rows, faults, path)
+            held += rows.hold(range(first + run.start, first + run.stop))
+            start = run.stop
+        super().feed_block(first + start, lines[start:], rows, faults, path)
+        rows.groups.append((held, columns))
+
+    def _named(self, usual: UsualEvents) -> tuple[UsualEvents, list[list[str]]]:
+        """Return usual events with the names of the actions that each offered; a name twice is unusual."""
+        try:
+            return usual, [_tags(one) for one in usual.tags]
+        except BrokenLineError as odd:
+            raise UnusualBlockError from odd
 
     def feed(self, number: int, line: bytes) -> Iterable[Row]:
         """Return the row of an event, or a row for each of its slots."""
-        if self._shape is not None:
-            event = self._shape.decode(line)
-            if event is not None:
-                return (self._usual(self._shape, event),)
-            self._missed()
         if line[:1] != b"{":
             return self._other(number, line)
         event = self._parse(line)
@@ -57,7 +97,7 @@ class DsjsonParser:
             return self._general(number, event)
         except RecursionError:
             raise BrokenLineError("the context is nested too deeply") from None
-        except (TypeError, AttributeError, LookupError) as odd:
+        except (TypeError, AttributeError, LookupError, OverflowError) as odd:
             raise BrokenLineError(f"a member is of another kind than in an event ({odd})") from None
 
     def _general(self, number: int, event: dict[str, Any]) -> Iterable[Row]:
@@ -77,33 +117,17 @@ class DsjsonParser:
     def _learn(self, context: Mapping[str, Any]) -> None:
         """Take the keys of a context; after enough of them make the decoder of the usual event."""
         self._seen += 1
-        if not self._node.learn({key: value for key, value in context.items() if key != "_multi"}):
-            self._seen = _NEVER
-        elif self._seen == _SAMPLE:
+        self._node.learn({key: value for key, value in context.items() if key != "_multi"})
+        if self._seen == _SAMPLE:
             self._shape = EventDecoder(self._node)
-            self._columns = (*_CANONICAL, *self._shape.names)
 
-    def _missed(self) -> None:
-        """Count an event that is not the usual one; where most are not, looking at each twice does not pay."""
-        self._seen += 1
-        if self._seen > _NEVER:
+    def _count(self, usual: int, lines: int) -> None:
+        """Count usual events and others; where most are others, learn the keys of these too, a few times."""
+        self._seen = max(self._seen + lines - 2 * usual, _SAMPLE)
+        if self._seen > _MOSTLY_OTHERS:
             self._shape = None
-
-    def _usual(self, shape: EventDecoder, event: Any) -> Row:
-        """Return the row of the usual event."""
-        names = _tags(tuple([action.tag for action in event.c.actions]))
-        cost = event.cost if event.original is None else event.original
-        order = _numbers(event.a, "a", 1, len(names))
-        version = None if event.state is None else event.state.m
-        found = [event.event, event.time, version, 1.0, names[event.index], 0.0 - cost, event.probability, names]
-        found.append(_aligned(order, 1, event.p))
-        shape.add_features(event, found)
-        self._seen = max(self._seen - 1, _SAMPLE)
-        return self._columns, found
-
-    def finish(self) -> Iterable[Row]:
-        """Return nothing: an event ends with its line."""
-        return ()
+            self._shapes += 1
+            self._seen = 0 if self._shapes < _MOST_SHAPES else _MOSTLY_OTHERS
 
     def _other(self, number: int, line: bytes) -> Iterable[Row]:
         """Handle a line that does not begin with a brace: a checkpoint or an empty one is no event."""
@@ -140,6 +164,15 @@ class DsjsonParser:
             found += [[names[at] for at in offered], aligned]
             rows.append(_with_features(event, {**context, "slot": slot}, found, {"position": place}))
         return rows
+
+
+def _runs(places: list[int]) -> Iterator[range]:
+    """Yield the runs of numbers that follow each other."""
+    start = 0
+    for at in range(1, len(places) + 1):
+        if at == len(places) or places[at] != places[at - 1] + 1:
+            yield range(places[start], places[at - 1] + 1)
+            start = at
 
 
 def _idle(event: dict[str, Any]) -> str | None:
@@ -278,7 +311,8 @@ def _chosen(labels: Any, order: list[int], count: int) -> int:
 
 def _reward(event: Any, labels: Any) -> float | None:
     """Return minus the cost, before any rewriting; without a cost the first observed value; None = not known."""
-    cost = event.get("_original_label_cost", labels.get("_label_cost"))
+    original = event.get("_original_label_cost")
+    cost = labels.get("_label_cost") if original is None else original
     if cost is not None:
         return 0.0 - as_number(cost, "_label_cost")
     for seen in event.get("o") or event.get("_o") or ():

@@ -1,13 +1,15 @@
 """Vowpal Wabbit's text for a fixed set of actions (``--cb``): ``action:cost:probability 'tag |namespace features``."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from spuir.errors import InputError
-from spuir.logs.formats.base import Faults, FileSurvey, Format, Request
+from spuir.logs.formats.base import Faults, Format
 from spuir.logs.formats.event_writing import Event, write_events
-from spuir.logs.formats.line_events import BrokenLineError, Row, line_read, line_survey, row_of
+from spuir.logs.formats.line_events import BrokenLineError, LineParser, Row, row_of
+from spuir.logs.formats.line_reader import LineReader
+from spuir.logs.formats.text_files import line_ends
 from spuir.logs.formats.vw_text import BLANK, cost, outcome, parse, tagged, triple, written
 from spuir.tables.arrow import arrow
 
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 _MINE = re.compile(rb"\s*(?:[1-9]\d*[ \t]+)*[1-9]\d*:[-+.\deE]+:[-+.\deE]+[^|\n]*\|")
 
 
-class CbParser:
+class CbParser(LineParser):
     """Turns lines into rows, one for each observed cost; a line without any is for prediction only."""
 
     def __init__(self, options: Mapping[str, Any], faults: Faults) -> None:
@@ -40,10 +42,6 @@ class CbParser:
             row["eligible"] = [self._label(found.action) for found in costs]
         return [row_of({**row, "action": self._label(found.action), **outcome(found)}) for found in observed]
 
-    def finish(self) -> Iterable[Row]:
-        """Return nothing: an event ends with its line."""
-        return ()
-
     def _label(self, text: str) -> Any:
         """Return the label of an action that is given by its number, from 1."""
         if not text.isdecimal() or not int(text):
@@ -65,17 +63,17 @@ def labels(actions: Any) -> list[str] | None:
     return found
 
 
-def survey(path: str, options: Mapping[str, Any]) -> FileSurvey:
-    """Return the columns that the first lines of a file have."""
+def _known(options: Mapping[str, Any]) -> "dict[str, pa.DataType | None]":
+    """Return the types of the canonical columns."""
     pa = arrow()
     label = pa.int64() if options.get("actions") is None else pa.string()
     known = {"decision_id": pa.string(), "action": label, "reward": pa.float64(), "propensity": pa.float64()}
-    return line_survey(path, options, lambda faults: CbParser(options, faults), known | {"eligible": pa.list_(label)})
+    return known | {"eligible": pa.list_(label)}
 
 
-def read(path: str, request: Request) -> "Iterator[pa.RecordBatch]":
-    """Yield the rows of a file; features that a line does not name are 0."""
-    return line_read(path, request, lambda faults: CbParser(request.options, faults), BLANK)
+LINES = LineReader(
+    parser=lambda path, options, faults: CbParser(options, faults), known=_known, cuts=line_ends, blank=BLANK
+)
 
 
 def write(batches: "Iterable[pa.RecordBatch]", path: str, *, actions: Sequence[Any] | None = None) -> None:
@@ -111,8 +109,9 @@ FORMAT = Format(
     name="vw-cb",
     summary="Vowpal Wabbit's text for a fixed set of actions",
     sniff=lambda path, first: bool(_MINE.match(first)),
-    survey=survey,
-    read=read,
+    survey=LINES.survey,
+    read=LINES.read,
+    parser=LINES,
     write=write,
     write_options=("actions",),
     sparse=True,

@@ -1,14 +1,15 @@
 """Vowpal Wabbit's text for actions that come with each event (``--cb_adf``): a shared line, then a line per action."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
-from spuir.logs.formats.base import Faults, FileSurvey, Format, Request
+from spuir.logs.formats.base import Faults, Format
 from spuir.logs.formats.event_writing import Event, write_events
 from spuir.logs.formats.feature_names import escape
-from spuir.logs.formats.line_events import BrokenLineError, Row, line_read, line_survey, row_of
+from spuir.logs.formats.line_events import BrokenLineError, LineParser, Row, row_of
+from spuir.logs.formats.line_reader import LineReader
 from spuir.logs.formats.vw_text import BLANK, VwCost, VwLine, cost, outcome, parse, tagged, triple, written
 from spuir.tables.arrow import arrow
 
@@ -20,7 +21,7 @@ SPACE = "action"
 """The namespace that holds the name of each action, so that Vowpal Wabbit can tell them apart."""
 
 
-class AdfParser:
+class AdfParser(LineParser):
     """Gathers the lines of an event up to an empty line, and turns them into one row."""
 
     def __init__(self, options: Mapping[str, Any], faults: Faults) -> None:
@@ -90,17 +91,14 @@ def sniff(path: str, first: bytes) -> bool:
     return event[0].startswith(b"shared") or (len(costs) == 1 and (costs[0][:2] == b"0:" or (ended and len(event) > 1)))
 
 
-def survey(path: str, options: Mapping[str, Any]) -> FileSurvey:
-    """Return the columns that the first events of a file have."""
+def _known(options: Mapping[str, Any]) -> "dict[str, pa.DataType | None]":
+    """Return the types of the canonical columns."""
     pa = arrow()
     known = {"decision_id": pa.string(), "action": pa.string(), "reward": pa.float64(), "propensity": pa.float64()}
-    known["eligible"] = pa.list_(pa.string())
-    return line_survey(path, options, lambda faults: AdfParser(options, faults), known)
+    return known | {"eligible": pa.list_(pa.string())}
 
 
-def read(path: str, request: Request) -> "Iterator[pa.RecordBatch]":
-    """Yield the events of a file; shared features that an event does not name are 0."""
-    return line_read(path, request, lambda faults: AdfParser(request.options, faults), BLANK)
+LINES = LineReader(parser=lambda path, options, faults: AdfParser(options, faults), known=_known, blank=BLANK)
 
 
 def write(batches: "Iterable[pa.RecordBatch]", path: str, *, actions: Sequence[Any] | None = None) -> None:
@@ -120,8 +118,9 @@ FORMAT = Format(
     name="vw-cb-adf",
     summary="Vowpal Wabbit's text for actions that come with each event",
     sniff=sniff,
-    survey=survey,
-    read=read,
+    survey=LINES.survey,
+    read=LINES.read,
+    parser=LINES,
     write=write,
     write_options=("actions",),
     sparse=True,

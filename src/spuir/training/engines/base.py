@@ -26,6 +26,12 @@ class Engine(Protocol):
     def __exit__(self, *failure: object) -> None: ...
 
 
+def on_every_worker(engine: Engine, work: Callable[[Item], Done], item: Item) -> list[Done]:
+    """Return ``work(item)`` of every worker, or of as many as an engine reaches that has no method of this name."""
+    own = getattr(engine, "on_every_worker", None)
+    return list(engine.map(work, [item] * engine.workers)) if own is None else own(work, item)
+
+
 class Future(Protocol):
     """A result that may not be there yet."""
 

@@ -1,0 +1,178 @@
+"""``spuir evaluate``: estimate what policies would have earned on the decisions of a log."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from spuir.cli import options
+from spuir.errors import MissingExtraError, ParameterError
+
+if TYPE_CHECKING:
+    from spuir.evaluation import EvaluationReport
+
+NOT_BETTER = 1
+"""Exit code if a policy is not better than the one named by --fail-unless-better-than."""
+
+
+@click.command("evaluate")
+@click.argument("log", nargs=-1, required=True)
+@click.option("-m", "--model", "models", multiple=True, help="Saved model to evaluate; repeatable.")
+@click.option("-p", "--policy", help="Policy to train on the earlier part of the log, and to evaluate on the rest.")
+@options.preset("default")
+@click.option(
+    "-s", "--set", "settings", multiple=True, metavar="NAME=VALUE", help="Set a parameter of --policy; repeatable."
+)
+@click.option(
+    "--holdout",
+    type=float,
+    default=0.3,
+    show_default=True,
+    help="Share of the log, the latest part, to evaluate --policy on.",
+)
+@click.option("-b", "--batch-size", type=int, help="Rows per episode (B).  [default: the log's column episode]")
+@click.option("--every", help="Duration of an episode: hour, day, 15m, 6h.  [default: the log's column episode]")
+@click.option(
+    "--against",
+    multiple=True,
+    help="Baselines, separated by commas: logged, uniform, always:LABEL, always:*.  [default: logged,uniform,always:*]",
+)
+@click.option("--after", help="Use the decisions at and after this time only, e.g. 2026-05-01.  [default: all]")
+@click.option(
+    "--propensity",
+    help="Where propensities come from: uniform, estimate, or the name of a column.  [default: propensity]",
+)
+@click.option("--estimator", help="Estimator that decides, e.g. dr or snips.  [default: dr]")
+@click.option(
+    "--reward-model",
+    default="linear",
+    show_default=True,
+    help="Model of the rewards: linear, nystroem or none.",
+)
+@click.option(
+    "--interval",
+    default="normal",
+    show_default=True,
+    help="Kind of intervals: normal, bootstrap, empirical-bernstein or sequence.",
+)
+@click.option("--level", type=float, default=0.95, show_default=True, help="Level of the intervals.")
+@click.option(
+    "--group-by", help="What is independent: row, unit or episode.  [default: unit if the log has unit_id, else row]"
+)
+@click.option("--segment", help="Context column to show action shares by.  [default: the first one of text]")
+@click.option(
+    "-o", "--out", type=click.Path(path_type=Path), help="HTML page to write, with figures.  [default: no page]"
+)
+@click.option(
+    "--fail-unless-better-than",
+    "gate",
+    metavar="NAME",
+    help="Exit with code 1 unless every evaluated policy is better than NAME, e.g. logged.  [default: exit with 0]",
+)
+@click.option(
+    "--on-training-rows",
+    is_flag=True,
+    help="Evaluate a model even on rows that it learned from: the value is too high.",
+)
+@options.joining
+@options.opening
+@options.JSON
+@options.QUIET
+def evaluate(*, models: Sequence[str], policy: str | None, as_json: bool, quiet: bool, **given: Any) -> None:
+    """Estimate what policies would have earned on the decisions of LOG, and whether LOG can tell.
+
+    LOG is files or folders of decisions with rewards and propensities. Every evaluated policy is compared with today's
+    decisions, with choosing at random, and with always choosing the same action.
+    """
+    from spuir.cli.terminal import row_bar
+    from spuir.evaluation import evaluate as judge
+
+    log, notices = _open(given)
+    note = _ignore if quiet else _print_note
+    for notice in notices:
+        note(notice)
+    policies: dict[str, Any] = {name: name for name in models}
+    with row_bar(hidden=quiet) as watch:
+        if policy is not None:
+            policies[policy], log = _trained(log, policy, given, watch)
+        report = judge(
+            log,
+            policies,
+            watch=watch,
+            propensity=None if given["propensity"] not in ("uniform", "estimate") else given["propensity"],
+            reward_model=None if given["reward_model"] == "none" else given["reward_model"],
+            **({"against": names} if (names := options.names_in(given["against"], "--against")) else {}),
+            **{name: given[name] for name in PASSED},
+        )
+    _show(report, notices, given["out"], as_json, quiet)
+    if given["gate"] is not None:
+        _check_gate(report, given["gate"], quiet)
+
+
+PASSED = ("after", "estimator", "interval", "level", "group_by", "segment", "batch_size", "every", "on_training_rows")
+"""Options that go to the evaluation as they are."""
+
+
+def _print_note(note: str) -> None:
+    click.echo(f"· {note}", err=True)
+
+
+def _ignore(_: str) -> None:
+    """Print nothing."""
+
+
+def _open(given: dict[str, Any]) -> tuple[Any, list[str]]:
+    """Open the log; a column named by --propensity is renamed."""
+    column = given["propensity"]
+    return options.open_with_rewards(given, None if column in ("uniform", "estimate") else column)
+
+
+def _trained(log: Any, policy: str, given: dict[str, Any], watch: Any) -> tuple[Any, Any]:
+    """Return a bandit that has learned the earlier part of the log, and the rest of the log."""
+    from spuir.logs.span import split_log
+    from spuir.training import policy_for_logs, train
+
+    if given["after"] is not None:
+        rule = "--policy splits the log by --holdout"
+        raise ParameterError("--after", given["after"], rule, "leave one of the two out")
+    values = {n: options.parse(text) for n, text in options.pairs_in(given["settings"], "--set", "alpha=0.3").items()}
+    made = policy_for_logs(policy, preset="paper" if given["preset"] == "paper" else None, **values)
+    earlier, rest = split_log(log, given["holdout"])
+    how = {"batch_size": given["batch_size"], "every": given["every"]}
+    trained = train(earlier, made, watch=watch, propensity=_known_propensity(log, given["propensity"]), **how)
+    return trained.bandit, rest
+
+
+def _known_propensity(log: Any, given: str | None) -> str | None:
+    """Return what training needs to know about propensities, for policies that weigh rows by them."""
+    return "uniform" if given == "uniform" and "propensity" not in log.schema.names else None
+
+
+def _show(report: "EvaluationReport", notices: list[str], out: Path | None, as_json: bool, quiet: bool) -> None:
+    """Print the report and write the page."""
+    from spuir.cli.terminal import print_evaluation
+
+    if out is not None:
+        try:
+            report.to_html(out)
+        except MissingExtraError as missing:
+            raise ParameterError("--out", out, f"the page cannot be drawn ({missing})", "leave it out") from None
+    if as_json:
+        found = report.to_dict()
+        found["notices"] = [*notices, *found["notices"]]
+        click.echo(json.dumps(found, indent=2, ensure_ascii=False))
+    elif not quiet:
+        print_evaluation(report)
+    if out is not None and not quiet:
+        click.echo(f"wrote {out}", err=True)
+
+
+def _check_gate(report: "EvaluationReport", gate: str, quiet: bool) -> None:
+    """End with a code if an evaluated policy is not better than the gate."""
+    behind = [name for name in report.evaluated if not report.is_better(name, gate)]
+    if behind or not report.evaluated:
+        if not quiet:
+            click.echo(f"not better than {gate}: {', '.join(behind) or 'nothing was evaluated'}", err=True)
+        click.get_current_context().exit(NOT_BETTER)

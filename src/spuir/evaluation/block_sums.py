@@ -1,0 +1,243 @@
+"""Sums of terms per block of rows: what one pass over a log keeps of every estimate, in memory that does not grow.
+
+A block is a set of whole units (users, episodes, or rows), so that blocks are independent of each other. Estimates,
+their errors, paired differences and bootstrap draws all follow from the blocks.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spuir.base.records import Codes, Floats
+from spuir.errors import ParameterError
+from spuir.evaluation.estimators import Terms
+from spuir.evaluation.logged_rows import LoggedRows
+
+BLOCKS = 8192
+"""The most blocks; a log of at most as many rows has a block per row."""
+GROUPINGS = ("row", "unit", "episode")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Blocks:
+    """Which block a row belongs to.
+
+    ``by`` is "row" (``size`` consecutive rows are a block), "unit" or "episode" (whole ones, hashed to ``count``).
+    """
+
+    by: str
+    count: int
+    size: int = 1
+
+    @classmethod
+    def of(cls, by: str, rows: int) -> "Blocks":
+        """Return the blocks for a log of so many rows."""
+        if by not in GROUPINGS:
+            rule = f"rows are grouped by {', '.join(GROUPINGS)}"
+            raise ParameterError("group_by", repr(by), rule, "choose one of these")
+        if by != "row":
+            return cls(by=by, count=BLOCKS)
+        size = -(-max(rows, 1) // BLOCKS)
+        return cls(by=by, count=-(-max(rows, 1) // size), size=size)
+
+    def numbers(self, rows: LoggedRows, first: int) -> Codes:
+        """Return the block (n,) of each row; ``first`` rows were read before."""
+        if self.by == "unit" and rows.units is not None:
+            return (rows.units % np.uint64(self.count)).astype(np.intp)
+        if self.by == "episode" and rows.episodes is not None:
+            return rows.episodes % self.count
+        return (first + np.arange(len(rows))) // self.size
+
+
+class BlockAdder:
+    """Adds up values of some rows per block; blocks of consecutive rows are summed at the speed of memory."""
+
+    def __init__(self, blocks: Codes, count: int, weights: Floats | None) -> None:
+        self.count, self._weights, self._blocks = count, weights, blocks
+        self._ordered = bool((blocks[1:] >= blocks[:-1]).all())
+        if self._ordered and len(blocks):
+            self._starts = np.flatnonzero(np.concatenate([[True], blocks[1:] != blocks[:-1]]))
+            self._numbers = blocks[self._starts]
+
+    def __call__(self, total: Floats, values: Floats) -> None:
+        """Add weighted values (n,) to the sums (B,) of their blocks."""
+        if self._weights is not None:
+            values = values * self._weights
+        if not self._ordered:
+            total += np.bincount(self._blocks, values, self.count)
+        elif len(values):
+            total[self._numbers] += np.add.reduceat(values, self._starts)
+
+
+@dataclass(eq=False)
+class TermSums:
+    """Sums (B,) of one estimator's terms per block, and the span of its terms over single rows.
+
+    ``model`` is Σωv̂, None without a reward model; ``plain`` is Σωa, ``numerator`` Σωb and ``denominator`` Σωd of an
+    estimator with a ratio.
+    """
+
+    model: "ModelSums | None"
+    plain: Floats
+    numerator: Floats | None = None
+    denominator: Floats | None = None
+    own_span: float = 0.0
+
+    @classmethod
+    def zero(cls, blocks: int, terms: Terms, model: "ModelSums | None" = None) -> "TermSums":
+        """Return empty sums for terms of this form."""
+        ratio = terms.numerator is not None
+        return cls(model, np.zeros(blocks), np.zeros(blocks) if ratio else None, np.zeros(blocks) if ratio else None)
+
+    def add(self, adder: BlockAdder, terms: Terms) -> None:
+        """Add the terms of rows."""
+        span = 0.0
+        if terms.plain is not None:
+            adder(self.plain, terms.plain)
+            span = span_of(terms.plain)
+        if self.numerator is not None and self.denominator is not None:
+            if terms.numerator is not None and terms.denominator is not None:
+                adder(self.numerator, terms.numerator)
+                adder(self.denominator, terms.denominator)
+                span += span_of(terms.numerator)
+        self.own_span = max(self.own_span, span)
+
+    @property
+    def span(self) -> float:
+        """The span of the terms of a single row."""
+        return self.own_span + (0.0 if self.model is None else self.model.span)
+
+    @property
+    def _plain(self) -> Floats:
+        return self.plain if self.model is None else self.plain + self.model.sums
+
+    def value(self, weight: Floats, draws: Floats | None = None) -> Floats:
+        """Return the estimate, given the weight (B,) of the blocks; one for each row of ``draws`` (k, B)."""
+        total = _drawn(weight, draws)
+        value = _drawn(self._plain, draws) / total
+        if self.numerator is not None and self.denominator is not None:
+            below = _drawn(self.denominator, draws)
+            value = value + np.where(below > 0, _drawn(self.numerator, draws) / np.where(below > 0, below, 1.0), 0.0)
+        return value
+
+    def influence(self, weight: Floats) -> Floats:
+        """Return the first-order effect (B,) of each block on the estimate; the effects sum to 0."""
+        total, plain = weight.sum(), self._plain
+        found = (plain - plain.sum() / total * weight) / total
+        if self.numerator is not None and self.denominator is not None and self.denominator.sum() > 0:
+            below = self.denominator.sum()
+            found = found + (self.numerator - self.numerator.sum() / below * self.denominator) / below
+        return found
+
+
+class ModelSums:
+    """Σωv̂ per block (B,) of one policy, which all estimators with a reward model share, and the span of v̂."""
+
+    def __init__(self, blocks: int) -> None:
+        self.sums, self.span = np.zeros(blocks), 0.0
+
+    def add(self, adder: BlockAdder, expected: Floats) -> None:
+        """Add v̂ (n,)."""
+        adder(self.sums, expected)
+        self.span = max(self.span, span_of(expected))
+
+
+def span_of(values: Floats) -> float:
+    """Return the length of the shortest interval that holds 0 and all values."""
+    return float(max(values.max(initial=0.0), 0.0) - min(values.min(initial=0.0), 0.0))
+
+
+def _drawn(values: Floats, draws: Floats | None) -> Floats:
+    return values.sum() if draws is None else draws @ values
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Estimate:
+    """A value, or a difference of values, with everything that its interval follows from.
+
+    Parameters
+    ----------
+    parts
+        Sums with their signs: one for a value, two for a paired difference.
+    weight, rows
+        (B,) weight and number of rows of each block.
+    by
+        What a block consists of: "row", "unit" or "episode".
+    error_parts
+        Sums that the error follows from, where it is not that of ``parts``.
+    """
+
+    parts: tuple[tuple[float, TermSums], ...]
+    weight: Floats
+    rows: NDArray[np.int64]
+    by: str = "row"
+    error_parts: tuple[tuple[float, TermSums], ...] | None = None
+
+    @property
+    def _errors(self) -> tuple[tuple[float, TermSums], ...]:
+        return self.parts if self.error_parts is None else self.error_parts
+
+    @cached_property
+    def value(self) -> float:
+        """The estimate."""
+        return float(sum(sign * sums.value(self.weight) for sign, sums in self.parts))
+
+    @cached_property
+    def influence(self) -> Floats:
+        """The first-order effect (k,) of each block that has rows."""
+        used = self.rows > 0
+        return np.sum([sign * sums.influence(self.weight)[used] for sign, sums in self._errors], axis=0)
+
+    @property
+    def pieces(self) -> int:
+        """How many independent pieces there are: rows, or blocks of whole units or episodes."""
+        return int(self.rows.sum()) if self.by == "row" else int((self.rows > 0).sum())
+
+    @cached_property
+    def variance(self) -> float:
+        """The variance of the estimate."""
+        count = len(self.influence)
+        return float(np.square(self.influence).sum() * count / (count - 1)) if count > 1 else float("inf")
+
+    @property
+    def standard_error(self) -> float:
+        """The standard error of the estimate."""
+        return float(np.sqrt(self.variance))
+
+    @property
+    def span(self) -> float:
+        """The span of the terms of a single piece, as far as the log shows it."""
+        if self.by != "row":
+            return float(len(self.influence) * (self.influence.max() - self.influence.min()))
+        return sum(sums.span for _, sums in self._errors) * float(self.rows.sum() / self.weight.sum())
+
+    def shifts(self, draws: Floats) -> Floats:
+        """Return by how much the estimate moves (k,) if blocks count as often as each row of ``draws`` (k, B) says."""
+        moved = [sign * (sums.value(self.weight, draws) - sums.value(self.weight)) for sign, sums in self._errors]
+        return np.sum(moved, axis=0)
+
+    def minus(self, other: "Estimate") -> "Estimate":
+        """Return the paired difference of two estimates over the same blocks."""
+        return Estimate(
+            parts=self.parts + _negative(other.parts),
+            weight=self.weight,
+            rows=self.rows,
+            by=self.by,
+            error_parts=self._errors + _negative(other._errors),
+        )
+
+
+def _negative(parts: tuple[tuple[float, TermSums], ...]) -> tuple[tuple[float, TermSums], ...]:
+    return tuple((-sign, sums) for sign, sums in parts)
+
+
+def least_error(candidates: Sequence[Estimate], reference: Estimate) -> int:
+    """Return which candidate has the least estimated squared error: variance + squared distance to the reference.
+
+    The reference is unbiased, so that the distance to it estimates the bias, and its square overestimates it.
+    """
+    errors = [one.variance + (one.value - reference.value) ** 2 for one in candidates]
+    return int(np.argmin(errors))

@@ -1,0 +1,212 @@
+"""The rows of a log in memory, encoded once, for everything that learns from them many times: replay and tuning."""
+
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from spuir.bandit import Bandit
+from spuir.base.records import Codes, Floats, Mask
+from spuir.core import ties
+from spuir.errors import InputError
+from spuir.evaluation.logged_rows import EvaluationLog, LoggedRows, refuse_without_exploration
+from spuir.logs import Cut, Log, cut_episodes, open_log
+from spuir.logs.id_hashes import Hashes
+from spuir.policies import Policy
+from spuir.tables.arrow import arrow
+from spuir.tables.encoder import Encoder
+from spuir.training.scan import SAMPLE_MOST
+
+ROWS = 200_000
+"""The most rows that are kept, the latest of the log."""
+ENCODING: Mapping[str, Any] = {"scale": True, "intercept": True}
+"""Options of the encoder, unless others are given."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class EncodedRows:
+    """Rows of a log in the order of their episodes, each column (n,) unless it says otherwise.
+
+    Parameters
+    ----------
+    contexts
+        (n, d) encoded contexts.
+    actions, rewards, propensities, weights
+        Executed actions as codes, rewards, probabilities of the executed actions, and row weights.
+    episodes
+        Numbers of the episodes, never decreasing.
+    labels
+        The labels of the M actions.
+    eligible
+        (n, M) mask of what could be chosen; None = every action.
+    units
+        Hashes of what rows belong together, None where every row is on its own.
+    """
+
+    contexts: Floats
+    actions: Codes
+    rewards: Floats
+    propensities: Floats
+    weights: Floats
+    episodes: Codes
+    labels: tuple[Hashable, ...]
+    eligible: Mask | None = None
+    units: Hashes | None = None
+
+    @classmethod
+    def read(
+        cls, source: Any, *, batch_size: int | None = None, every: str | float | None = None, **opening: Any
+    ) -> "EncodedRows":
+        """Return the latest rows of a log, with scaled columns and a constant one.
+
+        Parameters
+        ----------
+        source, **opening
+            A log with propensities, or what :func:`spuir.logs.open_log` takes to open one.
+        batch_size, every
+            Rows or duration of an episode, as in ``train``.
+        """
+        log = source if isinstance(source, Log) else open_log(source, **opening)
+        return read_rows(log, cut_episodes(log, batch_size=batch_size, every=every), ENCODING).rows
+
+    def __len__(self) -> int:
+        """Return n."""
+        return len(self.actions)
+
+    def at(self, chosen: Any) -> "EncodedRows":
+        """Return some rows, given by a slice, a mask or their numbers."""
+        columns = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "labels"}
+        picked: dict[str, Any] = {name: column[chosen] for name, column in columns.items() if column is not None}
+        return EncodedRows(labels=self.labels, **picked)
+
+    def learnable(self, chosen: Any) -> dict[str, Any]:
+        """Return some rows as the arguments of ``partial_fit``."""
+        unit = bool((self.weights[chosen] == 1.0).all())
+        return {
+            "X": self.contexts[chosen],
+            "actions": self.actions[chosen],
+            "rewards": self.rewards[chosen],
+            "propensities": self.propensities[chosen],
+            "sample_weight": None if unit else self.weights[chosen],
+            "eligible": None if self.eligible is None else self.eligible[chosen],
+        }
+
+    def by_episode(self) -> Iterator[slice]:
+        """Yield the rows of each episode."""
+        edges = np.flatnonzero(np.diff(self.episodes)) + 1
+        bounds = [0, *edges.tolist(), len(self)] if len(self) else []
+        return map(slice, bounds[:-1], bounds[1:])
+
+    def taught(self, policy: Policy, seed: int) -> Bandit:
+        """Return a bandit of action codes that has learned these rows, episode by episode."""
+        bandit = Bandit(policy, len(self.labels), seed)
+        for rows in self.by_episode():
+            bandit.partial_fit(**self.learnable(rows))
+        return bandit
+
+    def predicted_by(self, bandit: Bandit) -> Floats:
+        """Return the rewards (n, M) that a bandit of action codes estimates for these contexts."""
+        policy, every = bandit.policy_, ties.eligible_mask(None, len(self), len(self.labels))
+        return policy.table(bandit.state_, self.contexts, every).means
+
+    def split(self, *shares: float) -> "list[EncodedRows]":
+        """Return consecutive pieces of whole episodes with about these shares of the rows, the last one the rest.
+
+        Raises
+        ------
+        InputError
+            There are fewer episodes than pieces.
+        """
+        ends = np.array([rows.stop for rows in self.by_episode()])
+        pieces = len(shares) + 1
+        if len(ends) < pieces:
+            rule = f"at least {pieces} are needed, to learn from the earlier and to compare on the later ones"
+            remedy = "cut the log into more (--batch-size, --every)"
+            raise InputError("log", f"{len(ends)} episode{'s' * (len(ends) != 1)}", rule, remedy)
+        cuts, first = [0], 0
+        for place, share in enumerate(np.cumsum(shares)):
+            last = len(ends) - (pieces - 1 - place)  # so that every later piece has an episode
+            at = min(max(int(np.argmin(np.abs(ends - share * len(self)))), first), last - 1)
+            cuts.append(int(ends[at]))
+            first = at + 1
+        return [self.at(slice(start, stop)) for start, stop in zip(cuts, [*cuts[1:], len(self)], strict=True)]
+
+
+class ReadRows(NamedTuple):
+    """What was read of a log: its latest rows, the encoder of their contexts, and how many rows were left out."""
+
+    rows: EncodedRows
+    encoder: Encoder
+    skipped: int
+
+
+def read_rows(log: Log, cut: Cut, encoding: Mapping[str, Any], *, most: int = ROWS, uniform: bool = False) -> ReadRows:
+    """Read and encode the latest rows of a log.
+
+    Parameters
+    ----------
+    log, cut
+        The log, and how episodes are cut.
+    encoding
+        Options of the encoder, which is learned on the first rows of the log.
+    most
+        How many rows to keep at most.
+    uniform
+        Whether to take 1/(number of eligible actions) for propensities, whatever the log says.
+    """
+    source = EvaluationLog(log=log, cut=cut, context=log.context, ignored=("propensity",) if uniform else ())
+    encoder, kept, count, total = None, list[tuple[LoggedRows, Floats]](), 0, 0
+    for block in source:
+        if not uniform and block.propensities is None:
+            rule = "off-policy values need the probability of every executed action"
+            remedy = "log it as the column propensity, or say --propensity uniform if every action was as likely"
+            raise InputError("log", "no column propensity", rule, remedy)
+        if encoder is None:
+            first = arrow().Table.from_batches([block.table]).slice(0, SAMPLE_MOST)
+            encoder = Encoder.learn(first.select(list(log.context)), **encoding)
+        kept.append((block, encoder.encode(block.table)))
+        count, total = count + len(block), total + len(block)
+        while count - len(kept[0][0]) >= most:
+            count -= len(kept.pop(0)[0])
+    assert encoder is not None, "a log without rows is refused by the reader"
+    keys = list(source._episodes)
+    ranks = np.empty(len(keys), np.intp)
+    ranks[sorted(range(len(keys)), key=keys.__getitem__)] = np.arange(len(keys))
+    rows = _joined(kept, source, ranks, uniform)
+    refuse_without_exploration(float(rows.propensities.max()), float(rows.propensities.min()), rows.labels)
+    order = np.argsort(rows.episodes, kind="stable")[-most:]
+    return ReadRows(rows.at(order), encoder, total - len(order))
+
+
+def _joined(kept: list[tuple[LoggedRows, Floats]], source: EvaluationLog, ranks: Codes, uniform: bool) -> EncodedRows:
+    """Return blocks as one set of rows, their episodes numbered by ``ranks``."""
+    blocks, m = [block for block, _ in kept], len(source.actions)
+    masks = [_widened(block, m) for block in blocks]
+    eligible = np.concatenate(masks) if any(block.eligible is not None for block in blocks) else None
+    if uniform:
+        chances = 1.0 / (eligible.sum(axis=1) if eligible is not None else np.full(sum(map(len, blocks)), m))
+    else:
+        chances = np.concatenate([block.propensities for block in blocks if block.propensities is not None])
+    grouped = all(block.units is not None for block in blocks)
+    return EncodedRows(
+        contexts=np.concatenate([contexts for _, contexts in kept]),
+        actions=np.concatenate([block.actions for block in blocks]),
+        rewards=np.concatenate([block.rewards for block in blocks]),
+        propensities=chances,
+        weights=np.concatenate([block.weights for block in blocks]),
+        episodes=ranks[np.concatenate([block.episodes for block in blocks if block.episodes is not None])],
+        labels=tuple(source.actions),
+        eligible=eligible,
+        units=np.concatenate([block.units for block in blocks if block.units is not None]) if grouped else None,
+    )
+
+
+def _widened(block: LoggedRows, m: int) -> Mask:
+    """Return which of all actions could be chosen (n, M); labels that came later could not."""
+    mask = np.zeros((len(block), m), np.bool_)
+    if block.eligible is None:
+        mask[:] = True
+    else:
+        mask[:, : block.eligible.shape[1]] = block.eligible
+    return mask

@@ -1,0 +1,275 @@
+"""Estimators of a policy's value: small objects that turn rows into terms to be summed.
+
+Every estimate has the form Σωv̂/Σω + Σωa/Σω + Σωb/Σωd over rows with weights ω, so that one pass over a log gives the
+estimate, and the sums per block of rows give its error. With ρ = π(a|x)/p the weight of a row, q̂
+the predicted reward of the executed action and v̂ = Σ_a π(a|x) q̂(x, a):
+
+=============  ============================================  ===================================================
+name           estimate                                      what it is
+=============  ============================================  ===================================================
+dm             mean of v̂                                    direct method: as good as the reward model
+ips            mean of ρr                                    inverse propensity scores: unbiased, may vary much
+clipped-ips    mean of min(ρ, c)r                            bounded weights: biased towards 0
+snips          Σρr / Σρ                                      self-normalised: little bias, less variance
+dr             mean of v̂ + ρ(r − q̂)                        doubly robust: unbiased, the reward model cuts variance
+sndr           mean of v̂ + Σρ(r − q̂) / Σρ                  self-normalised doubly robust
+switch-dr      mean of v̂ + 1[ρ ≤ τ]ρ(r − q̂)                trusts the model where weights are large
+dros           mean of v̂ + λρ/(ρ² + λ)·(r − q̂)             doubly robust with optimistic shrinkage of the weights
+balanced-ips   Σρ̂r / Σρ̂                                    snips with estimated propensities, balanced per action
+=============  ============================================  ===================================================
+
+The terms of dm, switch-dr and dros leave out the error of the reward model itself, which is most of their error: they
+are reported with the error of dr, which is at least as large where weights are moderate.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from spuir.base.records import Codes, Floats
+from spuir.errors import ParameterError, UnknownNameError, did_you_mean
+
+GRID = (3.0, 10.0, 30.0, 100.0, float("inf"))
+"""Bounds on weights to choose from where none is given."""
+SHRINKAGES = (1.0, 10.0, 100.0, 1000.0, 1e6)
+"""Values of λ to choose from where none is given."""
+
+
+class TargetRows(NamedTuple):
+    """One policy on n logged rows, each (n,).
+
+    ``rewards`` r; ``target`` π(a|x), the probability of the executed action under the policy; ``propensities`` p;
+    ``predicted`` q̂ of the executed action, 0 where there is no reward model. ``estimated`` are propensities of the
+    propensity model, None where none was fitted.
+    """
+
+    rewards: Floats
+    target: Floats
+    propensities: Floats
+    predicted: Floats
+    estimated: Floats | None = None
+
+    @property
+    def ratios(self) -> Floats:
+        """ρ = π(a|x)/p (n,)."""
+        return self.target / self.propensities
+
+    def at(self, rows: Codes) -> "TargetRows":
+        """Return some of the rows."""
+        return TargetRows(*(None if column is None else column[rows] for column in self))  # type: ignore[arg-type]
+
+
+class Terms(NamedTuple):
+    """What an estimator adds up beside v̂, each (n,): a, and b and d of a ratio; None where there is none.
+
+    All are 0 where the policy never chooses the executed action, so that such rows need not be looked at.
+    """
+
+    plain: Floats | None = None
+    numerator: Floats | None = None
+    denominator: Floats | None = None
+
+
+@dataclass(frozen=True)
+class Estimator(ABC):
+    """An estimator by name; ``terms`` says what it sums beside v̂, which those that need a reward model add."""
+
+    name: ClassVar[str]
+    needs_model: ClassVar[bool] = False
+    unbiased: ClassVar[bool] = False
+    error_of: ClassVar[str | None] = None
+    """The estimator whose error is reported, where the terms leave out that of the reward model; None = its own."""
+
+    @abstractmethod
+    def terms(self, rows: TargetRows, ratios: Floats) -> Terms:
+        """Return the terms of rows, given their ratios ρ (n,)."""
+
+    @property
+    def setting(self) -> float | None:
+        """The bound or shrinkage in force; None where there is none."""
+        return None
+
+
+@dataclass(frozen=True)
+class DirectMethod(Estimator):
+    """The mean of v̂."""
+
+    name = "dm"
+    needs_model = True
+    error_of = "dr"
+
+    def terms(self, rows: TargetRows, ratios: Floats) -> Terms:
+        """Return nothing beside v̂."""
+        return Terms()
+
+
+@dataclass(frozen=True)
+class InversePropensity(Estimator):
+    """The mean of ρr."""
+
+    name = "ips"
+    unbiased = True
+
+    def terms(self, rows: TargetRows, ratios: Floats) -> Terms:
+        """Return ρr."""
+        return Terms(ratios * rows.rewards)
+
+
+@dataclass(frozen=True)
+class ClippedInversePropensity(Estimator):
+    """The mean of min(ρ, bound)·r."""
+
+    name = "clipped-ips"
+    bound: float = 100.0
+
+    def terms(self, rows: TargetRows, ratios: Floats) -> Terms:
+        """Return min(ρ, bound)·r."""
+        return Terms(np.minimum(ratios, self.bound) * rows.rewards)
+
+    @property
+    def setting(self) -> float:
+        """The bound."""
+        return self.bound
+
+
+@dataclass(frozen=True)
+class SelfNormalised(Estimator):
+    """Σρr / Σρ."""
+
+    name = "snips"
+
+    def terms(self, rows: TargetRows, ratios: Floats) -> Terms:
+        """Return ρr over ρ."""
+        return Terms(None, ratios * rows.rewards, ratios)
+
+
+@dataclass(frozen=True)
+class DoublyRobust(Estimator):
+    """The mean of v̂ + ρ(r − q̂)."""
+
+    name = "dr"
+    needs_model = True
+    unbiased = True
+
+    def terms(self, rows: TargetRows, ratios: Floats) -> Terms:
+        """Return ρ(r − q̂)."""
+        return Terms(ratios * (rows.rewards - rows.predicted))
+
+
+@dataclass(frozen=True)
+class SelfNormalisedDoublyRobust(Estimator):
+    """The mean of v̂, plus Σρ(r − q̂) / Σρ."""
+
+    name = "sndr"
+    needs_model = True
+
+    def terms(self, rows: TargetRows, ratios: Floats) -> Terms:
+        """Return ρ(r − q̂) over ρ."""
+        return Terms(None, ratios * (rows.rewards - rows.predicted), ratios)
+
+
+@dataclass(frozen=True)
+class SwitchDoublyRobust(Estimator):
+    """The mean of v̂ + 1[ρ ≤ bound]·ρ(r − q̂)."""
+
+    name = "switch-dr"
+    needs_model = True
+    error_of = "dr"
+    bound: float = 100.0
+
+    def terms(self, rows: TargetRows, ratios: Floats) -> Terms:
+        """Return 1[ρ ≤ bound]·ρ(r − q̂)."""
+        return Terms(np.where(ratios <= self.bound, ratios, 0.0) * (rows.rewards - rows.predicted))
+
+    @property
+    def setting(self) -> float:
+        """The bound."""
+        return self.bound
+
+
+@dataclass(frozen=True)
+class ShrunkDoublyRobust(Estimator):
+    """The mean of v̂ + λρ/(ρ² + λ)·(r − q̂): optimistic shrinkage of the weights."""
+
+    name = "dros"
+    needs_model = True
+    error_of = "dr"
+    shrinkage: float = 100.0
+
+    def terms(self, rows: TargetRows, ratios: Floats) -> Terms:
+        """Return λρ/(ρ² + λ)·(r − q̂)."""
+        shrunk = self.shrinkage * ratios / (np.square(ratios) + self.shrinkage)
+        return Terms(shrunk * (rows.rewards - rows.predicted))
+
+    @property
+    def setting(self) -> float:
+        """The shrinkage λ."""
+        return self.shrinkage
+
+
+@dataclass(frozen=True)
+class BalancedInversePropensity(Estimator):
+    """Σρ̂r / Σρ̂, where ρ̂ has estimated propensities whose weights are balanced per action."""
+
+    name = "balanced-ips"
+
+    def terms(self, rows: TargetRows, ratios: Floats) -> Terms:
+        """Return ρ̂r over ρ̂."""
+        estimated = rows.propensities if rows.estimated is None else rows.estimated
+        weights = rows.target / estimated
+        return Terms(None, weights * rows.rewards, weights)
+
+
+class Chosen(NamedTuple):
+    """An estimator whose setting the data choose: the candidate with the least estimated mean squared error.
+
+    The squared error of a candidate is its variance plus its squared distance to ``reference``, which is unbiased.
+    """
+
+    name: str
+    candidates: tuple[Estimator, ...]
+    reference: Estimator
+
+
+FAMILY: dict[str, type[Estimator]] = {
+    kind.name: kind
+    for kind in (
+        DirectMethod,
+        InversePropensity,
+        ClippedInversePropensity,
+        SelfNormalised,
+        DoublyRobust,
+        SelfNormalisedDoublyRobust,
+        SwitchDoublyRobust,
+        ShrunkDoublyRobust,
+        BalancedInversePropensity,
+    )
+}
+"""The estimators by name."""
+
+_CHOICES: dict[str, Chosen] = {
+    "clipped-ips": Chosen("clipped-ips", tuple(ClippedInversePropensity(bound) for bound in GRID), InversePropensity()),
+    "switch-dr": Chosen("switch-dr", tuple(SwitchDoublyRobust(bound) for bound in GRID), DoublyRobust()),
+    "dros": Chosen("dros", tuple(ShrunkDoublyRobust(value) for value in SHRINKAGES), DoublyRobust()),
+}
+
+
+def make_estimators(given: Sequence[Any]) -> list[Estimator | Chosen]:
+    """Return estimators from names and objects; a name with a setting to choose lets the data choose it."""
+    made: list[Estimator | Chosen] = []
+    for one in given:
+        if isinstance(one, Estimator):
+            made.append(one)
+        elif one in FAMILY:
+            made.append(_CHOICES.get(one) or FAMILY[one]())
+        else:
+            rule = f"the estimators are {', '.join(FAMILY)}"
+            raise UnknownNameError("estimators", repr(one), rule, did_you_mean(one, FAMILY, "estimators"))
+    names = [one.name for one in made]
+    if len(set(names)) < len(names):
+        twice = next(name for at, name in enumerate(names) if name in names[:at])
+        raise ParameterError("estimators", f"{twice!r} twice", "each has one column of the report", "drop the second")
+    return made

@@ -1,0 +1,145 @@
+"""Figures of an evaluation: values with intervals, weights, calibration, rewards over the log, action shares."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from spuir.evaluation.support import EDGES
+from spuir.results.figures import BLUE, COLUMN, GREY, HEIGHT, INK, LONG, TEXT_POINTS, VERMILLION, new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from spuir.evaluation.evaluation_report import EvaluationReport
+
+MOST_ACTIONS = 12
+"""Actions with a colour of their own; the others are one grey rest."""
+WIDE = 2 * COLUMN
+
+
+def _lines(rows: int) -> tuple[Any, Any]:
+    """Return a wide figure with room for so many named lines, and its panel."""
+    figure, (ax,) = new_figure(1)
+    figure.set_size_inches(WIDE, max(0.9, 0.5 + 0.19 * rows))
+    ax.grid(axis="y", visible=False)
+    return figure, ax
+
+
+def _named(ax: Any, names: list[str]) -> None:
+    """Name the lines of a panel, the first on top."""
+    ax.set_yticks(range(len(names)), names, fontsize=TEXT_POINTS)
+    ax.set_ylim(len(names) - 0.4, -0.6)
+
+
+def values_figure(report: "EvaluationReport") -> "Figure":
+    """Draw every policy's value with its interval; refused ones are named without a point."""
+    names = [*report.evaluated, *report.baselines]
+    figure, ax = _lines(len(names))
+    for at, name in enumerate(names):
+        one = report.value_of(name)
+        colour = VERMILLION if name in report.evaluated else GREY
+        if one.value is None or one.low is None or one.high is None:
+            ax.text(0.02, at, "no support", transform=ax.get_yaxis_transform(), fontsize=TEXT_POINTS, va="center")
+            continue
+        ax.plot([one.low, one.high], [at, at], color=colour, linewidth=1.4, solid_capstyle="butt")
+        ax.plot([one.value], [at], "o", color=colour, markersize=4)
+    if "logged" in names:
+        ax.axvline(report.value_of("logged").value, color=INK, linewidth=0.6, linestyle=LONG)
+    _named(ax, names)
+    ax.set_xlabel(f"value per decision ({report.estimator}, {report.level:.0%} interval)")
+    return figure
+
+
+def weights_figure(report: "EvaluationReport") -> "Figure | None":
+    """Draw how the weights of the evaluated policies are distributed."""
+    shown = [name for name in report.evaluated if name in report.supports]
+    if not shown:
+        return None
+    figure, (ax,) = new_figure(1)
+    figure.set_size_inches(WIDE, HEIGHT)
+    bins = ["0", *(f"{low:g}–{high:g}" for low, high in zip([0, *EDGES[1:-1]], EDGES[1:], strict=True)), "more"]
+    width = 0.8 / len(shown)
+    for at, name in enumerate(shown):
+        counts = np.array(report.supports[name].histogram)
+        places = np.arange(len(counts)) + (at - (len(shown) - 1) / 2) * width
+        ax.bar(places, counts / counts.sum(), width, label=name, color=_colours(len(shown))[at])
+    ax.set_xticks(range(len(bins)), bins, fontsize=TEXT_POINTS)
+    ax.set(xlabel="weight of a row, π(a|x)/propensity", ylabel="share of the rows")
+    ax.legend(fontsize=TEXT_POINTS, frameon=False)
+    return figure
+
+
+def calibration_figure(report: "EvaluationReport") -> "Figure | None":
+    """Draw the mean of 1[action]/propensity, which is 1 where propensities are right, with 95 % intervals."""
+    lines = sorted(report.pictures["calibration"], key=lambda line: -line[1])[:30]
+    if not lines:
+        return None
+    figure, ax = _lines(len(lines))
+    for at, (_, _, mean, error) in enumerate(lines):
+        ax.plot([mean - 1.96 * error, mean + 1.96 * error], [at, at], color=BLUE, linewidth=1.2)
+        ax.plot([mean], [at], "o", color=BLUE, markersize=3)
+    ax.axvline(1.0, color=INK, linewidth=0.6, linestyle=LONG)
+    _named(ax, [str(line[0]) for line in lines])
+    ax.set_xlabel("mean of 1[action]/propensity: 1 if the logged propensities are right")
+    return figure
+
+
+def reward_figure(report: "EvaluationReport") -> "Figure | None":
+    """Draw the mean logged reward over episodes, or over stretches of the log."""
+    weight, total, squares = report.pictures["reward_over_log"]
+    used = weight > 0
+    if used.sum() < 2:
+        return None
+    mean = total[used] / weight[used]
+    error = 1.96 * np.sqrt(np.maximum(squares[used] / weight[used] - mean**2, 0.0) / weight[used])
+    figure, (ax,) = new_figure(1)
+    figure.set_size_inches(WIDE, HEIGHT)
+    places = np.flatnonzero(used) + 1
+    ax.fill_between(places, mean - error, mean + error, color=BLUE, alpha=0.2, linewidth=0)
+    ax.plot(places, mean, color=BLUE, linewidth=1.1, marker="o", markersize=2.5)
+    ax.set(xlabel=report.pictures["over"], ylabel="mean logged reward")
+    return figure
+
+
+def shares_figure(report: "EvaluationReport") -> "Figure | None":
+    """Draw how often each policy chooses each action, by segment."""
+    pictures, actions = report.pictures, report.facts["actions"]
+    levels = pictures["levels"] or ["all rows"]
+    names = [*report.evaluated, *(["logged"] if "logged" in report.baselines else [])]
+    tables = {name: pictures["shares"][name] for name in names}
+    lines = [(f"{name} · {level}", tables[name][at]) for at, level in enumerate(levels) for name in names]
+    lines = [(name, row / row.sum()) for name, row in lines if row.sum() > 0]
+    if not lines:
+        return None
+    figure, ax = _lines(len(lines))
+    colours = [*_colours(min(len(actions), MOST_ACTIONS)), "#cccccc"]
+    left = np.zeros(len(lines))
+    for code in range(min(len(actions), MOST_ACTIONS) + (len(actions) > MOST_ACTIONS)):
+        rest = code == MOST_ACTIONS
+        parts = np.array([row[code:].sum() if rest else row[code] for _, row in lines])
+        label = "other actions" if rest else actions[code]
+        ax.barh(np.arange(len(lines)), parts, left=left, color=colours[code], label=label, height=0.75)
+        left += parts
+    _named(ax, [name for name, _ in lines])
+    ax.set(xlim=(0, 1), xlabel="share of the decisions")
+    figure.legend(loc="outside upper right", ncols=4, fontsize=TEXT_POINTS, frameon=False)
+    height = figure.get_figheight() + 0.2 * (1 + len(actions) // 4)
+    figure.set_size_inches(WIDE, height)
+    return figure
+
+
+def _colours(count: int) -> list[Any]:
+    """Return colours that differ, from dark to light, for colour-blind readers too."""
+    from matplotlib import colormaps
+
+    return [colormaps["viridis"](at) for at in np.linspace(0.1, 0.92, max(count, 2))][:count]
+
+
+FIGURES = {
+    "values": ("Values with their intervals. The dashed line is the mean logged reward.", values_figure),
+    "weights": ("Weights: rows with large ones decide the estimate.", weights_figure),
+    "calibration": ("Are the logged propensities right? Each action should be at 1.", calibration_figure),
+    "reward": ("Mean logged reward over the log, with 95 % intervals.", reward_figure),
+    "shares": ("Which actions each policy chooses, by segment.", shares_figure),
+}
+"""The figures of a page, with their captions, in order."""

@@ -1,0 +1,279 @@
+"""The result of an evaluation: values, differences and support as tables, sentences, figures and one HTML page."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from spuir.errors import MissingExtraError, UnknownNameError, did_you_mean
+from spuir.evaluation.support import NONE, WEAK, Support
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+ALWAYS = "always:"
+"""Begins the name of a policy that has only one action."""
+BETTER, WORSE, OPEN, REFUSED = "better", "worse", "not distinguishable", "refused"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolicyValue:
+    """One policy's value by one estimator, per decision; None where the log does not support the policy."""
+
+    policy: str
+    estimator: str
+    setting: float | None
+    value: float | None
+    low: float | None
+    high: float | None
+    standard_error: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolicyDifference:
+    """The paired difference of two policies' values on the same rows.
+
+    ``low`` and ``high`` are at the level of the report. ``verdict`` is corrected for the number of candidates: better,
+    worse, not distinguishable, or refused where one of the two has no support.
+    """
+
+    policy: str
+    against: str
+    difference: float | None
+    low: float | None
+    high: float | None
+    relative: float | None
+    verdict: str
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class EvaluationReport:
+    """What :func:`spuir.evaluate` found.
+
+    Parameters
+    ----------
+    evaluated, baselines
+        Names of the policies in question, and of those they are compared with.
+    estimator, interval, level
+        What the values, their intervals and the verdicts come from.
+    candidates
+        For how many candidates verdicts and the winner's interval are corrected.
+    values, differences_found, supports
+        Records of all values, differences and supports.
+    winner
+        The best supported policy, with an interval that is corrected for the number of candidates.
+    facts
+        The log: rows, actions, propensities and more.
+    notices
+        What the reader should know, in sentences.
+    pictures
+        Data of the figures.
+    """
+
+    evaluated: tuple[str, ...]
+    baselines: tuple[str, ...]
+    estimator: str
+    interval: str
+    level: float
+    candidates: int
+    values: tuple[PolicyValue, ...]
+    differences_found: tuple[PolicyDifference, ...]
+    supports: dict[str, Support]
+    winner: PolicyValue | None
+    help_wanted: str
+    facts: dict[str, Any]
+    notices: tuple[str, ...]
+    pictures: dict[str, Any] = field(repr=False)
+
+    # ---- tables ---------------------------------------------------------------------------------------------
+
+    @property
+    def table(self) -> Any:
+        """A DataFrame with a row per policy: value, interval and support."""
+        return _frame(self.lines())
+
+    def lines(self) -> list[dict[str, Any]]:
+        """Return the rows of :attr:`table` as records."""
+        return [self._line(name) for name in (*self.evaluated, *self.baselines)]
+
+    def _line(self, name: str) -> dict[str, Any]:
+        one, support = self.value_of(name), self.supports.get(name)
+        return {
+            "policy": name,
+            "value": one.value,
+            "low": one.low,
+            "high": one.high,
+            "support": "observed" if support is None else support.verdict,
+            "effective_rows": None if support is None else support.effective_rows,
+        }
+
+    @property
+    def digits(self) -> int:
+        """How many decimals of a value are worth printing: two digits of the smallest standard error."""
+        errors = [one.standard_error for one in self.values if one.estimator == self.estimator and one.standard_error]
+        least = min((error for error in errors if np.isfinite(error)), default=1e-4)
+        return min(max(0, 1 - int(np.floor(np.log10(least)))), 12)
+
+    @property
+    def estimates(self) -> Any:
+        """A DataFrame with a row per policy and estimator."""
+        return _frame([asdict(one) for one in self.values])
+
+    @property
+    def differences(self) -> Any:
+        """A DataFrame with a row per pair of policies."""
+        return _frame([asdict(one) for one in self.differences_found])
+
+    @property
+    def support(self) -> Any:
+        """A DataFrame with the support of each policy."""
+        hidden = ("histogram", "same_policy")
+        lines = [{"policy": name} | one.to_dict() for name, one in self.supports.items()]
+        return _frame([{key: value for key, value in line.items() if key not in hidden} for line in lines])
+
+    def value_of(self, policy: str, estimator: str | None = None) -> PolicyValue:
+        """Return one value; ``estimator`` None is the report's own."""
+        wanted = self.estimator if estimator is None else estimator
+        found = next((one for one in self.values if (one.policy, one.estimator) == (policy, wanted)), None)
+        if found is None:
+            names = list(dict.fromkeys(one.policy for one in self.values))
+            raise UnknownNameError("policy", repr(policy), f"the report has {', '.join(names)}", "name one of these")
+        return found
+
+    def is_better(self, policy: str, than: str) -> bool:
+        """Return whether a policy is better than another, corrected for the candidates; "always:*" is every action."""
+        pairs = [one for one in self.differences_found if one.policy == policy and _names(than, one.against)]
+        if not pairs:
+            known = [*self.baselines, *self.evaluated]
+            rule = f"the report compares with {', '.join(known)}"
+            raise UnknownNameError("policy", repr(than), rule, did_you_mean(than, known, "policies"))
+        return all(one.verdict == BETTER for one in pairs)
+
+    def __len__(self) -> int:
+        """Return the number of policies."""
+        return len(self.evaluated) + len(self.baselines)
+
+    # ---- sentences ------------------------------------------------------------------------------------------
+
+    @property
+    def sentences(self) -> list[str]:
+        """What the report says, policy by policy, then who wins."""
+        told = [self._sentence(name) for name in self.evaluated]
+        if self.winner is not None and self.winner.value is not None and len(self) > 1:
+            low, value, high = (
+                number(one, self.digits) for one in (self.winner.low, self.winner.value, self.winner.high)
+            )
+            told.append(
+                f"Best of all: {self.winner.policy} with {value} ({low} to {high}, {self.level:.0%} "
+                f"corrected for {self.candidates} candidates)."
+            )
+        return told
+
+    def _sentence(self, name: str) -> str:
+        one, support = self.value_of(name), self.supports.get(name)
+        if one.value is None or one.low is None or one.high is None:
+            reasons = "; ".join(support.reasons) if support is not None else ""
+            return f"{name}: the log cannot tell what it earns: {reasons}. What would help: {self.help_wanted}."
+        parts = [self._against(pair) for pair in self._shown(name)]
+        doubts = support.reasons if support is not None and support.verdict == WEAK else ()
+        weak = f" The support is weak: {'; '.join(doubts)}." if doubts else ""
+        compared = f": {', '.join(parts)}" if parts else ""
+        return f"{name} earns {self._with_interval(one.value, one.low, one.high)} per decision{compared}.{weak}"
+
+    def _with_interval(self, value: float, low: float, high: float) -> str:
+        """Return "value ± half", or both ends where the interval is lopsided."""
+        sides = sorted((value - low, high - value))
+        if sides[1] > 1.3 * sides[0]:
+            return f"{number(value, self.digits)} ({number(low, self.digits)} to {number(high, self.digits)})"
+        return f"{number(value, self.digits)} ± {number((high - low) / 2, self.digits)}"
+
+    def _shown(self, name: str) -> list[PolicyDifference]:
+        """Return the differences worth a sentence: with the log, uniform, the best single action, other models."""
+        pairs = [one for one in self.differences_found if one.policy == name and one.verdict != REFUSED]
+        fixed = [one for one in pairs if one.against.startswith(ALWAYS)]
+        best = min(fixed, key=lambda one: one.difference or 0.0, default=None)
+        return [one for one in pairs if not one.against.startswith(ALWAYS) or one is best]
+
+    def _against(self, pair: PolicyDifference) -> str:
+        names = {"logged": "today's decisions", "uniform": "choosing at random"}
+        other = names.get(pair.against, pair.against)
+        if other.startswith(ALWAYS):
+            other = f"always choosing {other.removeprefix(ALWAYS)!r}"
+        if pair.verdict == OPEN or pair.difference is None:
+            return f"not distinguishable from {other}"
+        size = number(abs(pair.difference), self.digits) if pair.relative is None else f"{abs(pair.relative):.1%}"
+        return f"{size} {'more' if pair.difference > 0 else 'less'} than {other}"
+
+    # ---- figures and pages ----------------------------------------------------------------------------------
+
+    def plot(self, path: str | PathLike[str] | None = None) -> "Figure":
+        """Draw the values with their intervals; save the figure as PNG and SVG beside ``path`` if one is given."""
+        from spuir.evaluation.evaluation_figures import values_figure
+        from spuir.results import figures
+
+        figure = values_figure(self)
+        if path is not None:
+            figures.save(figure, str(path))
+        return figure
+
+    def to_html(self, path: str | PathLike[str]) -> None:
+        """Write the report as one HTML page with figures, which needs no other file."""
+        from spuir.evaluation.evaluation_page import html_report
+        from spuir.storage.atomic import write_text
+
+        write_text(Path(path), html_report(self))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as JSON-ready data."""
+        return {
+            "facts": self.facts,
+            "estimator": self.estimator,
+            "interval": self.interval,
+            "level": self.level,
+            "candidates": self.candidates,
+            "evaluated": list(self.evaluated),
+            "baselines": list(self.baselines),
+            "values": [asdict(one) for one in self.values],
+            "differences": [asdict(one) for one in self.differences_found],
+            "support": {name: one.to_dict() for name, one in self.supports.items()},
+            "winner": None if self.winner is None else asdict(self.winner),
+            "sentences": self.sentences,
+            "notices": list(self.notices),
+        }
+
+    def __repr__(self) -> str:
+        """Show the sentences."""
+        return "\n".join(self.sentences)
+
+    @property
+    def refused(self) -> list[str]:
+        """Names of the policies that the log does not support."""
+        return [name for name, one in self.supports.items() if one.verdict == NONE]
+
+
+def _names(than: str, against: str) -> bool:
+    return against.startswith(ALWAYS) if than == ALWAYS + "*" else against == than
+
+
+def number(value: float | None, digits: int | None = None) -> str:
+    """Return a number with so many decimals; None for about four significant digits."""
+    if value is None:
+        return "–"
+    if digits is not None:
+        return f"{value:,.{digits}f}"
+    return f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.0f}"
+
+
+def _frame(lines: Sequence[dict[str, Any]]) -> Any:
+    try:
+        import pandas
+    except ImportError:
+        rule, remedy = "a data frame needs it", 'run pip install "spuir[data]", or use to_dict()'
+        raise MissingExtraError("report", "no pandas", rule, remedy) from None
+    return pandas.DataFrame(list(lines))

@@ -1,0 +1,112 @@
+"""Intervals for values and paired differences.
+
+==================  ==============================================================================================
+name                what it promises
+==================  ==============================================================================================
+normal              the level for one look at large logs: a t interval with a correction for skewness (the default)
+bootstrap           the same, from draws of the blocks: 2,000 Poisson bootstraps, studentised
+empirical-bernstein the level for one look at any number of rows, if the log shows the span of the terms; wide
+sequence            the level at all times together, so that one may look every day and stop when one likes
+==================  ==============================================================================================
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import stdtrit
+
+from spuir.base.streams import generator
+from spuir.errors import UnknownNameError, did_you_mean
+from spuir.evaluation.block_sums import Estimate
+
+DRAWS = 2000
+"""Bootstrap draws."""
+DRAW_CELLS = 1 << 22
+"""Poisson numbers that are drawn at a time."""
+LOOK = 10_000
+"""A confidence sequence is tightest after about this many pieces."""
+
+
+class ValueInterval(NamedTuple):
+    """The ends of an interval."""
+
+    low: float
+    high: float
+
+
+def interval(estimate: Estimate, level: float = 0.95, kind: str = "normal", seed: int = 0) -> ValueInterval:
+    """Return the two-sided interval of an estimate, infinite where the log has fewer than two blocks."""
+    if kind not in INTERVALS:
+        rule = f"the intervals are {', '.join(INTERVALS)}"
+        raise UnknownNameError("interval", repr(kind), rule, did_you_mean(kind, INTERVALS, "intervals"))
+    if len(estimate.influence) < 2:
+        return ValueInterval(-np.inf, np.inf)
+    if not estimate.variance > 0:
+        return ValueInterval(estimate.value, estimate.value)
+    low, high = INTERVALS[kind](estimate, 1 - level, seed)
+    return ValueInterval(float(low), float(high))
+
+
+def _normal(estimate: Estimate, risk: float, seed: int) -> tuple[float, float]:
+    """Invert Hall's transformation of the t statistic, which removes the effect of skewness to first order.
+
+    The quantile is that of t with as many degrees of freedom as the error s has by the kurtosis of the blocks.
+    With t = (estimate − truth)/s and γ the skewness of the sum of blocks, g(t) = t + γt²/3 + γ²t³/27 + γ/6 is
+    nearly symmetric. g increases, and its inverse is 3·((1 + γ(x − γ/6))^(1/3) − 1)/γ.
+    """
+    effects, error = estimate.influence, estimate.standard_error
+    powers = np.square(effects)
+    squares, count = powers.sum(), len(effects)
+    # The variance of a variance: rare large effects leave fewer degrees of freedom than there are blocks.
+    kurtosis = max(float(count * (powers @ powers) / squares**2), 3.0)
+    quantile = float(stdtrit(min(count - 1, 2 * count / (kurtosis - 1)), 1 - risk / 2))
+    skewness = float((powers @ effects) / squares**1.5)
+    bounds = quantile * np.array([1.0, -1.0])
+    if abs(skewness) > 1e-6:
+        bounds = 3 * (np.cbrt(1 + skewness * (bounds - skewness / 6)) - 1) / skewness
+    low, high = estimate.value - error * bounds
+    return low, high
+
+
+def _bootstrap(estimate: Estimate, risk: float, seed: int) -> tuple[float, float]:
+    """Draw every block Poisson(1) times, and compare each draw with the estimate in units of its own error."""
+    rng, blocks = generator(seed, "evaluation", "bootstrap"), len(estimate.rows)
+    effects = np.zeros(blocks)
+    effects[estimate.rows > 0] = estimate.influence
+    shifts: list[np.ndarray] = []
+    step = max(1, DRAW_CELLS // blocks)
+    for start in range(0, DRAWS, step):
+        draws = rng.poisson(1.0, (min(step, DRAWS - start), blocks)).astype(np.float64)
+        moved = estimate.shifts(draws)
+        # The effects of a draw, centred at its own estimate and weight: their squares give the error of the draw.
+        squares = np.maximum(draws @ np.square(effects) - moved**2 / len(estimate.influence), 0.0)
+        errors = np.sqrt(squares) * estimate.weight.sum() / np.maximum(draws @ estimate.weight, 1e-300)
+        shifts.append(moved[errors > 0] / errors[errors > 0])
+    low, high = np.quantile(np.concatenate(shifts), [1 - risk / 2, risk / 2])
+    error = estimate.standard_error
+    return estimate.value - low * error, estimate.value - high * error
+
+
+def _empirical_bernstein(estimate: Estimate, risk: float, seed: int) -> tuple[float, float]:
+    """Apply the inequality of Maurer and Pontil to both sides, with the span that the log shows."""
+    n, log = estimate.pieces, np.log(4 / risk)
+    half = np.sqrt(2 * estimate.variance * log) + 7 * estimate.span * log / (3 * max(n - 1, 1))
+    return estimate.value - half, estimate.value + half
+
+
+def _sequence(estimate: Estimate, risk: float, seed: int) -> tuple[float, float]:
+    """Return the asymptotic confidence sequence of Waudby-Smith et al. at the present number of pieces."""
+    n = estimate.pieces
+    rho = (-2 * np.log(risk) + np.log(-2 * np.log(risk)) + 1) / LOOK
+    half = np.sqrt(estimate.variance * 2 * (n * rho + 1) / (n * rho) * np.log(np.sqrt(n * rho + 1) / risk))
+    return estimate.value - half, estimate.value + half
+
+
+INTERVALS: dict[str, Callable[[Estimate, float, int], tuple[float, float]]] = {
+    "normal": _normal,
+    "bootstrap": _bootstrap,
+    "empirical-bernstein": _empirical_bernstein,
+    "sequence": _sequence,
+}
+"""The kinds of intervals by name."""

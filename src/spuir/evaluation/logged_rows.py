@@ -1,0 +1,301 @@
+"""Rows of a log as evaluation reads them: checked, with actions as codes, block after block in bounded memory."""
+
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spuir.base.hashing import splitmix64
+from spuir.base.records import Codes, Floats, Mask
+from spuir.errors import InputError, SpuirError
+from spuir.logs import Cut, Log
+from spuir.logs.formats import Faults
+from spuir.logs.id_hashes import Hashes, hash_ids
+from spuir.tables.arrow import arrow, compute
+from spuir.tables.contexts import listed
+from spuir.training.collect import check_numbers, rows_by_key
+from spuir.training.scan import with_source
+
+TOLERANCE = 1e-4
+"""Logged probabilities may miss a sum of one by this much: logs round them."""
+LEAST_EXPLORATION = 1e-12
+"""Propensities within this of 1 count as 1."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LoggedRows:
+    """Some consecutive rows of a log, as the estimators, models and evaluated policies read them.
+
+    Parameters
+    ----------
+    table
+        Record batch with the raw context columns (n rows).
+    actions
+        (n,) executed actions as codes into the labels of the log.
+    rewards, weights
+        (n,) rewards and row weights; a log without weights has ones.
+    propensities
+        (n,) probabilities of the executed actions; None where the log has none.
+    eligible
+        (n, M) mask of what could be chosen; None = every action.
+    units
+        (n,) hashes of ``unit_id``; None where the log has none.
+    episodes
+        (n,) numbers of the episodes, counted as they first appear in the log; None where the log has none.
+    numbers
+        (n,) places of the rows in the log, from 0.
+    """
+
+    table: Any
+    actions: Codes
+    rewards: Floats
+    weights: Floats
+    propensities: Floats | None
+    eligible: Mask | None
+    units: Hashes | None
+    episodes: Codes | None
+    numbers: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        """Return n."""
+        return len(self.actions)
+
+    def executed(self, values: Floats) -> Floats:
+        """Return the entry (n,) of a table (n, M) that belongs to the executed action."""
+        return values[np.arange(len(self)), self.actions]
+
+    def folds(self, by: str, count: int) -> Codes:
+        """Return the fold (n,) of each row, of ``count``: rows that belong together are in the same one.
+
+        ``by`` is "unit", "episode", "blocks" (64 rows in the order of the log) or "row".
+        """
+        if by == "unit" and self.units is not None:
+            return (self.units % np.uint64(count)).astype(np.intp)
+        if by == "episode" and self.episodes is not None:
+            return self.episodes % count
+        places = self.numbers // (64 if by == "blocks" else 1)
+        return (splitmix64(places.astype(np.uint64)) % np.uint64(count)).astype(np.intp)
+
+
+@dataclass(kw_only=True, eq=False)
+class EvaluationLog:
+    """A log to evaluate on: iterate over it for :class:`LoggedRows`, any number of times.
+
+    Reading sets ``actions`` (all labels), ``logged`` (codes of the executed ones), ``silent`` (rows without a reward)
+    and ``faults`` (broken rows); ``complete`` says that all rows were read once.
+
+    Parameters
+    ----------
+    log
+        What ``open_log`` returned.
+    cut
+        How episodes are cut; None = by the column ``episode`` where the log has one.
+    actions
+        Labels known before the log is read: those of the evaluated models. The others follow as they appear.
+    context
+        Names of the context columns to read; ``position`` counts as context.
+    mask_order
+        Labels in the order of the masks in the column ``eligible``; None = sorted.
+    ignored
+        Columns of the log that are not read, such as propensities that are estimated instead.
+    """
+
+    log: Log
+    cut: Cut | None = None
+    actions: list[Hashable] = field(default_factory=list[Hashable])
+    context: tuple[str, ...] = ()
+    mask_order: Sequence[Hashable] | None = None
+    ignored: tuple[str, ...] = ()
+    silent: int = 0
+    faults: Faults = field(default_factory=Faults)
+    complete: bool = False
+    logged: set[int] = field(default_factory=set[int])
+    _codes: dict[Hashable, int] = field(default_factory=dict[Hashable, int])
+    _episodes: dict[Any, int] = field(default_factory=dict[Any, int])
+
+    def __post_init__(self) -> None:
+        self._codes = {label: code for code, label in enumerate(self.actions)}
+        if self.cut is None and "episode" in self.log.schema.names:
+            self.cut = Cut("column")
+
+    @property
+    def episode_names(self) -> list[Any]:
+        """Episodes as people read them, in the order of their numbers."""
+        return [self.cut.named(key) if self.cut else key for key in self._episodes]
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of the log to read."""
+        optional = ("propensity", "probabilities", "eligible", "weight", "unit_id", "decision_id", "position")
+        has = set(self.log.schema.names) - set(self.ignored)
+        cut = () if self.cut is None else self.cut.columns
+        return tuple(dict.fromkeys(["action", "reward", *(n for n in optional if n in has), *cut, *self.context]))
+
+    def __iter__(self) -> Iterator[LoggedRows]:
+        """Yield the rows; after the first time, the labels are complete."""
+        self.silent, self.faults, start = 0, Faults(), 0
+        for part in self.log.parts:
+            rows = 0
+            for batch in part.read(self.columns, faults=self.faults):
+                if not batch.num_rows:
+                    continue
+                try:
+                    read = self._read(batch, start + rows)
+                except SpuirError as error:
+                    raise with_source(error, part, part.first_row + rows) from None
+                rows += batch.num_rows
+                if len(read):
+                    yield read
+            start += rows
+        self.complete = True
+        if not self._codes or not start:
+            raise InputError("log", "no rows", "evaluation needs decisions with rewards", "check the path and --after")
+
+    def _read(self, batch: Any, start: int) -> LoggedRows:
+        _check_slates(batch)
+        _check_propensities(batch)
+        check_numbers(batch)
+        actions = self._encode(batch.column("action"), "action")
+        self.logged.update(np.unique(actions).tolist())
+        rewards = _floats(batch, "reward")
+        _check_probabilities(batch)
+        names = batch.schema.names
+        found = LoggedRows(
+            table=batch.select([name for name in names if name in self.context]),
+            actions=actions,
+            rewards=rewards,
+            weights=_floats(batch, "weight") if "weight" in names else np.ones(batch.num_rows),
+            propensities=_floats(batch, "propensity") if "propensity" in names else None,
+            eligible=self._eligible(batch, actions) if "eligible" in names else None,
+            units=hash_ids(batch.column("unit_id")) if "unit_id" in names else None,
+            episodes=self._numbered(batch, start),
+            numbers=np.arange(start, start + batch.num_rows),
+        )
+        known = ~np.isnan(rewards) & (found.weights > 0)
+        if known.all():
+            return found
+        self.silent += int(np.isnan(rewards).sum())
+        return _taken(found, np.flatnonzero(known))
+
+    def _encode(self, column: Any, what: str) -> Codes:
+        """Return labels as codes; new ones are added while the log is read for the first time."""
+        if column.null_count:
+            row = int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
+            raise InputError(what, f"nothing at row {row}", "every decision has an action", "fill or drop that row")
+        encoded = column.dictionary_encode()
+        codes = [self._code(label) for label in encoded.dictionary.to_pylist()]
+        return np.array(codes, np.intp)[encoded.indices.to_numpy(zero_copy_only=False)]
+
+    def _code(self, label: Hashable) -> int:
+        if label not in self._codes:
+            if self.complete:
+                rule = "a log must not change while it is read"
+                raise InputError("log", f"a new action {label!r}", rule, "evaluate on files that are finished")
+            self._codes[label] = len(self.actions)
+            self.actions.append(label)
+        return self._codes[label]
+
+    def code(self, label: Hashable) -> int | None:
+        """Return the code of a label, or of the label that reads like it; None where there is none."""
+        by_text = {str(name): code for name, code in self._codes.items()}
+        return self._codes.get(label, by_text.get(str(label)))
+
+    def _numbered(self, batch: Any, start: int) -> Codes | None:
+        """Return the numbers (n,) of the episodes, counted as they first appear."""
+        if self.cut is None:
+            return None
+        numbers = np.empty(batch.num_rows, np.intp)
+        for key, rows in rows_by_key(self.cut.keys(batch, start)):
+            numbers[rows] = self._episodes.setdefault(key, len(self._episodes))
+        return numbers
+
+    def _eligible(self, batch: Any, actions: Codes) -> Mask | None:
+        """Return which actions could be chosen (n, M); None where no row says so."""
+        column = batch.column("eligible")
+        if column.null_count == len(column):
+            return None
+        lengths = compute().list_value_length(column).fill_null(-1).to_numpy(zero_copy_only=False).astype(np.intp)
+        owners, items = np.repeat(np.arange(len(lengths)), np.maximum(lengths, 0)), column.flatten()
+        if arrow().types.is_boolean(items.type):
+            if not self.complete:
+                return None  # the order of a mask is known when all labels are
+            order = sorted(self.actions, key=str) if self.mask_order is None else list(self.mask_order)
+            wrong = (lengths >= 0) & (lengths != len(order))
+            if wrong.any():
+                row = int(np.argmax(wrong))
+                rule = f"a mask has one entry for each of the {len(order)} actions"
+                raise InputError("eligible", f"{lengths[row]} entries at row {row}", rule, "list labels instead")
+            codes = np.tile([self._code(label) for label in order], int((lengths >= 0).sum()))
+            chosen = items.to_numpy(zero_copy_only=False)
+            owners, codes = owners[chosen], codes[chosen]
+        else:
+            codes = self._encode(items, "eligible") if len(items) else np.empty(0, np.intp)
+        mask = np.zeros((len(lengths), len(self.actions)), np.bool_)
+        mask[owners, codes] = True
+        mask[lengths < 0] = True
+        barred = ~mask[np.arange(len(mask)), actions]
+        if barred.any():
+            row = int(np.argmax(barred))
+            got = f"{self.actions[actions[row]]!r} executed but not eligible at row {row}"
+            raise InputError("eligible", got, "an executed action was eligible", "correct the list")
+        return mask
+
+
+def _taken(rows: LoggedRows, at: NDArray[np.intp]) -> LoggedRows:
+    """Return the rows at some places."""
+    columns: dict[str, Any] = {
+        name: None if value is None else value[at] for name, value in vars(rows).items() if name != "table"
+    }
+    return LoggedRows(table=rows.table.take(arrow().array(at)), **columns)
+
+
+def _floats(batch: Any, name: str) -> Floats:
+    """Return a column of numbers (n,), NaN where there is none."""
+    return np.asarray(batch.column(name).to_numpy(zero_copy_only=False), dtype=np.float64)
+
+
+def _check_propensities(batch: Any) -> None:
+    if "propensity" not in batch.schema.names:
+        return
+    gone = batch.column("propensity").is_null().to_numpy(zero_copy_only=False)
+    if gone.any():
+        rule = "off-policy evaluation needs the propensity of every row"
+        remedy = "log it with every decision, or estimate it (--propensity estimate)"
+        raise InputError("propensity", f"nothing at row {int(np.argmax(gone))}", rule, remedy)
+
+
+def _check_probabilities(batch: Any) -> None:
+    """Refuse rows of probabilities that do not sum to one."""
+    if "probabilities" not in batch.schema.names:
+        return
+    column = batch.column("probabilities")
+    lengths = compute().list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False).astype(np.intp)
+    values = np.asarray(column.flatten().to_numpy(zero_copy_only=False), dtype=np.float64)
+    totals = np.bincount(np.repeat(np.arange(len(lengths)), lengths), values, len(lengths))
+    wrong = (lengths > 0) & ~(np.abs(totals - 1) <= TOLERANCE)
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        rule = "the probabilities of a row sum to one"
+        raise InputError("probabilities", f"a sum of {totals[row]:.6g} at row {row}", rule, "log what was drawn from")
+
+
+def _check_slates(batch: Any) -> None:
+    """Refuse a decision that fills several positions: its rewards depend on each other."""
+    if not {"decision_id", "position"} <= set(batch.schema.names):
+        return
+    ids = batch.column("decision_id").drop_null()
+    if len(ids) > len(ids.unique()):
+        rule = "evaluation takes one action per decision, and here a decision fills several positions (a slate)"
+        remedy = "keep one position of each decision, or drop decision_id if the rows are decisions of their own"
+        raise InputError("log", f"{len(ids) - len(ids.unique())} repeated decision_ids", rule, remedy)
+
+
+def refuse_without_exploration(most: float, least: float, actions: Sequence[Hashable]) -> None:
+    """Refuse a log whose propensities, from ``least`` to ``most``, are all 1."""
+    if len(actions) > 1 and least >= 1 - LEAST_EXPLORATION and most <= 1 + 1e-9:
+        rule = f"a log without exploration over {listed(sorted(actions, key=str))} says nothing about other policies"
+        remedy = "decide with a floor from now on, e.g. floor=0.05, or use --propensity estimate if chance was involved"
+        raise InputError("propensity", "1 in every row", rule, remedy)

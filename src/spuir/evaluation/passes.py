@@ -1,0 +1,334 @@
+"""The two passes over a log: the first fits the models, the second sums up the estimators' terms."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from spuir.base.records import Codes, Floats
+from spuir.errors import InputError, ParameterError
+from spuir.evaluation.block_sums import BlockAdder, Blocks, Estimate, ModelSums, TermSums, least_error
+from spuir.evaluation.estimators import FAMILY, BalancedInversePropensity, Chosen, Estimator, TargetRows, Terms
+from spuir.evaluation.learned_rows import LearnedRows
+from spuir.evaluation.logged_rows import EvaluationLog, LoggedRows, refuse_without_exploration
+from spuir.evaluation.propensity_model import PropensityModel
+from spuir.evaluation.reward_models import ContextFeatures, RewardModel
+from spuir.evaluation.support import Calibration, Support, WeightSums, calibrate, judge
+from spuir.evaluation.targets import LoggedTarget, Target
+from spuir.tables.arrow import arrow
+
+Watch = Callable[[str, int, int], object]
+OBSERVED = "observed"
+"""Key of the sums of the log's own rewards."""
+MOSTLY = 0.7
+"""Rows that a policy might have had are picked out where they are a smaller share than this."""
+MOST_LEVELS = 8
+"""Segments that a report shows."""
+MOST_STRETCHES = 60
+"""Episodes, or groups of them, whose mean reward a report shows."""
+
+
+class ActionSums:
+    """Sums per action (M,), whose number grows while the log is read for the first time."""
+
+    def __init__(self) -> None:
+        self._sums: dict[str, Floats] = {}
+
+    def add(self, name: str, actions: Codes, values: Floats | None, n_actions: int) -> None:
+        """Add values (n,), None for ones, to the sums of their actions."""
+        more = np.bincount(actions, values, n_actions).astype(np.float64)
+        before = self._sums.get(name, np.zeros(0))
+        more[: len(before)] += before
+        self._sums[name] = more
+
+    def get(self, name: str, n_actions: int) -> Floats:
+        """Return the sums, 0 for actions that came later."""
+        found = self._sums.get(name, np.zeros(0))
+        return np.concatenate([found, np.zeros(n_actions - len(found))])
+
+
+@dataclass(eq=False)
+class FitPass:
+    """The first pass: counts, the calibration of the propensities, and the fitted models.
+
+    ``fold_by`` says what keeps rows together in one fold; ``propensity`` is "logged", "uniform" or "estimate".
+    """
+
+    log: EvaluationLog
+    features: ContextFeatures
+    propensity: str
+    reward_model: RewardModel | None
+    propensity_model: PropensityModel | None
+    fold_by: str
+    folds: int
+    learned: Sequence[LearnedRows] = ()
+    rows: int = 0
+    weight: float = 0.0
+    reward: float = 0.0
+    unit_weights: bool = True
+    reward_range: tuple[float, float] = (np.inf, -np.inf)
+    propensity_range: tuple[float, float] = (np.inf, -np.inf)
+    sums: ActionSums = field(default_factory=ActionSums)
+    seen_folds: set[int] = field(default_factory=set[int])
+
+    def run(self, watch: Watch) -> None:
+        """Read the log once."""
+        for rows in self.log:
+            self._add(rows)
+            watch("fit", self.rows, self.log.log.rows or self.rows)
+        if not self.rows:
+            rule = "evaluation needs decisions with rewards"
+            raise InputError("log", "no row with a reward", rule, "join the rewards first (--rewards)")
+        least, most = self.propensity_range
+        if self.propensity == "logged":
+            refuse_without_exploration(most, least, self.log.actions)
+
+    def finish(self) -> None:
+        """FitPass the models."""
+        for model in (self.reward_model, self.propensity_model):
+            if model is not None:
+                model.finish(len(self.log.actions))
+
+    def _add(self, rows: LoggedRows) -> None:
+        n_actions = len(self.log.actions)
+        self.rows += len(rows)
+        self.weight += float(rows.weights.sum())
+        self.reward += float(rows.weights @ rows.rewards)
+        self.unit_weights = self.unit_weights and bool((rows.weights == 1).all())
+        self.reward_range = _wider(self.reward_range, rows.rewards)
+        inverse = np.ones(len(rows)) if rows.propensities is None else 1 / rows.propensities
+        if rows.propensities is not None:
+            self.propensity_range = _wider(self.propensity_range, rows.propensities)
+        self.sums.add("counts", rows.actions, None, n_actions)
+        self.sums.add("inverse", rows.actions, rows.weights * inverse, n_actions)
+        self.sums.add("squares", rows.actions, rows.weights * inverse**2, n_actions)
+        self.sums.add("earned", rows.actions, rows.weights * inverse * rows.rewards, n_actions)
+        for one in self.learned:
+            one.add(rows)
+        folds = rows.folds(self.fold_by, self.folds)
+        self.seen_folds.update(np.unique(folds).tolist())
+        if self.reward_model is not None or self.propensity_model is not None:
+            features = self.features(rows.table)
+            if self.reward_model is not None:
+                self.reward_model.collect(features, rows.actions, rows.rewards, rows.weights, folds)
+            if self.propensity_model is not None:
+                self.propensity_model.collect(features, rows, folds)
+
+    @property
+    def counts(self) -> Floats:
+        """How often each action was logged (M,)."""
+        return self.sums.get("counts", len(self.log.actions))
+
+    @property
+    def calibration(self) -> Calibration:
+        """Whether the logged propensities agree with the shares of the actions."""
+        n = len(self.log.actions)
+        inverse, squares = self.sums.get("inverse", n), self.sums.get("squares", n)
+        return calibrate(self.log.actions, self.counts, inverse, squares, self.weight)
+
+    def ranked(self) -> Codes:
+        """Return the logged actions, that with the largest self-normalised estimate first."""
+        n = len(self.log.actions)
+        inverse = self.sums.get("inverse", n)
+        values = np.where(inverse > 0, self.sums.get("earned", n) / np.where(inverse > 0, inverse, 1.0), -np.inf)
+        order = np.argsort(-values, kind="stable")
+        return order[self.counts[order] > 0]
+
+    def propensities(self, rows: LoggedRows, estimated: Floats | None) -> Floats:
+        """Return the propensities (n,) to weight by."""
+        if self.propensity == "estimate" and estimated is not None:
+            return estimated
+        if rows.propensities is not None and self.propensity == "logged":
+            return rows.propensities
+        if rows.eligible is None:
+            return np.full(len(rows), 1 / len(self.log.actions))
+        return 1 / rows.eligible.sum(axis=1)
+
+
+def _wider(ends: tuple[float, float], values: Floats) -> tuple[float, float]:
+    return min(ends[0], float(values.min())), max(ends[1], float(values.max()))
+
+
+@dataclass(eq=False)
+class TargetSums:
+    """What the second pass keeps of one policy."""
+
+    model: ModelSums
+    terms: dict[str, TermSums] = field(default_factory=dict[str, TermSums])
+    weights: WeightSums = field(default_factory=WeightSums)
+    mass: Floats = field(default_factory=lambda: np.zeros(0))
+    segments: Floats = field(default_factory=lambda: np.zeros((0, 0)))
+
+
+@dataclass(eq=False)
+class EstimatePass:
+    """The second pass: the sums of every policy's terms per block, and its support."""
+
+    fit: FitPass
+    targets: Sequence[Target]
+    estimators: Sequence[Estimator | Chosen]
+    blocks: Blocks
+    segment: str | None = None
+
+    def __post_init__(self) -> None:
+        n_actions = len(self.fit.log.actions)
+        self.weight, self.rows = np.zeros(self.blocks.count), np.zeros(self.blocks.count, np.int64)
+        self.levels: dict[Any, int] = {}
+        self.sums = {one.name: TargetSums(ModelSums(self.blocks.count)) for one in self.targets}
+        for sums in self.sums.values():
+            sums.mass, sums.segments = np.zeros(n_actions), np.zeros((MOST_LEVELS + 1, n_actions))
+        self.by_time = np.zeros((3, min(MOST_STRETCHES, len(self.fit.log.episode_names) or 20, self.fit.rows)))
+        self._forms = list(_forms(self.estimators))
+
+    def run(self, watch: Watch) -> None:
+        """Read the log once."""
+        done = 0
+        for rows in self.fit.log:
+            self._add(rows, done)
+            done += len(rows)
+            watch("estimate", done, self.fit.rows)
+
+    def _add(self, rows: LoggedRows, done: int) -> None:
+        fit, blocks = self.fit, self.blocks.numbers(rows, done)
+        weights = None if fit.unit_weights else rows.weights
+        adder = BlockAdder(blocks, self.blocks.count, weights)
+        adder(self.weight, np.ones(len(rows)))
+        self.rows += np.bincount(blocks, minlength=self.blocks.count)
+        predicted, estimated = self._predict(rows)
+        known = np.zeros(len(rows)) if predicted is None else rows.executed(predicted)
+        logged = TargetRows(rows.rewards, rows.rewards, fit.propensities(rows, estimated), known, estimated)
+        levels = self._levels(rows)
+        self._add_time(rows, done)
+        for target in self.targets:
+            sums = self.sums[target.name]
+            if isinstance(target, LoggedTarget):
+                self._add_terms(sums, adder, [Terms(rows.rewards)])
+                self._add_mass(sums, rows.actions, None, levels)
+                continue
+            view = target.view(rows, predicted)
+            if view.expected is not None:
+                sums.model.add(adder, view.expected)
+            chosen = np.flatnonzero(view.target)
+            part, some = logged._replace(target=view.target), adder
+            if len(chosen) < MOSTLY * len(rows):
+                part = part.at(chosen)
+                some = BlockAdder(blocks[chosen], self.blocks.count, None if weights is None else weights[chosen])
+            ratios = part.ratios
+            sums.weights.add(ratios, part.target, len(rows))
+            self._add_terms(sums, some, [form.terms(part, ratios) for form in self._forms])
+            single = isinstance(view.probabilities, int)
+            codes = np.full(len(rows), view.probabilities) if single else None
+            self._add_mass(sums, codes, None if isinstance(view.probabilities, int) else view.probabilities, levels)
+
+    def _predict(self, rows: LoggedRows) -> tuple[Floats | None, Floats | None]:
+        """Return predicted rewards (n, M) and estimated propensities (n,), None where no model is fitted."""
+        fit = self.fit
+        if fit.reward_model is None and fit.propensity_model is None:
+            return None, None
+        features, folds = fit.features(rows.table), rows.folds(fit.fold_by, fit.folds)
+        predicted = None if fit.reward_model is None else fit.reward_model.predict(features, folds)
+        chances = None if fit.propensity_model is None else fit.propensity_model.predict(features, rows, folds)
+        return predicted, chances
+
+    def _add_terms(self, sums: TargetSums, adder: BlockAdder, terms: Sequence[Terms]) -> None:
+        """Add the terms of every form; those of the log itself are the same for all."""
+        observed = len(terms) < len(self._forms)
+        keys = [OBSERVED] if observed else [form_key(form) for form in self._forms]
+        for at, (key, one) in enumerate(zip(keys, terms, strict=True)):
+            if key not in sums.terms:
+                model = sums.model if not observed and self._forms[at].needs_model else None
+                sums.terms[key] = TermSums.zero(self.blocks.count, one, model)
+            sums.terms[key].add(adder, one)
+
+    def _add_mass(self, sums: TargetSums, codes: Codes | None, chances: Floats | None, levels: Codes | None) -> None:
+        """Add the probabilities (n, M), or single choices (n,), to the shares of the actions."""
+        count = sums.segments.shape[1]
+        if chances is None and codes is not None:
+            sums.mass += np.bincount(codes, minlength=count)
+            if levels is not None:
+                cells = np.bincount(levels * count + codes, minlength=sums.segments.size)
+                sums.segments += cells.reshape(sums.segments.shape)
+        elif chances is not None:
+            sums.mass += chances.sum(axis=0)
+            if levels is not None:
+                for level in np.unique(levels):
+                    sums.segments[level] += chances[levels == level].sum(axis=0)
+
+    def _levels(self, rows: LoggedRows) -> Codes | None:
+        """Return the segment (n,) of each row; what comes after the first eight levels is "other"."""
+        if self.segment is None:
+            return None
+        encoded = rows.table.column(self.segment).cast(arrow().string()).fill_null("missing").dictionary_encode()
+        names = encoded.dictionary.to_pylist()
+        for name in names:
+            if name not in self.levels and len(self.levels) < MOST_LEVELS:
+                self.levels[name] = len(self.levels)
+        codes = np.array([self.levels.get(name, MOST_LEVELS) for name in names], np.intp)
+        return codes[encoded.indices.to_numpy(zero_copy_only=False)]
+
+    def _add_time(self, rows: LoggedRows, done: int) -> None:
+        """Add rewards to stretches of the log, for the picture of rewards over time."""
+        stretches, episodes = self.by_time.shape[1], len(self.fit.log.episode_names)
+        places = rows.episodes if rows.episodes is not None else done + np.arange(len(rows))
+        at = places * stretches // (episodes if rows.episodes is not None else self.fit.rows)
+        for line, values in enumerate((rows.weights, rows.weights * rows.rewards, rows.weights * rows.rewards**2)):
+            self.by_time[line] += np.bincount(at, values, stretches)
+
+    # ---- what the sums say ----------------------------------------------------------------------------------
+
+    def estimate(self, target: Target, estimator: Estimator | Chosen) -> tuple[Estimate, float | None]:
+        """Return an estimate of a policy's value, and the setting that it has or that the data chose."""
+        if isinstance(estimator, Chosen):
+            some = [self._estimate(target, one) for one in estimator.candidates]
+            estimator = estimator.candidates[least_error(some, self._estimate(target, estimator.reference))]
+        made = self._estimate(target, estimator)
+        if estimator.error_of is not None:
+            made = replace(made, error_parts=self._estimate(target, FAMILY[estimator.error_of]()).parts)
+        return made, estimator.setting
+
+    def _estimate(self, target: Target, form: Estimator) -> Estimate:
+        key = OBSERVED if isinstance(target, LoggedTarget) else form_key(form)
+        sums = self.sums[target.name].terms[key]
+        return Estimate(parts=((1.0, sums),), weight=self.weight, rows=self.rows, by=self.blocks.by)
+
+    def support(self, target: Target) -> Support | None:
+        """Return the support of a policy; None for the logged one, which needs none."""
+        if isinstance(target, LoggedTarget):
+            return None
+        sums, fit = self.sums[target.name], self.fit
+        trusted = fit.propensity != "logged" or fit.calibration.trusted
+        return judge(sums.weights, sums.mass / fit.rows, fit.counts, fit.log.actions, trusted)
+
+    def shares(self, target: Target, levels: Sequence[int]) -> Floats:
+        """Return how often a policy chooses each action (k, M) in each of these segments; (1, M) without segments."""
+        sums = self.sums[target.name]
+        return sums.segments[list(levels)] if levels else sums.mass[None, :]
+
+    def check_groups(self) -> None:
+        """Refuse intervals from fewer than two blocks."""
+        used = int((self.rows > 0).sum())
+        if used < 2:
+            rule = f"an interval by {self.blocks.by} needs at least two"
+            raise ParameterError("group_by", f"one {self.blocks.by} only", rule, "group by row, or use a longer log")
+
+
+def form_key(form: Estimator) -> str:
+    """Return the key of an estimator with its setting."""
+    return form.name if form.setting is None else f"{form.name} {form.setting:g}"
+
+
+def _forms(estimators: Sequence[Estimator | Chosen]) -> dict[Estimator, None]:
+    """Return every estimator whose terms are summed, candidates and references included, each once."""
+    found: dict[Estimator, None] = {}
+    for one in estimators:
+        for form in (one,) if isinstance(one, Estimator) else (*one.candidates, one.reference):
+            found[form] = None
+            if form.error_of is not None:
+                found[FAMILY[form.error_of]()] = None
+    return found
+
+
+def needs_propensity_model(estimators: Sequence[Estimator | Chosen]) -> bool:
+    """Return whether one of the estimators weights by estimated propensities."""
+    return any(isinstance(one, BalancedInversePropensity) for one in estimators)

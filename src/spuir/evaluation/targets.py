@@ -1,0 +1,309 @@
+"""Policies to evaluate: bandits, saved models, tables and rules, each with probabilities for logged rows."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from os import PathLike, fspath
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from spuir.bandit import Bandit, load
+from spuir.base.records import Codes, Floats, Mask
+from spuir.errors import InputError, ParameterError, UnknownNameError, did_you_mean
+from spuir.evaluation.evaluation_report import ALWAYS
+from spuir.evaluation.logged_rows import EvaluationLog, LoggedRows
+from spuir.tables.contexts import listed
+from spuir.tables.labels import Labels
+
+LOGGED, UNIFORM = "logged", "uniform"
+TOLERANCE = 1e-6
+"""Probabilities of an evaluated policy may miss a sum of one by this much."""
+
+
+class TargetView(NamedTuple):
+    """A policy on n rows: π of the executed action and v̂ under the policy, both (n,), and probabilities or a code.
+
+    ``expected`` v̂ is None where there is no reward model.
+    ``probabilities`` is (n, M), or the code of the only action that the policy ever chooses.
+    """
+
+    target: Floats
+    expected: Floats | None
+    probabilities: Floats | int
+
+
+class Target(ABC):
+    """A policy to evaluate, by name."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def prepare(self, log: EvaluationLog) -> list[str]:
+        """Take the labels of the log, which are complete now; return what the user should know."""
+        self.log = log
+        return []
+
+    @abstractmethod
+    def probabilities(self, rows: LoggedRows) -> Floats:
+        """Return the probability of every action (n, M), in the order of the log's labels."""
+
+    def view(self, rows: LoggedRows, predicted: Floats | None) -> TargetView:
+        """Return what estimators need, given predicted rewards (n, M) or None."""
+        chances = self.probabilities(rows)
+        expected = None if predicted is None else np.einsum("ij,ij->i", chances, predicted)
+        return TargetView(rows.executed(chances), expected, chances)
+
+
+class LoggedTarget(Target):
+    """The policy that wrote the log; its value is the mean reward, and it has no probabilities."""
+
+    def probabilities(self, rows: LoggedRows) -> Floats:
+        """Raise: a log says what was done, not what could have been."""
+        raise NotImplementedError
+
+
+class UniformTarget(Target):
+    """Every eligible action with the same probability."""
+
+    def probabilities(self, rows: LoggedRows) -> Floats:
+        """Return 1/m for each of the m eligible actions."""
+        if rows.eligible is None:
+            return np.full((len(rows), len(self.log.actions)), 1 / len(self.log.actions))
+        return rows.eligible / rows.eligible.sum(axis=1, keepdims=True)
+
+    def view(self, rows: LoggedRows, predicted: Floats | None) -> TargetView:
+        """Return what estimators need, without sums over equal numbers where every action is eligible."""
+        if rows.eligible is not None:
+            return super().view(rows, predicted)
+        share = 1 / len(self.log.actions)
+        expected = None if predicted is None else predicted @ np.full(predicted.shape[1], share)
+        return TargetView(np.full(len(rows), share), expected, self.probabilities(rows))
+
+
+class FixedTarget(Target):
+    """Always the same action, wherever it is eligible; elsewhere the other eligible ones evenly."""
+
+    def __init__(self, name: str, label: Hashable) -> None:
+        super().__init__(name)
+        self.label = label
+
+    def prepare(self, log: EvaluationLog) -> list[str]:
+        """Find the action among the labels of the log."""
+        super().prepare(log)
+        code = log.code(self.label)
+        if code is None:
+            names = [str(name) for name in log.actions]
+            rule = f"the actions are {listed(log.actions)}"
+            raise UnknownNameError(self.name, repr(self.label), rule, did_you_mean(self.label, names, "actions"))
+        self.code = code
+        return []
+
+    def probabilities(self, rows: LoggedRows) -> Floats:
+        """Return 1 for the action."""
+        chances = np.zeros((len(rows), len(self.log.actions)))
+        chances[:, self.code] = 1.0
+        if rows.eligible is not None:
+            barred = ~rows.eligible[:, self.code]
+            others = rows.eligible[barred]
+            chances[barred] = others / others.sum(axis=1, keepdims=True)
+        return chances
+
+    def view(self, rows: LoggedRows, predicted: Floats | None) -> TargetView:
+        """Return what estimators need, without a table of zeros where the action is always eligible."""
+        if rows.eligible is not None:
+            return super().view(rows, predicted)
+        target = (rows.actions == self.code).astype(np.float64)
+        expected = None if predicted is None else np.ascontiguousarray(predicted[:, self.code])
+        return TargetView(target, expected, self.code)
+
+
+class LabelledTarget(Target):
+    """A policy with labels of its own, whose columns are put into the order of the log's labels."""
+
+    def own_labels(self) -> Sequence[Hashable]:
+        """Return the labels in the order of the policy's own columns."""
+        raise NotImplementedError
+
+    def prepare(self, log: EvaluationLog) -> list[str]:
+        """Match labels: those of the policy that no log row has are never logged, which support will show."""
+        super().prepare(log)
+        own = list(self.own_labels())
+        self._columns = np.array([-1 if (code := log.code(label)) is None else code for label in own], np.intp)
+        logged = [log.actions[code] for code in sorted(log.logged)]
+        missing = [log.actions[code] for code in sorted(log.logged - set(self._columns.tolist()))]
+        if len(missing) == len(logged):
+            rule = f"the log has {listed(logged)}, and none of them is the same"
+            raise InputError(f"actions of {self.name}", listed(own), rule, "evaluate on a log of the same actions")
+        return [f"{self.name} does not know {listed(missing)} of the log, and never chooses it."] if missing else []
+
+    def ordered(self, own: Floats) -> Floats:
+        """Return the policy's columns (n, m) in the order of the log's labels (n, M)."""
+        if np.array_equal(self._columns, np.arange(len(self.log.actions))):
+            return own
+        chances = np.zeros((len(own), len(self.log.actions)))
+        chances[:, self._columns] = own
+        return chances
+
+    def own_mask(self, rows: LoggedRows) -> Mask | None:
+        """Return the eligible actions in the order of the policy's own columns (n, m)."""
+        return None if rows.eligible is None else np.ascontiguousarray(rows.eligible[:, self._columns])
+
+
+class BanditTarget(LabelledTarget):
+    """A bandit, with the probabilities that it would decide by in its present state."""
+
+    def __init__(self, name: str, bandit: Bandit) -> None:
+        super().__init__(name)
+        self.bandit = bandit
+
+    def own_labels(self) -> Sequence[Hashable]:
+        """Return the bandit's labels."""
+        return self.bandit.actions_.tolist()
+
+    def columns(self, log_columns: Sequence[str]) -> list[str]:
+        """Return the context columns that the bandit reads, out of those of a log."""
+        encoder = self.bandit.encoder
+        if encoder is not None:
+            named: Sequence[str] = encoder.columns
+        else:
+            try:
+                named = [str(name) for name in self.bandit.feature_names_in_]
+            except AttributeError:
+                return list(log_columns)
+        missing = next((name for name in named if name not in log_columns), None)
+        if missing is not None:
+            rule = f"{self.name} was trained on it"
+            remedy = "rename the column of the log (--rename), or evaluate on a log with the columns of the training"
+            raise InputError("log", f"no column {missing!r}", rule, remedy)
+        return list(named)
+
+    def probabilities(self, rows: LoggedRows) -> Floats:
+        """Return what ``predict_proba`` says, action by action of the log."""
+        return self.ordered(self.bandit.predict_proba(self.table(rows), self.own_mask(rows)))
+
+    def table(self, rows: LoggedRows) -> Any:
+        """Return the contexts of rows as the bandit takes them."""
+        if self.bandit.encoder is not None:
+            return rows.table
+        table = rows.table.select(self.columns(rows.table.schema.names))
+        if hasattr(self.bandit, "feature_names_in_"):
+            return table
+        return np.column_stack([one.to_numpy(zero_copy_only=False) for one in table.columns])
+
+
+class TableTarget(LabelledTarget):
+    """A table of probabilities, one row per row of the log: (n, M), obp's (n, M, 1), or a DataFrame by label."""
+
+    def __init__(self, name: str, table: Any, actions: Sequence[Hashable] | None) -> None:
+        super().__init__(name)
+        frame = hasattr(table, "columns") and hasattr(table, "to_numpy")
+        self._labels = [str(one) if not isinstance(one, int) else one for one in table.columns] if frame else actions
+        values = np.asarray(table.to_numpy() if frame else table, dtype=np.float64)
+        values = values[:, :, 0] if values.ndim == 3 and values.shape[2] == 1 else values
+        if values.ndim != 2:
+            rule = "probabilities are (rows, actions), or (rows, actions, 1) as in obp"
+            raise InputError(name, f"shape {values.shape}", rule, "pass one row per row of the log")
+        self._values = values
+
+    def own_labels(self) -> Sequence[Hashable]:
+        """Return the labels of the columns: given, or those of the log in order."""
+        if self._labels is not None:
+            return self._labels
+        known = self.log.actions
+        numbered = all(isinstance(label, int) and 0 <= label < self._values.shape[1] for label in known)
+        labels: list[Any] = list(range(self._values.shape[1])) if numbered else sorted(known, key=str)
+        return labels
+
+    def prepare(self, log: EvaluationLog) -> list[str]:
+        """Check the table against the labels."""
+        self.log = log
+        labels = self.own_labels()
+        if len(labels) != self._values.shape[1]:
+            rule = f"the actions are {listed(list(labels))}"
+            raise InputError(self.name, f"{self._values.shape[1]} columns", rule, "give one column per action")
+        check_chances(self.name, self._values)
+        return super().prepare(log)
+
+    def probabilities(self, rows: LoggedRows) -> Floats:
+        """Return the table's rows for these rows of the log."""
+        if int(rows.numbers[-1]) >= len(self._values):
+            rule = "it has one row for each row of the log"
+            raise InputError(self.name, f"{len(self._values):,} rows", rule, "pass the probabilities of the whole log")
+        return self.ordered(self._values[rows.numbers])
+
+
+class RuleTarget(TableTarget):
+    """A function of the contexts (a DataFrame) that returns labels (n,) or probabilities (n, M)."""
+
+    def __init__(self, name: str, rule: Callable[[Any], Any], actions: Sequence[Hashable] | None) -> None:
+        super(TableTarget, self).__init__(name)
+        self._rule, self._labels = rule, actions
+
+    def own_labels(self) -> Sequence[Hashable]:
+        """Return the labels of its columns: given, or those of the log."""
+        return self.log.actions if self._labels is None else self._labels
+
+    def prepare(self, log: EvaluationLog) -> list[str]:
+        """Match the labels."""
+        return LabelledTarget.prepare(self, log)
+
+    def probabilities(self, rows: LoggedRows) -> Floats:
+        """Call the function."""
+        answer = self._rule(rows.table.to_pandas())
+        values = answer.to_numpy() if hasattr(answer, "to_numpy") else np.asarray(answer)
+        if len(values) != len(rows):
+            got = f"{len(values)} answers for {len(rows)} rows"
+            raise InputError(self.name, got, "a rule answers for every row", "return one label or row of them")
+        if values.ndim == 2:
+            check_chances(self.name, np.asarray(values, np.float64))
+            return self.ordered(np.asarray(values, np.float64))
+        codes: Codes = Labels.of(self.log.actions).encode(values)
+        chances = np.zeros((len(rows), len(self.log.actions)))
+        chances[np.arange(len(rows)), codes] = 1.0
+        return chances
+
+
+def check_chances(name: str, values: Floats) -> None:
+    """Refuse rows (n, M) that are no distribution."""
+    bad = (np.abs(values.sum(axis=1) - 1) > TOLERANCE) | (values.min(axis=1) < -TOLERANCE)
+    if bad.any():
+        row = int(np.argmax(bad))
+        got = f"a sum of {values[row].sum():.6g} at row {row}"
+        raise InputError(name, got, "the probabilities of a row are at least 0 and sum to one", "correct that row")
+
+
+def make_targets(given: Any, actions: Sequence[Hashable] | None) -> list[Target]:
+    """Return the policies to evaluate from what a user passes: one, a list, or a dict by name."""
+    if isinstance(given, Mapping):
+        pairs = [(str(name), one) for name, one in given.items()]
+    else:
+        several = given if isinstance(given, (list, tuple)) else [given]
+        pairs = [(_name(one, at), one) for at, one in enumerate(several)]
+    names = [name for name, _ in pairs]
+    if len(set(names)) < len(names):
+        twice = next(name for at, name in enumerate(names) if name in names[:at])
+        raise ParameterError("policies", f"{twice!r} twice", "each has a name of its own", "pass a dict by name")
+    return [make_target(name, one, actions) for name, one in pairs]
+
+
+def _name(one: Any, at: int) -> str:
+    if isinstance(one, (str, PathLike)):
+        return fspath(one)
+    if isinstance(one, Bandit):
+        return one.policy_.name or "bandit"
+    return getattr(one, "__name__", f"policy {at + 1}")
+
+
+def make_target(name: str, one: Any, actions: Sequence[Hashable] | None) -> Target:
+    """Return one policy to evaluate."""
+    if isinstance(one, str) and one in (LOGGED, UNIFORM):
+        return LoggedTarget(name) if one == LOGGED else UniformTarget(name)
+    if isinstance(one, str) and one.startswith(ALWAYS):
+        return FixedTarget(name, one.removeprefix(ALWAYS))
+    if isinstance(one, (str, PathLike, Bandit)):
+        return BanditTarget(name, one if isinstance(one, Bandit) else load(one))
+    if isinstance(one, Target):
+        return one
+    if callable(one):
+        return RuleTarget(name, one, actions)
+    return TableTarget(name, one, actions)

@@ -1,0 +1,212 @@
+"""What a tuning found: the winner, what it gains over the alternatives, and plain sentences about it."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from spuir.bandit import Bandit
+from spuir.base.data_frame import data_frame
+from spuir.base.parameters import parameters_of
+from spuir.evaluation.block_sums import Estimate
+from spuir.evaluation.candidates import BASELINE, Candidate
+from spuir.evaluation.exploration import Explored
+from spuir.evaluation.halving import Scored
+from spuir.evaluation.held_out import relative
+from spuir.evaluation.intervals import interval
+from spuir.evaluation.support import Support, advice
+from spuir.policies import Policy
+from spuir.training import Training
+
+LEVEL = 0.95
+"""Level of all intervals."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """The winner against one alternative, on episodes that nothing was chosen on.
+
+    ``value`` is what the alternative earns per decision, with its interval ``low`` to ``high``; ``difference`` is the
+    winner minus the alternative, paired row by row, and ``gain`` the same relative to the alternative, None where that
+    is not above 0.
+    """
+
+    name: str
+    value: float
+    low: float
+    high: float
+    difference: float
+    difference_low: float
+    difference_high: float
+    gain: float | None = None
+    gain_low: float | None = None
+    gain_high: float | None = None
+
+    @property
+    def shown(self) -> bool:
+        """Whether the log shows that the winner is better."""
+        return self.difference_low > 0
+
+    def in_words(self) -> str:
+        """Return the gain with its interval."""
+        if self.gain is None or self.gain_low is None or self.gain_high is None:
+            return f"{self.difference:.3g} per decision ({self.difference_low:.3g} to {self.difference_high:.3g})"
+        return f"{100 * self.gain:.1f} % ({100 * self.gain_low:.1f} to {100 * self.gain_high:.1f})"
+
+
+def compared(name: str, own: Estimate, other: Estimate) -> Comparison:
+    """Return a policy against another, as estimated on the same rows."""
+    gain: dict[str, Any] = {}
+    found = relative(own, other)
+    if found is not None:
+        middle, around = found
+        ends = interval(around, LEVEL)
+        gain = {"gain": middle, "gain_low": middle + ends.low, "gain_high": middle + ends.high}
+    alone, paired = interval(other, LEVEL), own.minus(other)
+    ends = interval(paired, LEVEL)
+    return Comparison(
+        name=name,
+        value=other.value,
+        low=alone.low,
+        high=alone.high,
+        difference=paired.value,
+        difference_low=ends.low,
+        difference_high=ends.high,
+        **gain,
+    )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Tuning:
+    """The result of :func:`tune`.
+
+    Parameters
+    ----------
+    candidate, policy, batch_size
+        The winner, its policy with all parameters, and the batch size that α and the floor were chosen for.
+    scores
+        Values of all candidates in all rounds, the last round first, its best first.
+    explored
+        Settings of α, the floor and the batch size, best first, and ``how`` they were compared.
+    value, low, high
+        What the winner earns per decision on the last episodes, with its interval; None without support.
+    comparisons
+        The winner against the policy that logged, the best single action and a tuned SBUCB; empty without support.
+    support
+        Whether the last episodes can tell what the winner earns.
+    training
+        The winner trained on the whole log, with its bandit.
+    rows
+        Rows that were used to learn, to compare and for the final comparison.
+    """
+
+    candidate: Candidate
+    policy: Policy
+    batch_size: int
+    scores: tuple[Scored, ...]
+    explored: tuple[Explored, ...]
+    how: str
+    value: float | None
+    low: float | None
+    high: float | None
+    comparisons: tuple[Comparison, ...]
+    support: Support
+    training: Training
+    rows: tuple[int, int, int]
+    notices: tuple[str, ...]
+    seconds: float
+    resumed: int
+
+    @property
+    def bandit(self) -> Bandit:
+        """The trained winner, ready to decide on raw rows."""
+        return self.training.bandit
+
+    @property
+    def sentences(self) -> list[str]:
+        """The answer in plain sentences."""
+        return _sentences(self)
+
+    def to_frame(self) -> Any:
+        """Return the scores as a DataFrame, one row per candidate and round."""
+        return data_frame(self.score_rows(), "to_frame")
+
+    def score_rows(self) -> list[dict[str, Any]]:
+        """Return the scores as records."""
+        return [
+            {
+                "policy": one.candidate.policy,
+                **dict(one.candidate.parameters),
+                "share": one.share,
+                "value": one.value,
+                "standard_error": one.standard_error,
+            }
+            for one in self.scores
+        ]
+
+    def exploring_rows(self) -> list[dict[str, Any]]:
+        """Return what was compared while learning as records: α, floor, batch size, reward."""
+        numbers = ("value", "behind", "standard_error", "seeds")
+        return [one.setting._asdict() | {name: getattr(one, name) for name in numbers} for one in self.explored]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything but the bandit as JSON-ready data."""
+        return {
+            "winner": {
+                "policy": self.candidate.policy,
+                "parameters": parameters_of(self.policy),
+                "batch_size": self.batch_size,
+            },
+            "value": {"estimate": self.value, "low": self.low, "high": self.high},
+            "comparisons": [vars(one) for one in self.comparisons],
+            "support": self.support.to_dict(),
+            "learning": {
+                "how": self.how,
+                "settings": self.exploring_rows(),
+            },
+            "candidates": self.score_rows(),
+            "rows": dict(zip(("learn", "compare", "final"), self.rows, strict=True)),
+            "sentences": self.sentences,
+            "notices": list(self.notices),
+            "seconds": self.seconds,
+            "resumed": self.resumed,
+        }
+
+
+def _sentences(tuning: Tuning) -> list[str]:
+    exploring = ", ".join(f"{name}={value:.3g}" for name, value in _exploring(tuning).items())
+    winner = f"The winner is {tuning.candidate} with {exploring}, learning from batches of {tuning.batch_size:,}."
+    if tuning.value is None:
+        reasons = "; ".join(tuning.support.reasons)
+        remedy = advice(len(tuning.bandit.actions_))
+        return [winner, f"The last episodes cannot tell what it earns: {reasons}. To find out, {remedy}."]
+    logged, *others = tuning.comparisons
+    gain = (
+        "The gain over your current policy is" if logged.shown else "No gain over your current policy is shown: it is"
+    )
+    lines = [
+        f"{gain} {logged.in_words()}.",
+        f"The winner earns {tuning.value:.4g} per decision ({tuning.low:.4g} to {tuning.high:.4g}) in the last "
+        f"{tuning.rows[2]:,} rows, which nothing was chosen on; the log earned {logged.value:.4g}.",
+    ]
+    lines += [_against(other) for other in others]
+    if tuning.candidate.policy == BASELINE:
+        lines.append("The winner is itself a tuned SBUCB.")
+    if tuning.support.reasons:
+        lines.append(f"Support is {tuning.support.verdict}: {'; '.join(tuning.support.reasons)}.")
+    return [winner, *lines]
+
+
+def _against(other: Comparison) -> str:
+    named = f"{other.name} ({other.value:.4g})"
+    if other.difference == other.difference_low == other.difference_high == 0:
+        return f"Against {named} it is no different: the two decide alike."
+    if other.shown:
+        return f"Against {named} it is better by {other.in_words()}."
+    if other.difference_high < 0:
+        return f"Against {named} it is worse: {other.in_words()}."
+    return f"Against {named} it is not distinguishable: {other.in_words()}."
+
+
+def _exploring(tuning: Tuning) -> dict[str, Any]:
+    policy: Any = tuning.policy
+    found = {"alpha": getattr(policy, "alpha", None), "floor": policy.floor}
+    return {name: value for name, value in found.items() if value is not None}

@@ -1,0 +1,286 @@
+"""Text logs whose lines are slow to parse: every section is parsed once, on all cores, and then read from a copy.
+
+A copy is one or more Arrow files in a temporary folder, which is removed with the log. Where there is none (on another
+machine, on a full disk, or where a column turned out to have a wider type), the text is parsed again.
+"""
+
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from spuir.errors import InputError, SpuirError
+from spuir.logs.database import Folder
+from spuir.logs.formats.base import BATCH_ROWS, Faults, FileSection, Format, Request
+from spuir.tables.arrow import arrow
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+CHUNK_BYTES = 1 << 25
+"""Bytes of parsed rows that are held before they are written."""
+PARALLEL_BYTES = 1 << 28
+"""Below this, starting processes takes longer than they save."""
+MOST_COLUMNS = 10_000
+_WORK = "from spuir.logs.formats.parsed_copies import work; work()"
+
+SectionKey = tuple[str, int, int]
+"""Path, start and bytes."""
+
+
+def _key(path: str, section: FileSection) -> SectionKey:
+    return path, section.start, section.bytes
+
+
+class Chunk(NamedTuple):
+    """A file with parsed rows, and the types of its columns, which are those that have a value."""
+
+    path: str
+    types: "dict[str, pa.DataType]"
+
+
+class ParsedSection(NamedTuple):
+    """What was found in a section: columns with the narrowest type that takes every value, rows, lines and faults.
+
+    ``rows`` is None where some value does not fit the type of its column, so that the rows depend on the columns that
+    are read. ``chunks`` is None where there is no copy.
+    """
+
+    types: "dict[str, pa.DataType]"
+    rows: int | None
+    lines: int
+    faults: Faults
+    chunks: tuple[Chunk, ...] | None
+
+    def serves(self, request: Request) -> bool:
+        """Return whether the copy gives the wanted columns exactly as parsing would."""
+        wanted = {name: request.schema.field(name).type for name in request.columns}
+        return self.chunks is not None and all(
+            _widens(chunk.types[name], kind)
+            for chunk in self.chunks
+            for name, kind in wanted.items()
+            if name in chunk.types
+        )
+
+    def read(self, request: Request, blank: float | None) -> "Iterator[pa.RecordBatch]":
+        """Yield the rows of the copy; ``blank`` is the value of numbers that a row does not name."""
+        pa = arrow()
+        fields = [request.schema.field(name) for name in request.columns]
+        for chunk in self.chunks or ():
+            places = {name: at for at, name in enumerate(chunk.types)}
+            here = [places[name] for name in request.columns if name in places]
+            options = pa.ipc.IpcReadOptions(included_fields=sorted(here))
+            with pa.memory_map(chunk.path) as source, pa.ipc.open_file(source, options=options) as reader:
+                for batch in map(reader.get_batch, range(reader.num_record_batches)):
+                    arrays = [_wanted(batch, one, blank) for one in fields]
+                    fitted = pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+                    for start in range(0, fitted.num_rows, request.batch_rows):
+                        yield fitted.slice(start, request.batch_rows)
+
+
+def _wanted(batch: "pa.RecordBatch", field: "pa.Field", blank: float | None) -> "pa.Array":
+    pa = arrow()
+    known = field.name in batch.schema.names
+    array = batch[field.name].cast(field.type) if known else pa.nulls(batch.num_rows, field.type)
+    return array.fill_null(blank) if blank is not None and pa.types.is_floating(field.type) else array
+
+
+def _widens(narrow: "pa.DataType", wide: "pa.DataType") -> bool:
+    """Return whether every value of one type is written the same way in the other."""
+    types = arrow().types
+    numeric = types.is_boolean(narrow) or types.is_integer(narrow)
+    return narrow.equals(wide) or (numeric and types.is_floating(wide))
+
+
+def wider(one: "pa.DataType", other: "pa.DataType") -> "pa.DataType":
+    """Return the narrowest type for the values of two: boolean, whole number, number or text."""
+    pa = arrow()
+    if one.equals(other):
+        return one
+    return pa.string() if pa.types.is_string(one) or pa.types.is_string(other) else pa.float64()
+
+
+def add_types(types: "dict[str, pa.DataType]", more: "Mapping[str, pa.DataType]", path: str) -> None:
+    """Widen types by those of further rows; refuse too many columns."""
+    for name, kind in more.items():
+        types[name] = wider(types[name], kind) if name in types else kind
+    if len(types) > MOST_COLUMNS:
+        rule = f"a log has at most {MOST_COLUMNS:,} columns"
+        raise InputError(f"file {path!r}", f"{len(types):,} features", rule, "hash or drop rare features")
+
+
+class CopyWriter:
+    """Writes parsed rows to chunks in a folder; gives up where that cannot be done exactly, or the disk is full."""
+
+    def __init__(self, path: str, folder: str | None) -> None:
+        self.types: dict[str, Any] = {}
+        self.rows = 0
+        self._path, self._folder, self._chunks = path, folder, list[Chunk]()
+        self._held: list[dict[str, Any]] = []
+        self._bytes = 0
+
+    def add(self, arrays: "dict[str, pa.Array]", rows: int, *, fits: bool) -> None:
+        """Add some rows, given by columns; with ``fits`` False there will be no copy."""
+        self.rows += rows
+        add_types(self.types, {name: array.type for name, array in arrays.items()}, self._path)
+        if not fits:
+            self.cancel()
+        if self._folder is not None:
+            self._held.append(arrays | {"": arrow().nulls(rows)})
+            self._bytes += sum(array.nbytes for array in arrays.values())
+            if self._bytes >= CHUNK_BYTES:
+                self._flush()
+
+    def finish(self) -> tuple[Chunk, ...] | None:
+        """Write what is held, and return the chunks; None where there is no copy."""
+        self._flush()
+        exact = all(_widens(kind, self.types[name]) for one in self._chunks for name, kind in one.types.items())
+        if not exact:
+            self.cancel()
+        return None if self._folder is None else tuple(self._chunks)
+
+    def _flush(self) -> None:
+        pa = arrow()
+        held, self._held, self._bytes = self._held, [], 0
+        if self._folder is None or not held:
+            return
+        types: dict[str, Any] = {}
+        for arrays in held:
+            add_types(types, {name: array.type for name, array in arrays.items() if name}, self._path)
+        columns: list[list[Any]] = []
+        for name, kind in types.items():
+            if not all(_widens(arrays[name].type, kind) for arrays in held if name in arrays):
+                self.cancel()
+                return
+            columns.append([_or_nulls(arrays, name, kind) for arrays in held])
+        table = pa.table(
+            [pa.chunked_array(one, kind) for one, kind in zip(columns, types.values(), strict=True)], list(types)
+        )
+        self._write(table, types)
+
+    def _write(self, table: "pa.Table", types: "dict[str, pa.DataType]") -> None:
+        pa = arrow()
+        try:
+            handle, path = tempfile.mkstemp(".arrow", dir=self._folder)
+            os.close(handle)
+            self._chunks.append(Chunk(path, types))
+            options = pa.ipc.IpcWriteOptions(compression="lz4")
+            with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, table.schema, options=options) as writer:
+                writer.write_table(table.combine_chunks(), max_chunksize=BATCH_ROWS)
+        except OSError:
+            self.cancel()
+
+    def cancel(self) -> None:
+        """Remove what was written, and write no more."""
+        for chunk in self._chunks:
+            with suppress(OSError):
+                os.unlink(chunk.path)
+        self._folder, self._chunks, self._held = None, [], []
+
+
+def _or_nulls(arrays: "dict[str, pa.Array]", name: str, kind: "pa.DataType") -> "pa.Array":
+    return arrays[name].cast(kind) if name in arrays else arrow().nulls(len(arrays[""]), kind)
+
+
+class ParsedCopies:
+    """The parsed sections of a log's files; their folder stays with this process."""
+
+    def __init__(self, folder: Folder | None) -> None:
+        self.folder = folder
+        self.sections: dict[SectionKey, ParsedSection] = {}
+
+    def find(self, path: str, section: FileSection) -> ParsedSection | None:
+        """Return what was found in a section; None if it was not parsed."""
+        return self.sections.get(_key(path, section))
+
+    def add(self, path: str, section: FileSection, found: ParsedSection) -> None:
+        """Keep what was found in a section."""
+        self.sections[_key(path, section)] = found
+
+    def only(self, path: str, section: FileSection) -> "ParsedCopies":
+        """Return what was found in one section, which is all that a worker who reads it needs."""
+        copies, found = ParsedCopies(self.folder), self.find(path, section)
+        if found is not None:
+            copies.add(path, section, found)
+        return copies
+
+    def readable(self, path: str, request: Request) -> ParsedSection | None:
+        """Return a section whose copy can be read here; None if there is none."""
+        found = self.find(path, request.section)
+        if (
+            found is None
+            or not found.serves(request)
+            or not all(os.path.exists(one.path) for one in found.chunks or ())
+        ):
+            return None
+        return found
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the folder with the log."""
+        return self.__dict__ | {"folder": None}
+
+
+def parse_files(format: Format, paths: Sequence[str], options: Mapping[str, Any]) -> ParsedCopies:
+    """Parse the sections of large files in one process per core, and return what was found.
+
+    What is not worth a process, and what fails in one, is left to the survey of the file.
+    """
+    copies, parser = ParsedCopies(Folder()), format.parser
+    jobs = [(path, section) for path in paths for section in parser.sections(path)] if parser else []
+    workers = min(_cores(), len(jobs))
+    if workers < 2 or sum(section.bytes for _, section in jobs) < PARALLEL_BYTES or copies.folder is None:
+        return copies
+    # Processes of our own, since those of multiprocessing would run the caller's script again.
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    pipe = subprocess.PIPE
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", _WORK], stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, env=environment
+        )
+        for _ in range(workers)
+    ]
+    try:
+        for at, process in enumerate(started):
+            _send(process, (format.name, dict(options), copies.folder.path, jobs[at::workers]))
+        for process in started:
+            copies.sections |= _receive(process)
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+    return copies
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _send(process: "subprocess.Popen[bytes]", job: Any) -> None:
+    with suppress(OSError):  # a process that ended leaves its sections to the survey
+        if process.stdin is not None:
+            with process.stdin as pipe:
+                pickle.dump(job, pipe)
+
+
+def _receive(process: "subprocess.Popen[bytes]") -> dict[SectionKey, ParsedSection]:
+    with suppress(EOFError, OSError, pickle.UnpicklingError):
+        if process.stdout is not None:
+            with process.stdout as pipe:
+                return pickle.load(pipe)
+    return {}
+
+
+def work() -> None:
+    """Parse the sections that standard input names, and write what was found to standard output."""
+    from spuir.logs.formats import FORMATS
+
+    name, options, folder, jobs = pickle.load(sys.stdin.buffer)
+    parser, done = FORMATS.get(name).parser, dict[SectionKey, ParsedSection]()
+    for path, section in jobs:
+        with suppress(SpuirError):
+            done[_key(path, section)] = parser.parse(path, section, options, folder)
+    pickle.dump(done, sys.stdout.buffer)

@@ -1,0 +1,97 @@
+"""A stretch of a log: the rows after a time or before it, or some rows in the order of the log."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from spuir.base.parameters import UNIT, check_value
+from spuir.errors import InputError
+from spuir.logs.columns import renaming
+from spuir.logs.formats import Faults
+from spuir.logs.formats.base import BATCH_ROWS
+from spuir.logs.log import Log
+from spuir.logs.parts import Part
+from spuir.logs.times import instants
+from spuir.tables.arrow import arrow
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+LAST = np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpanPart(Part):
+    """The rows of a part from ``first`` to before ``stop``, which are instants, or places in the log from ``start``."""
+
+    base: Part
+    first: int
+    stop: int
+    start: int | None
+
+    @property
+    def first_row(self) -> int:
+        """The number of its first row in its source, for messages."""
+        return self.base.first_row
+
+    def read(
+        self, columns: Sequence[str] | None = None, *, batch_rows: int = BATCH_ROWS, faults: Faults | None = None
+    ) -> "Iterator[pa.RecordBatch]":
+        """Yield the rows of the span."""
+        pa = arrow()
+        names = self.plan.schema_of(columns).names
+        needed = names if self.start is not None else list(dict.fromkeys([*names, "time"]))
+        start = self.start or 0
+        for batch in self.base.read(needed, batch_rows=batch_rows, faults=faults):
+            if self.start is None:
+                places = batch["time"].cast(pa.int64()).fill_null(LAST).to_numpy()
+            else:
+                places = np.arange(start, start + batch.num_rows)
+            start += batch.num_rows
+            inside = (places >= self.first) & (places < self.stop)
+            if inside.any():
+                yield batch.select(names) if inside.all() else batch.select(names).filter(pa.array(inside))
+
+    def identity(self) -> Iterator[bytes]:
+        """Yield bytes that differ when the part or the span does."""
+        yield from self.base.identity()
+        yield repr((self.first, self.stop)).encode()
+
+
+def log_after(log: Log, time: Any) -> Log:
+    """Return the rows of a log at and after a time: epoch seconds, a datetime or an ISO text."""
+    if "time" not in log.schema.names:
+        remedy = f"rename one, {renaming('…', 'time')}"
+        raise InputError("log", "no column 'time'", "choosing rows by time needs it", remedy)
+    return _within(log, int(instants(time, 1, "after")[0]), LAST, None)
+
+
+def split_log(log: Log, share: float) -> tuple[Log, Log]:
+    """Return the earlier rows of a log and the last ``share`` of them: by time, or by order where it has no times."""
+    check_value("holdout", share, UNIT, "choose a share such as 0.3")
+    if "time" in log.schema.names:
+        pa = arrow()
+        times = [batch["time"].drop_null().cast(pa.int64()).to_numpy() for batch in log.batches(["time"])]
+        every = np.concatenate([np.empty(0, np.int64), *times])
+        cut = int(np.quantile(every, 1 - share)) if len(every) else 0
+        return _within(log, -LAST, cut, None), _within(log, cut, LAST, None)
+    sizes = [_rows(part) for part in log.parts]
+    starts = np.cumsum([0, *sizes]).tolist()
+    cut = round(starts[-1] * (1 - share))
+    return _within(log, 0, cut, starts), _within(log, cut, LAST, starts)
+
+
+def _rows(part: Part) -> int:
+    return sum(batch.num_rows for batch in part.read(("action",))) if part.rows is None else part.rows
+
+
+def _within(log: Log, first: int, stop: int, starts: Sequence[int] | None) -> Log:
+    parts: list[Part] = []
+    for at, part in enumerate(log.parts):
+        start = None if starts is None else starts[at]
+        if start is None or (start < stop and starts is not None and starts[at + 1] > first):
+            place: dict[str, Any] = {"number": len(parts), "source": part.source, "rows": None, "bytes": part.bytes}
+            parts.append(SpanPart(**place, plan=part.plan, base=part, first=first, stop=stop, start=start))
+    return replace(log, parts=tuple(parts))

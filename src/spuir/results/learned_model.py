@@ -1,0 +1,144 @@
+"""What a bandit has learned, to read: labels, columns, coefficients, rewards, notes, and a figure of them."""
+
+from abc import abstractmethod
+from collections.abc import Hashable
+from os import PathLike, fspath
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from spuir.base.data_frame import data_frame
+from spuir.base.records import Floats, Mask, State
+from spuir.errors import NotFittedError
+from spuir.results import figures
+from spuir.results.policy_figure import LINES, Bar, draw_policy
+from spuir.tables import explanations
+from spuir.tables.coefficients import Coefficient, coefficient_rows, estimating, fitted_state, strongest
+from spuir.tables.estimator import Estimator
+from spuir.tables.lineage import LoggedReward
+
+
+class LearnedModel(Estimator):
+    """A model with its policy, of which everything that was learned can be read."""
+
+    @abstractmethod
+    def predict_proba(self, X: Any, eligible: ArrayLike | None = None) -> Floats:
+        """Return the probability of each action (n, M)."""
+
+    @property
+    def actions_(self) -> NDArray[Any]:
+        """All labels in code order (M,), retired ones included."""
+        return self._model.labels.array.copy()
+
+    @property
+    def active_(self) -> Mask:
+        """Which of :attr:`actions_` may be chosen (M,)."""
+        return np.array(self._model.labels.active)
+
+    @property
+    def n_episodes_(self) -> int:
+        """How many episodes were learned."""
+        state = self._model.state
+        return 0 if state is None else state.episode
+
+    def __sklearn_is_fitted__(self) -> bool:
+        """Tell scikit-learn whether an episode was learned."""
+        return self.n_episodes_ > 0
+
+    @property
+    def n_features_in_(self) -> int:
+        """How many context columns the bandit knows, raw ones where it has an encoder."""
+        encoder = self._model.encoder
+        return fitted_state(self._model).dim if encoder is None else len(encoder.columns)
+
+    @property
+    def feature_names_in_(self) -> NDArray[Any]:
+        """Names of the context columns, where they came with a DataFrame or an encoder."""
+        names = self._model.names
+        if names is None:
+            raise NotFittedError("feature_names_in_", "no column names", "they come with a DataFrame", "learn from one")
+        return np.array(names, dtype=object)
+
+    @property
+    def state_(self) -> State:
+        """The policy's state."""
+        return fitted_state(self._model)
+
+    @property
+    def coefficients_(self) -> Floats:
+        """Coefficients (M, d) per unit of the context columns, in the order of :attr:`actions_`.
+
+        Maps without a unit, such as random Fourier features, have one coefficient per feature column instead.
+        """
+        policy, state = estimating(self.policy_, self._model)
+        return policy.coefficients(state).copy()
+
+    @property
+    def intercept_(self) -> Floats:
+        """The constant of each action (M,), in the order of :attr:`actions_`; 0 without an intercept."""
+        policy, state = estimating(self.policy_, self._model)
+        return policy.intercepts(state).copy()
+
+    def coefficient_table(self) -> list[Coefficient]:
+        """Return every coefficient with its feature's name and standard error.
+
+        Errors come from the observed rows alone: an imputed row repeats an estimate and adds no information.
+        """
+        return coefficient_rows(self.policy_, self._model)
+
+    def coefficients_frame(self) -> Any:
+        """Return :meth:`coefficient_table` as a pandas DataFrame.
+
+        >>> bandit = spuir.Bandit("puir", ["mail", "call"]).partial_fit([[1.0], [2.0]], ["mail", "mail"], [1.0, 0.0])
+        >>> list(bandit.coefficients_frame().columns)
+        ['action', 'feature', 'coefficient', 'standard_error']
+        """
+        return data_frame(self.coefficient_table(), "coefficients_frame")
+
+    def contrast(self, first: Hashable, second: Hashable) -> Any:
+        """Return coefficients of ``first`` minus those of ``second``, with standard errors, as a DataFrame."""
+        return explanations.contrast(self.policy_, self._model, first, second)
+
+    def action_weights(self) -> Any:
+        """Return the weight of each action's observed rows and the imputed share of its fit, as a DataFrame."""
+        return explanations.action_weights(self.policy_, self._model)
+
+    def logged_rewards(self) -> list[LoggedReward]:
+        """Return the mean reward of each action, with its standard error, in all that was learned."""
+        return self._model.lineage.rewards(self._model.labels.names)
+
+    def plot(self, X: Any = None, path: str | PathLike[str] | None = None) -> Any:
+        """Draw what was learned: rewards per action, the strongest coefficients and, for contexts X, the action mix.
+
+        Parameters
+        ----------
+        X
+            Contexts as in :meth:`decide`; None leaves the action mix out.
+        path
+            Where to save the figure, as PNG and SVG; None does not save it. The matplotlib figure is returned.
+        """
+        rows = coefficient_rows(self.policy_, self._model) if "ridge" in self.policy_.traits else []
+        estimates = [Bar(f"{row.action}: {row.feature}", *row[2:]) for row in strongest(rows, LINES)]
+        mix = [] if X is None else zip(self.actions_, self.predict_proba(X).mean(axis=0), strict=True)
+        rewards = [Bar(str(row.action), *row[2:]) for row in self.logged_rewards() if row.rows]
+        figure = draw_policy(rewards, [Bar(str(label), share) for label, share in mix], estimates)
+        if path is not None:
+            figures.save(figure, fspath(path))
+        return figure
+
+    @property
+    def metadata_(self) -> dict[str, Any]:
+        """The user's notes that were saved with the model."""
+        return dict(self._notes.metadata)
+
+    @property
+    def created_(self) -> str | None:
+        """When the model was last saved, in UTC; None if it never was."""
+        return self._notes.created
+
+    @property
+    def version_(self) -> str:
+        """The number of episodes and a fingerprint of all data they had: equal for models that learned the same."""
+        data = self._model.lineage.data
+        return f"{self.n_episodes_}-{data[:8]}" if data else str(self.n_episodes_)

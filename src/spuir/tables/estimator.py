@@ -1,0 +1,151 @@
+"""scikit-learn's verbs for an object that holds a policy: arguments stored as given, and changed by name."""
+
+import threading
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any, Self
+
+from spuir.base import streams
+from spuir.base.parameters import check_names, parameters_of
+from spuir.base.records import Info
+from spuir.errors import ParameterError
+from spuir.policies import POLICIES, Policy, as_policy, make_policy
+from spuir.tables.encoder import Encoder
+from spuir.tables.labels import Labels
+from spuir.tables.lineage import Notes
+from spuir.tables.model import Model
+
+ARGUMENTS = ("policy", "actions", "random_state", "encoder")
+"""What a bandit is made from, beside the parameters of its policy."""
+
+
+class Estimator:
+    """The arguments of a bandit, checked when they are given, and the policy that they describe."""
+
+    _current: Model
+
+    def __init__(
+        self,
+        policy: Policy | str = "auto",
+        actions: int | Iterable[Hashable] | None = None,
+        random_state: streams.Seed = None,
+        encoder: Encoder | None = None,
+        **policy_parameters: Any,
+    ) -> None:
+        made = _with_parameters(policy, policy_parameters)
+        _check_arguments(actions, encoder)
+        self.policy, self.policy_parameters = policy, policy_parameters
+        self.actions = actions
+        self.random_state = random_state
+        self.encoder = encoder
+        self._made = (policy, policy_parameters, made)
+        self._notes = Notes()
+        self._lock = threading.RLock()
+
+    @property
+    def policy_(self) -> Policy:
+        """The policy as an object."""
+        policy, parameters, made = self._made
+        if policy is not self.policy or parameters is not self.policy_parameters:
+            made = _with_parameters(self.policy, self.policy_parameters)
+            self._made = (self.policy, self.policy_parameters, made)
+        return made
+
+    @property
+    def _model(self) -> Model:
+        if getattr(self, "_current", None) is None:
+            with self._lock:
+                if "_current" not in self.__dict__:
+                    self._reset()
+        return self._current
+
+    def _reset(self) -> None:
+        self._seed = streams.as_seed(self.random_state)
+        self._rows = streams.RowNumbers()
+        self._current = Model(labels=Labels.parse(self.actions), encoder=self.encoder)
+        self._checked: Policy | None = None
+        self.last_info_: Info | None = None
+
+    def _resume(self, model: Model, rows: dict[int, int]) -> None:
+        """Take over a model, and how many rows were decided in its episode."""
+        self._reset()
+        self._current = model
+        self._rows = streams.RowNumbers(rows)
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the constructor's arguments, and all parameters of the policy as ``policy__name``.
+
+        >>> spuir.Bandit("puir", 2, alpha=0.5).get_params(deep=False)["alpha"]
+        0.5
+        """
+        params: dict[str, Any] = {name: getattr(self, name) for name in ARGUMENTS} | self.policy_parameters
+        if deep:
+            params |= {f"policy__{name}": value for name, value in parameters_of(self.policy_).items()}
+        return params
+
+    def set_params(self, **params: Any) -> Self:
+        """Set constructor arguments, and policy parameters as ``name`` or ``policy__name``.
+
+        What was learned keeps the encoder that it was learned with; another one takes effect in ``fit``. Another policy
+        starts from its own parameters, and from those set beside it. What is refused leaves everything as it was.
+        """
+        own = {name: params.pop(name) for name in ARGUMENTS if name in params}
+        given = {name.removeprefix("policy__"): value for name, value in params.items()}
+        policy = own.get("policy", self.policy)
+        parameters = given if "policy" in own else self.policy_parameters | given
+        made = _with_parameters(policy, parameters)
+        _check_arguments(own.get("actions", self.actions), own.get("encoder", self.encoder))
+        for name, value in own.items():
+            setattr(self, name, value)
+        self.policy_parameters, self._made = parameters, (policy, parameters, made)
+        if "encoder" in own and "_current" in self.__dict__ and self._current.state is None:
+            self._current = self._current._replace(encoder=self.encoder)
+        return self
+
+    def __sklearn_tags__(self) -> Any:
+        """Tell scikit-learn what kind of estimator this is, so that pipelines take it as their last step."""
+        from sklearn.utils import InputTags, Tags, TargetTags
+
+        return Tags(estimator_type=None, target_tags=TargetTags(required=True), input_tags=InputTags(sparse=True))
+
+    def __repr__(self) -> str:
+        """Show the constructor's arguments, with the actions that may be chosen now."""
+        labels = self._current.labels if "_current" in self.__dict__ else Labels.parse(self.actions)
+        live = [name for name, on in zip(labels.names, labels.active, strict=True) if on]
+        shown: dict[str, Any] = {"random_state": self.random_state, "encoder": self.encoder, **self.policy_parameters}
+        if self.encoder is None:
+            del shown["encoder"]
+        actions = self.actions if live == list(Labels.parse(self.actions).names) else live
+        rest = "".join(f", {name}={value!r}" for name, value in shown.items())
+        return f"{type(self).__name__}({self.policy!r}, {actions!r}{rest})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the lock behind when copied."""
+        return {name: value for name, value in self.__dict__.items() if name != "_lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take a lock of one's own."""
+        self.__dict__.update(state)
+        self._lock = threading.RLock()
+
+
+def _with_parameters(policy: Policy | str, parameters: Mapping[str, Any]) -> Policy:
+    """Return a policy, given as an object or by name, with some of its parameters set."""
+    made = None if isinstance(policy, str) else as_policy(policy)
+    name = policy if isinstance(policy, str) else policy.name
+    known = [*POLICIES.get(policy).parameters(), "preset"] if isinstance(policy, str) else parameters_of(policy)
+    unknown = [one for one in parameters if one not in known]
+    check_names(unknown, [*known, *ARGUMENTS], "policy", name)
+    if made is None:
+        return make_policy(name, **parameters)
+    return replace(made, **parameters) if parameters else made
+
+
+def _check_arguments(actions: Any, encoder: Any) -> None:
+    if actions is None:
+        rule = "a bandit needs to know what it chooses among"
+        raise ParameterError("actions", None, rule, "pass a list of labels, or their number M")
+    Labels.parse(actions)
+    if not isinstance(encoder, Encoder | None):
+        rule = "an encoder is learned from raw rows"
+        raise ParameterError("encoder", type(encoder).__name__, rule, "pass what Encoder.fit returns")

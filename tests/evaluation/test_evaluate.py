@@ -1,0 +1,375 @@
+"""The whole evaluation: policies of all kinds, logs of all shapes, and what is refused."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+import spuir
+from spuir.errors import InputError, ParameterError, UnknownNameError
+from spuir.evaluation import action_dist, evaluate
+from spuir.evaluation.estimators import FAMILY
+from spuir.logs import open_log
+from tests.evaluation.worlds import ACTIONS, World, soft, threshold
+
+CONTEXT = ["x", "y"]
+
+
+@pytest.fixture(scope="module")
+def frame() -> pd.DataFrame:
+    return World().draw(900, np.random.default_rng(11))[0]
+
+
+@pytest.fixture(scope="module")
+def bandit(frame: pd.DataFrame) -> spuir.Bandit:
+    earlier = World().draw(900, np.random.default_rng(12))[0]
+    made = spuir.Bandit(spuir.make_policy("sbucb", intercept=True, floor=0.05), ACTIONS, random_state=0)
+    return made.partial_fit(earlier[CONTEXT], earlier.action, earlier.reward)
+
+
+@pytest.fixture(scope="module")
+def longer() -> pd.DataFrame:
+    frame = World().draw(3000, np.random.default_rng(13))[0]
+    return frame.assign(segment=np.where(frame.x > 0, "high", "<low>"))
+
+
+@pytest.fixture(scope="module")
+def report(longer: pd.DataFrame, bandit: spuir.Bandit) -> Any:
+    return evaluate(longer, {"model": bandit, "rule": threshold})
+
+
+def values(report: Any, policy: str) -> dict[str, float]:
+    return {one.estimator: one.value for one in report.values if one.policy == policy}
+
+
+class TestPolicies:
+    def test_a_policy_is_the_same_in_every_form(
+        self, frame: pd.DataFrame, bandit: spuir.Bandit, tmp_path: Path
+    ) -> None:
+        bandit.save(tmp_path / "model.spuir")
+        chances = bandit.predict_proba(frame[CONTEXT])
+        shuffled = pd.DataFrame(chances, columns=ACTIONS)[["c", "a", "b"]]
+        forms = {
+            "bandit": bandit,
+            "path": tmp_path / "model.spuir",
+            "table": chances,
+            "obp": chances[:, :, None],
+            "frame": shuffled,
+            "function": lambda rows: bandit.predict_proba(rows[CONTEXT]),
+        }
+        found = evaluate(frame, forms, against=[], actions=ACTIONS)
+        first = values(found, "bandit")
+        for name in forms:
+            assert values(found, name) == pytest.approx(first, rel=1e-12), name
+        assert all(one.difference == pytest.approx(0, abs=1e-12) for one in found.differences_found)
+
+    def test_fixed_rules(self, frame: pd.DataFrame) -> None:
+        rules = {"all b": "always:b", "even": "uniform", "function": lambda rows: ["b"] * len(rows)}
+        found = evaluate(frame, rules, against=["uniform", "always:b"])
+        assert values(found, "all b") == values(found, "function") == values(found, "always:b")
+        assert values(found, "even") == values(found, "uniform")
+
+    def test_eligibility_is_respected(self, frame: pd.DataFrame) -> None:
+        log = frame.assign(eligible=[["a", "b", "c"] if one == "c" else ["a", "b"] for one in frame.action])
+        found = evaluate(log, {"even": "uniform", "c": "always:c"}, against=[], estimators=["ips"])
+        masked = frame.action != "c"
+        chances = np.where(masked, 1 / 2, 1 / 3)
+        assert found.value_of("even").value == pytest.approx((frame.reward * chances / frame.propensity).mean())
+        # Where c is not eligible, "always c" falls back on the others evenly.
+        chances = np.where(masked, 1 / 2, 1.0)
+        assert found.value_of("c").value == pytest.approx((frame.reward * chances / frame.propensity).mean())
+
+    def test_masks_are_in_the_order_of_the_actions(self, frame: pd.DataFrame) -> None:
+        masks = [[True, True, one == "c"] for one in frame.action]
+        lists = [[name for name, on in zip(ACTIONS, mask, strict=True) if on] for mask in masks]
+        by_mask, by_list = (evaluate(frame.assign(eligible=one), "uniform", against=[]) for one in (masks, lists))
+        assert values(by_mask, "uniform") == pytest.approx(values(by_list, "uniform"))
+
+    def test_probabilities_go_out_as_obp_takes_them(self, frame: pd.DataFrame, bandit: spuir.Bandit) -> None:
+        found = action_dist(bandit, frame, actions=["c", "b", "a"])
+        np.testing.assert_allclose(found[:, ::-1, 0], bandit.predict_proba(frame[CONTEXT]))
+        assert found.shape == (900, 3, 1)
+
+    def test_an_action_that_the_model_does_not_know_is_reported(self, frame: pd.DataFrame) -> None:
+        small = spuir.Bandit("uniform", ["a", "b"], 0)
+        found = evaluate(frame, {"small": small}, against=["logged"])
+        assert "small does not know 'c' of the log, and never chooses it." in found.notices
+        assert found.supports["small"].verdict == "good"
+
+    def test_actions_that_were_never_logged_are_refused(self, frame: pd.DataFrame) -> None:
+        large = spuir.Bandit("uniform", [*ACTIONS, "d"], 0)
+        found = evaluate(frame, {"large": large}, against=["logged"])
+        assert found.refused == ["large"]
+        assert "25.0% of its choices are actions that were never logged (d)" in found.sentences[0]
+
+    def test_other_actions_are_refused(self, frame: pd.DataFrame) -> None:
+        with pytest.raises(InputError, match="none of them is the same"):
+            evaluate(frame, {"other": spuir.Bandit("uniform", ["u", "v"], 0)})
+
+    def test_a_log_of_the_policy_itself_is_recognised(self, frame: pd.DataFrame) -> None:
+        even = frame.assign(propensity=1 / 3)
+        found = evaluate(even, {"same": "uniform"}, against=["logged"])
+        assert any(notice.startswith("The log was written by same itself") for notice in found.notices)
+        assert found.value_of("same", "ips").value == pytest.approx(even.reward.mean())
+
+
+class TestLogs:
+    def test_parts_and_order_do_not_matter(self, frame: pd.DataFrame, tmp_path: Path) -> None:
+        log = frame.assign(unit_id=np.arange(900) // 3)
+        whole = evaluate(log, {"rule": threshold})
+        for at in range(3):
+            parquet.write_table(pa.Table.from_pandas(log[300 * at : 300 * (at + 1)]), tmp_path / f"{at}.parquet")
+        parts = evaluate(str(tmp_path), {"rule": threshold})
+        for one, two in zip(whole.values, parts.values, strict=True):
+            assert (one.policy, one.estimator, one.setting) == (two.policy, two.estimator, two.setting)
+            assert (one.value, one.standard_error) == pytest.approx((two.value, two.standard_error), rel=1e-9)
+        shuffled = evaluate(log.sample(frac=1, random_state=0), {"rule": threshold}, estimators=["ips", "snips", "dr"])
+        for name in ("ips", "snips", "dr"):  # folds and blocks go by unit, so that the order is nothing
+            one, two = whole.value_of("rule", name), shuffled.value_of("rule", name)
+            assert (one.value, one.standard_error) == pytest.approx((two.value, two.standard_error), rel=1e-9)
+
+    def test_a_weight_counts_a_row_several_times(self, frame: pd.DataFrame) -> None:
+        weights = np.random.default_rng(0).integers(0, 4, 900)
+        weighted = evaluate(
+            frame.assign(weight=weights.astype(float)), {"rule": threshold}, estimators=["ips", "snips"]
+        )
+        copies = evaluate(
+            frame.loc[frame.index.repeat(weights.tolist())], {"rule": threshold}, estimators=["ips", "snips"]
+        )
+        for name in ("rule", "logged"):
+            assert values(weighted, name) == pytest.approx(values(copies, name), rel=1e-9)
+
+    def test_rows_without_reward_are_left_out_and_reported(self, frame: pd.DataFrame) -> None:
+        log = frame.assign(reward=frame.reward.where(np.arange(900) >= 100))
+        found = evaluate(log, {"rule": threshold}, reward_model=None)
+        expected = evaluate(frame[100:], {"rule": threshold}, reward_model=None)
+        assert values(found, "rule") == pytest.approx(values(expected, "rule"))
+        assert "100 rows without a reward were left out." in found.notices
+
+    def test_units_widen_intervals(self, frame: pd.DataFrame) -> None:
+        copies = pd.concat([frame.assign(unit_id=np.arange(900))] * 4)
+        by_row = evaluate(copies, {"rule": threshold}, group_by="row")
+        by_unit = evaluate(copies, {"rule": threshold})
+        ratio = (by_unit.value_of("rule").standard_error or 0) / (by_row.value_of("rule").standard_error or 1)
+        assert ratio == pytest.approx(2, rel=0.05)
+
+    def test_episodes_can_be_the_groups(self, frame: pd.DataFrame) -> None:
+        found = evaluate(frame, {"rule": threshold}, batch_size=30, group_by="episode")
+        assert found.facts["episodes"] == 30
+        assert found.facts["folds"]["by"] == "episode"
+        with pytest.raises(ParameterError, match="one episode only, but an interval by episode needs at least two"):
+            evaluate(frame, {"rule": threshold}, batch_size=900, group_by="episode")
+
+    def test_one_episode_is_reported(self, frame: pd.DataFrame) -> None:
+        found = evaluate(frame.assign(episode=0), {"rule": threshold}, against=["logged"])
+        assert any(notice.startswith("The log has one episode only") for notice in found.notices)
+        assert found.facts["folds"]["by"] == "blocks"
+
+    def test_a_position_counts_as_context(self, frame: pd.DataFrame) -> None:
+        log = frame.assign(position=np.arange(900) % 3)
+        seen: list[str] = []
+
+        def rule(rows: Any) -> Any:
+            seen.extend(rows.columns)
+            return threshold(rows)
+
+        evaluate(log, {"rule": rule}, against=[])
+        assert set(seen) == {"x", "y", "position"}
+
+    def test_rows_after_a_time(self, frame: pd.DataFrame) -> None:
+        log = frame.assign(time=1_700_000_000 + 60 * np.arange(900))
+        found = evaluate(log, {"rule": threshold}, after=1_700_000_000 + 60 * 500, reward_model=None)
+        assert values(found, "rule") == values(evaluate(log[500:], {"rule": threshold}, reward_model=None), "rule")
+        with pytest.raises(InputError, match="choosing rows by time needs it"):
+            evaluate(frame, {"rule": threshold}, after="2024-01-01")
+
+    def test_logs_without_contexts(self, frame: pd.DataFrame) -> None:
+        found = evaluate(frame[["action", "reward", "propensity"]], "always:b")
+        own = frame[frame.action == "b"]
+        assert found.value_of("always:b", "snips").value == pytest.approx(
+            (own.reward / own.propensity).sum() / (1 / own.propensity).sum()
+        )
+
+    def test_an_open_log_and_another_column(self, frame: pd.DataFrame) -> None:
+        renamed = frame.rename(columns={"propensity": "p"})
+        found = evaluate(renamed, {"rule": threshold}, propensity="p", against=[])
+        assert values(found, "rule") == values(evaluate(frame, {"rule": threshold}, against=[]), "rule")
+        with pytest.raises(ParameterError, match="of an open log it is one of logged, uniform, estimate"):
+            evaluate(open_log(renamed), {"rule": threshold}, propensity="p")
+
+    def test_uniform_propensities(self, frame: pd.DataFrame) -> None:
+        found = evaluate(frame.drop(columns="propensity"), {"even": "uniform"}, propensity="uniform", against=[])
+        assert found.value_of("even", "ips").value == pytest.approx(frame.reward.mean())
+
+
+BAD = {
+    "0": (lambda f: f.assign(propensity=f.propensity.where(f.index != 5, 0.0)), r"0.0 at row 5, .* lies in \(0, 1\]"),
+    "above": (lambda f: f.assign(propensity=f.propensity.where(f.index != 5, 1.2)), r"1.2 at row 5, .* lies in"),
+    "missing": (lambda f: f.assign(propensity=f.propensity.where(f.index != 5)), "nothing at row 5, .*every row"),
+    "absent": (lambda f: f.drop(columns="propensity"), "no column 'propensity'.*uniform.*estimate"),
+    "one": (lambda f: f.assign(propensity=1.0), "without exploration over 'a', 'b', 'c'.*decide with a floor"),
+    "sum": (lambda f: f.assign(probabilities=[[0.5, 0.3, 0.3]] * 900), "a sum of 1.1 at row 0.*sum to one"),
+    "text": (lambda f: f.assign(reward="yes"), "'reward' holds numbers"),
+    "no action": (lambda f: f.assign(action=f.action.where(f.index != 5)), "nothing at row 5, .*has an action"),
+    "empty": (lambda f: f[:0], "no rows"),
+    "no rewards": (lambda f: f.assign(reward=np.nan), "no row with a reward"),
+    "slate": (
+        lambda f: f.assign(decision_id=np.arange(900) // 3, position=np.arange(900) % 3),
+        "a decision fills several positions",
+    ),
+    "not eligible": (lambda f: f.assign(eligible=[["a"]] * 900), "executed but not eligible"),
+    "weight": (lambda f: f.assign(weight=-1.0), "a weight is finite and ≥ 0"),
+}
+
+
+class TestRefusals:
+    @pytest.mark.parametrize("case", BAD)
+    def test_a_bad_log_gets_a_clear_message(self, case: str, frame: pd.DataFrame) -> None:
+        change, message = BAD[case]
+        with pytest.raises(InputError, match=message):
+            evaluate(change(frame), {"rule": threshold})
+
+    @pytest.mark.parametrize(
+        ("given", "message"),
+        [
+            ({"policies": {"t": np.full((900, 3), 0.5)}}, "a sum of 1.5 at row 0"),
+            ({"policies": {"t": np.full((900, 2), 0.5)}}, "2 columns, but the actions are"),
+            ({"policies": {"t": np.full((5, 3), 1 / 3)}}, "one row for each row of the log"),
+            ({"policies": {"t": lambda rows: ["a"]}}, "a rule answers for every row"),
+            ({"policies": ["uniform", "uniform"]}, "each has a name of its own"),
+            ({"against": "logged"}, "it is a list of names"),
+            ({"against": ["model.spuir"]}, "a baseline is logged, uniform, always:LABEL or always:\\*"),
+            ({"level": 1.5}, "level: got 1.5"),
+            ({"group_by": "day"}, "rows are grouped by row, unit, episode"),
+            ({"group_by": "unit"}, "grouping by unit needs it"),
+            ({"estimators": ["dm"], "reward_model": None}, "an evaluation needs at least one"),
+        ],
+    )
+    def test_bad_arguments(self, given: dict[str, Any], message: str, frame: pd.DataFrame) -> None:
+        with pytest.raises((InputError, ParameterError), match=message):
+            evaluate(frame, **({"policies": {"rule": threshold}, "actions": ACTIONS} | given))
+
+    def test_unknown_names(self, frame: pd.DataFrame) -> None:
+        with pytest.raises(UnknownNameError, match=r"always:d: got 'd'"):
+            evaluate(frame, "always:d")
+        with pytest.raises(UnknownNameError, match="did you mean 'snips'"):
+            evaluate(frame, "uniform", estimators=["snip"])
+        with pytest.raises(UnknownNameError, match="the intervals are normal"):
+            evaluate(frame, "uniform", interval="exact")
+
+    def test_a_model_of_other_columns(self, frame: pd.DataFrame, bandit: spuir.Bandit) -> None:
+        with pytest.raises(InputError, match="no column 'y', but model was trained on it"):
+            evaluate(frame.drop(columns="y"), {"model": bandit})
+
+
+class TestTrainingRows:
+    """A model is not evaluated on rows that it learned from, unless asked to."""
+
+    POLICY = spuir.make_policy("sbucb", intercept=True, floor=0.05)
+
+    def taught(self, frame: Any, sizes: list[int]) -> spuir.Bandit:
+        made, start = spuir.Bandit(self.POLICY, ACTIONS, random_state=0), 0
+        for size in sizes:
+            rows = frame[start : start + size]
+            made.partial_fit(rows[CONTEXT], rows.action, rows.reward)
+            start += size
+        return made
+
+    def test_the_same_log_is_refused_however_it_is_cut(self, frame: pd.DataFrame) -> None:
+        model = self.taught(frame, [450, 450])
+        for size in (None, 7):
+            with pytest.raises(InputError, match=r"model: got the log that it learned from.*--on-training-rows"):
+                evaluate(frame, {"model": model}, batch_size=size)
+        found = evaluate(frame, {"model": model}, on_training_rows=True)
+        assert "model learned from rows of this log: its value is too high." in found.notices
+
+    @pytest.mark.parametrize("sizes", [[200, 200, 200], [120, 300, 77]])
+    def test_some_episodes_are_enough(self, sizes: list[int], frame: pd.DataFrame) -> None:
+        with pytest.raises(InputError, match=r"model: got 3 episodes of \d+ that it learned from"):
+            evaluate(frame, {"model": self.taught(frame, sizes)})
+
+    def test_episodes_of_the_log_are_recognised_wherever_they_are(self, frame: pd.DataFrame) -> None:
+        model = self.taught(frame[600:], [100, 100])
+        with pytest.raises(InputError, match="2 episodes of 9 that it learned from"):
+            evaluate(frame.assign(episode=np.arange(900) // 100), {"model": model})
+
+    def test_other_rows_are_fine(self, frame: pd.DataFrame, longer: pd.DataFrame) -> None:
+        assert evaluate(longer, {"model": self.taught(frame, [450, 450])}, against=[]).evaluated == ("model",)
+        later = evaluate(frame[450:], {"model": self.taught(frame, [450])}, against=[])
+        assert not any("learned from" in notice for notice in later.notices)
+
+
+class TestReport:
+    def test_tables(self, report: Any) -> None:
+        assert report.table.policy.tolist()[:4] == ["model", "rule", "logged", "uniform"]
+        assert set(report.estimates.estimator) == {name for name in FAMILY if name != "balanced-ips"}
+        assert len(report.differences) == 2 * 6
+        assert list(report.support.policy) == [*report.table.policy[:2], *report.table.policy[3:]]
+
+    def test_values_and_verdicts(self, report: Any, longer: pd.DataFrame) -> None:
+        logged = report.value_of("logged")
+        assert logged.value == pytest.approx(longer.reward.mean())
+        assert report.is_better("rule", "always:c")
+        assert report.candidates == 2 + 2 + 3
+        winner = report.winner
+        own = report.value_of(winner.policy)
+        assert winner.value == own.value == max(one.value for one in report.values if one.estimator == "dr")
+        assert winner.low < own.low < own.high < winner.high
+        with pytest.raises(UnknownNameError, match="did you mean 'logged'"):
+            report.is_better("rule", "loged")
+
+    def test_sentences(self, report: Any) -> None:
+        said = repr(report)
+        assert "rule earns 0.3" in said and "than today's decisions" in said
+        assert "always choosing 'c'" not in said  # only the best single action is worth a sentence
+        assert "Best of all: " in said and "corrected for 7 candidates" in said
+
+    def test_page_and_figure(self, report: Any, tmp_path: Path) -> None:
+        report.to_html(tmp_path / "report.html")
+        page = (tmp_path / "report.html").read_text(encoding="utf-8")
+        assert page.count("data:image/svg+xml;base64,") == 5
+        assert "http" not in page.replace("http://www.w3.org", "")
+        for part in (*report.sentences, "always:c", "not distinguishable", "switch-dr"):
+            assert part.replace("'", "&#39;") in page
+        report.plot(tmp_path / "values")
+        assert (tmp_path / "values.png").stat().st_size > 5000
+
+    def test_names_are_escaped(self, frame: pd.DataFrame, tmp_path: Path) -> None:
+        evaluate(frame, {"<script>": threshold}, against=["logged"]).to_html(tmp_path / "report.html")
+        assert "<script>" not in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+    def test_data_are_json(self, report: Any) -> None:
+        import json
+
+        data = json.loads(json.dumps(report.to_dict()))
+        assert data["support"]["rule"]["verdict"] == "good"
+        assert data["winner"]["policy"] == report.winner.policy
+
+
+def test_many_actions_are_ranked_and_all_are_candidates() -> None:
+    rng = np.random.default_rng(5)
+    actions = rng.integers(40, size=4000)
+    log = {"action": actions, "reward": actions / 40 + rng.random(4000), "propensity": np.full(4000, 1 / 40)}
+    found = evaluate(log, reward_model=None)
+    fixed = [name for name in found.baselines if name.startswith("always:")]
+    assert len(fixed) == 10 and set(fixed) > {f"always:{at}" for at in range(34, 40)}
+    assert found.candidates == 42
+
+
+def test_soft_policies_have_known_values() -> None:
+    """The truth lies within four standard errors, which chance misses with p < 1e-4 for all of it."""
+    world = World()
+    log, contexts = world.draw(4000, np.random.default_rng(8))
+    found = evaluate(log, {"soft": soft(contexts), "rule": threshold}, actions=ACTIONS)
+    means = world.means(contexts)
+    truth = {
+        "soft": (soft(contexts) * means).sum(axis=1).mean(),
+        "rule": np.where(contexts[:, 0] > 0, means[:, 1], means[:, 0]).mean(),
+    }
+    for one in found.values:
+        if one.policy in truth:
+            assert abs((one.value or 0) - truth[one.policy]) < 4 * (one.standard_error or 0), one

@@ -1,0 +1,105 @@
+"""Support: the verdicts on logs that can tell, hardly, or not at all."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from spuir.evaluation import evaluate
+from spuir.evaluation.support import WeightSums, advice, calibrate, judge, pareto_tail
+from tests.evaluation.worlds import World, threshold
+
+LABELS = ["a", "b"]
+
+
+def weights_of(*blocks: np.ndarray) -> WeightSums:
+    sums = WeightSums()
+    for ratios in blocks:
+        chosen = ratios[ratios > 0]
+        sums.add(chosen, np.minimum(chosen, 1.0), len(ratios))
+    return sums
+
+
+def verdict(ratios: np.ndarray, mass: tuple[float, float] = (0.5, 0.5), counts: tuple[int, int] = (9, 9)) -> str:
+    return judge(weights_of(ratios), np.array(mass), np.array(counts), LABELS, True).verdict
+
+
+def test_blocks_add_up() -> None:
+    ratios = np.random.default_rng(0).gamma(0.5, 2, 9000)
+    whole, pieces = weights_of(ratios), weights_of(ratios[:100], ratios[100:8000], ratios[8000:])
+    assert whole.effective == pytest.approx(pieces.effective)
+    assert whole.effective == pytest.approx(ratios.sum() ** 2 / (ratios**2).sum())
+    np.testing.assert_array_equal(np.sort(whole.largest), np.sort(ratios)[-4096:])
+    np.testing.assert_array_equal(np.sort(pieces.largest), np.sort(whole.largest))
+    np.testing.assert_array_equal(whole.histogram, pieces.histogram)
+
+
+def blind_log(n: int, seed: int) -> pd.DataFrame:
+    """Return a log in which b is never tried where x is positive, which is where the rule chooses it."""
+    rng = np.random.default_rng(seed)
+    x, coin = rng.normal(size=n), rng.random(n) < 0.5
+    actions = np.where(coin, "a", np.where(x > 0, "c", "b"))
+    return pd.DataFrame({"x": x, "action": actions, "reward": rng.random(n) < 0.3, "propensity": 0.5})
+
+
+def test_verdicts() -> None:
+    even = np.tile([0.0, 2.0], 2000)
+    assert verdict(even) == "good"
+    assert verdict(even[:400]) == "weak"
+    assert verdict(even[:50]) == "none"
+    assert verdict(even, mass=(0.99, 0.01), counts=(9, 0)) == "weak"
+    assert verdict(even, mass=(0.9, 0.1), counts=(9, 0)) == "none"
+    # Half of the choices were never tried in their contexts.
+    assert verdict(np.tile([0.0, 1.0], 2000)) == "none"
+    assert verdict(np.tile([0.0, 1.0, 2.0, 0.7], 1000)) == "weak"
+    one_row = even.copy()
+    one_row[0] = 200.0
+    assert verdict(one_row) == "weak"
+    assert judge(weights_of(even), np.array([0.5, 0.5]), np.array([9, 9]), LABELS, False).verdict == "weak"
+
+
+def test_reasons_are_sentences_with_numbers() -> None:
+    found = judge(weights_of(np.tile([0.0, 2.0], 20)), np.array([0.4, 0.6]), np.array([40, 0]), LABELS, True)
+    assert found.reasons == (
+        "60.0% of its choices are actions that were never logged (b)",
+        "only 20 effective rows of 40 speak about it",
+    )
+
+
+@pytest.mark.parametrize("index", [0.3, 0.9])
+def test_the_tail_of_a_pareto_distribution_is_found(index: float) -> None:
+    """The standard deviation of the fit is about (1 + k)/√380, a tenth."""
+    ratios = np.random.default_rng(1).pareto(1 / index, 16_000) + 1
+    found = pareto_tail(weights_of(ratios).largest, 16_000)
+    assert found == pytest.approx(index, abs=0.3)
+
+
+def test_equal_weights_have_no_tail() -> None:
+    assert pareto_tail(weights_of(np.tile([0.0, 2.0], 2000)).largest, 4000) is None
+
+
+def test_wrong_propensities_are_noticed() -> None:
+    counts = np.array([600.0, 400.0])
+    fine = calibrate(LABELS, counts, counts / [0.6, 0.4], counts / np.square([0.6, 0.4]), 1000)
+    assert fine.trusted
+    small = calibrate(LABELS, counts, counts / [0.3, 0.2], counts / np.square([0.3, 0.2]), 1000)
+    assert small.wrong == ("a", "b")
+    frame, _ = World().draw(2000, np.random.default_rng(2))
+    report = evaluate(frame.assign(propensity=frame.propensity / 3), {"rule": threshold})
+    assert report.supports["rule"].verdict == "weak"
+    assert any("do not agree with how often they were chosen" in notice for notice in report.notices)
+
+
+def test_without_support_the_number_is_refused() -> None:
+    """All of 40 logs that never tried what the policy chooses; the benchmark has more."""
+    for seed in range(40):
+        report = evaluate(blind_log(400, seed), {"rule": threshold}, against=["logged", "always:a"])
+        assert report.refused == ["rule"]
+        assert report.value_of("rule").value is None
+        assert "What would help: log with floor 0.05 for about 3,000 decisions" in report.sentences[0]
+        assert {one.verdict for one in report.differences_found} == {"refused"}
+        assert not report.is_better("rule", "logged")
+
+
+def test_advice_has_a_smaller_floor_for_many_actions() -> None:
+    assert advice(3) == "log with floor 0.05 for about 3,000 decisions"
+    assert advice(100) == "log with floor 0.005 for about 30,000 decisions"
