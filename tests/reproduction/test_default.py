@@ -84,7 +84,7 @@ def test_all_settings_of_a_rival_are_different_policies(label):
 
 def test_missing_files_and_libraries_are_left_out_with_the_reason(monkeypatch):
     monkeypatch.setattr(default, "installed", lambda library: False)
-    assert set(default.rivals()) == {*SUM_BASED, "linear Thompson"}
+    assert set(default.rivals("poly")) == {*SUM_BASED, "linear Thompson"}
     reasons = {row["left out"]: row["reason"] for row in default.skipped_rows(FULL)}
     assert reasons["covertype"] == "skipped: no --data"
     assert reasons["Vowpal Wabbit"] == "skipped: not installed"
@@ -104,7 +104,7 @@ def test_rewards_are_what_the_best_actions_earn_minus_the_regret():
 
 
 def library_reward(library, episodes=4, **parameters):
-    given = {"environment": "linear", "world": {"noise": 0.1}, "batch_size": 200, "seed": 0}
+    given = {"environment": "linear", "world": {"noise": 0.1}, "batch_size": 300, "seed": 0}
     (row,) = play_library(library=library, parameters=parameters, episodes=episodes, **given)
     return row
 
@@ -119,6 +119,7 @@ def test_linucb_of_contextualbandits_chooses_what_sbucb_does():
     pytest.importorskip("contextualbandits", reason="it comes with the extra `bench`")
     row = library_reward("contextualbandits", alpha=0.1, ridge=1.0)
     policy = make_policy("sbucb", alpha=0.1, ridge=1.0, scale=True, intercept=True)
-    ours = run(policy, make_environment("linear", noise=0.1, seed=0), 4, 200, 0)
-    # The two draw another first episode, and theirs does not shrink the intercept.
-    assert row["regret_per_step"] == pytest.approx(ours.regret[-1] / 800, rel=0.3)
+    ours = run(policy, make_environment("linear", noise=0.1, seed=0), 4, 300, 0)
+    # The two draw another first episode, and theirs does not shrink the intercept; untrained, it is about 1.2.
+    assert row["regret_per_step"] < 0.02
+    assert ours.regret[-1] / 1200 < 0.02
