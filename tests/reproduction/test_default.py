@@ -10,10 +10,9 @@ from spuir.loop import run
 from spuir.policies import make_policy
 from spuir.reproduction.base import FAILS, HOLDS, OPEN, Scope
 from spuir.reproduction.experiments import default
-from spuir.reproduction.experiments.default import AUTO, FLOORED, WorldResult
 from spuir.reproduction.other_libraries import play_library
 from spuir.reproduction.policy_runs import Setup
-from spuir.reproduction.rivals import OTHERS, SUM_BASED, WORLDS, Rival
+from spuir.reproduction.rivals import AUTO, FLOORED, OTHERS, SUM_BASED, WORLDS, Rival, WorldResult, expected
 from spuir.reproduction.tasks import Result
 from spuir.reproduction.tuning import TUNING_SEEDS
 
@@ -96,7 +95,7 @@ def test_rewards_are_what_the_best_actions_earn_minus_the_regret():
     (task,) = default.floored(SETUP, range(1), 0.0, 5)
     (levels,) = SETUP.levels(range(1))
     oracle = {0: levels.run()[-1]["oracle"]}
-    (reward,) = default.expected([Result(task, task.run(), 0.0)], oracle).values()
+    (reward,) = expected([Result(task, task.run(), 0.0)], oracle).values()
     history = run(make_policy("auto", floor=0.0), make_environment("linear", noise=0.0, seed=0), 3, 40, 0)
     noisy = run(make_policy("auto", floor=0.0), make_environment("linear", seed=0), 3, 40, 0)
     assert reward == pytest.approx(oracle[0] - noisy.regret[-1] / 120)

@@ -16,8 +16,11 @@ from spuir.reproduction.other_libraries import play_library
 from spuir.reproduction.policy_runs import Setup
 from spuir.reproduction.tasks import Result, Task
 from spuir.reproduction.tuning import TUNING_SEEDS, Setting, highest
+from spuir.reproduction.verdicts import Interval, estimate, last, mean_of, relative_gains
 
 EPISODES, BATCH = 40, 500
+AUTO, FLOORED = "auto, floor 0", "auto"
+"""Labels of the default policy without and with its floor."""
 
 SIMULATED: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "synthetic": ("synthetic", {}),
@@ -101,18 +104,25 @@ def _settings(**values: Sequence[Any]) -> list[Setting]:
     return [dict(zip(values, chosen, strict=True)) for chosen in product(*values.values())]
 
 
-RIDGES = (1.0, 0.1, 10.0, 100.0)
-LINEAR = _settings(alpha=(0.1, 0.0, 0.03, 0.3, 1.0), ridge=RIDGES, scale=(True, False), intercept=(True,))
-_COSINES = {"features": ("fourier",), "n_features": (200,), "intercept": (True,)}
-_FORMS = ((False, False), (True, True))
-FOURIER = [
-    {**setting, "raw": raw, "scale": scale}
-    for setting in _settings(alpha=(0.1, 0.3), ridge=(1.0, 0.1), **_COSINES)
-    for raw, scale in _FORMS
+_SCALED, _RAW = {"ridge": (10.0, 1.0, 100.0), "scale": (True,)}, {"ridge": (1.0, 0.1, 10.0), "scale": (False,)}
+_COSINES: Mapping[str, Sequence[Any]] = {"features": ("fourier",), "n_features": (200,), "alpha": (0.1,)}
+LINEAR = [
+    setting
+    for columns in (_SCALED, _RAW)
+    for setting in _settings(alpha=(0.1, 0.0, 0.3, 1.0), intercept=(True,), **columns)
 ]
-SAMPLING = _settings(scale=(0.1, 0.0, 0.03, 0.3), ridge=(1.0, 10.0), scale_contexts=(True, False), intercept=(True,))
-WABBIT = [{"options": text} for text in ("--squarecb --gamma_scale 1000", "--squarecb --gamma_scale 100", "--bag 5")]
-LINUCB = _settings(alpha=(0.1, 0.0, 0.3, 1.0), ridge=(1.0, 10.0, 100.0))
+FOURIER = [
+    setting
+    for raw, scale in ((False, False), (True, True))
+    for setting in _settings(ridge=(1.0, 0.1), raw=(raw,), scale=(scale,), intercept=(True,), **_COSINES)
+]
+SAMPLING = [
+    setting
+    for scaled, ridge in ((True, 10.0), (False, 1.0))
+    for setting in _settings(scale=(0.1, 0.0, 0.03, 0.3), ridge=(ridge,), scale_contexts=(scaled,), intercept=(True,))
+]
+WABBIT = _settings(options=("--squarecb --gamma_scale 1000", "--bag 5"))
+LINUCB = _settings(alpha=(0.1, 0.0, 0.3, 1.0), ridge=(10.0, 1.0, 100.0))
 
 SUM_BASED: Mapping[str, Rival] = {
     "SBUCB": Rival(policy="sbucb", settings=LINEAR),
@@ -122,6 +132,37 @@ SUM_BASED: Mapping[str, Rival] = {
 """The rivals that the claim is about: their states are sums, as that of the default policy."""
 OTHERS: Mapping[str, Rival] = {
     "linear Thompson": Rival(policy="linear-thompson", settings=SAMPLING),
-    "contextualbandits": Rival(policy="contextualbandits", settings=LINUCB, library=True, tuning=1, seeds=5),
-    "Vowpal Wabbit": Rival(policy="vowpalwabbit", settings=WABBIT, library=True, tuning=1, seeds=5),
+    "contextualbandits": Rival(policy="contextualbandits", settings=LINUCB, library=True, tuning=1, seeds=3),
+    "Vowpal Wabbit": Rival(policy="vowpalwabbit", settings=WABBIT, library=True, tuning=1, seeds=3),
 }
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorldResult:
+    """Expected rewards in one world: label → seed → reward. ``chosen`` are the rivals' settings, in words."""
+
+    name: str
+    actions: int
+    columns: int
+    oracle: Mapping[int, float]
+    rewards: Mapping[str, Mapping[int, float]]
+    chosen: Mapping[str, str]
+
+    @property
+    def best(self) -> str:
+        """The sum-based rival with the highest mean on the reported seeds: looking back, which favours the rival."""
+        return max((label for label in SUM_BASED if label in self.rewards), key=self.mean)
+
+    def mean(self, label: str) -> float:
+        """Return the mean over the seeds; NaN without any."""
+        return mean_of(self.rewards.get(label, {}))
+
+    def gain(self, rival: str, ours: str = AUTO) -> Interval:
+        """Return what one label earns more than another, in per cent, with its 95 % interval over seeds."""
+        shares = relative_gains(self.rewards.get(ours, {}), self.rewards.get(rival, {}))
+        return estimate(100 * share for share in shares.values())
+
+
+def expected(results: Sequence[Result], oracle: Mapping[int, float]) -> dict[int, float]:
+    """Return the mean expected reward of each run: what the best actions earn, minus the regret."""
+    return {seed: oracle[seed] - regret for seed, regret in last(results, REGRET).items() if seed in oracle}
