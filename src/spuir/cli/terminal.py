@@ -123,6 +123,40 @@ def print_model(model: Mapping[str, Any]) -> None:
         about.add_row(name, Text(value))
     out.print(about)
     print_learned(model["actions"], model["coefficients"])
+    _print_contrasts(model["contrasts"])
+    _print_drift(model["drift"])
+
+
+def _print_contrasts(contrasts: Sequence[Mapping[str, Any]]) -> None:
+    """Print where two actions differ most."""
+    if not contrasts:
+        return
+    table = Table(title="largest contrasts of two actions", title_justify="left")
+    for heading in ("action", "against", "feature", "difference"):
+        table.add_column(heading, justify="right" if heading == "difference" else "left")
+    for line in contrasts:
+        value = spread({"mean": line["difference"], "standard_error": line["standard_error"]}, 1, 4)
+        table.add_row(Text(line["action"]), Text(line["against"]), Text(line["feature"]), value)
+    console().print(table)
+
+
+def _print_drift(moves: Sequence[Mapping[str, Any]]) -> None:
+    """Print how far coefficients moved in the second half of the training."""
+    if not moves:
+        return
+    table = Table(
+        title="drift: coefficients from the middle to the end of the training",
+        title_justify="left",
+        caption="move in standard errors; above 3, the effect probably changes",
+        caption_justify="left",
+    )
+    for heading in ("action", "feature", "middle", "end", "move"):
+        table.add_column(heading, justify="left" if heading in ("action", "feature") else "right")
+    for line in moves:
+        move = "–" if line["move"] is None else f"{line['move']:.1f}"
+        cells = [f"{line['from']:.3g}", f"{line['to']:.3g}", move]
+        table.add_row(Text(line["action"]), Text(line["feature"]), *cells)
+    console().print(table)
 
 
 def print_learned(actions: Sequence[Mapping[str, Any]], coefficients: Sequence[Mapping[str, Any]]) -> None:
@@ -134,14 +168,17 @@ def print_learned(actions: Sequence[Mapping[str, Any]], coefficients: Sequence[M
         caption="mean ± standard error in the log; share of the policy on rows of the log",
         caption_justify="left",
     )
-    for heading in ("action", "rows", "reward in the log", "share in the log", "share of the policy"):
+    headings = ["action", "rows", "reward in the log", "share in the log", "share of the policy"]
+    imputed = any(line.get("imputed_share") for line in actions)
+    for heading in headings + ["imputed share"] * imputed:
         table.add_column(heading, justify="left" if heading == "action" else "right")
     for line in actions:
         state = "" if line["active"] else " (retired)"
         state = " (ramping up)" if line["ramping"] else state
         share = "–" if line["share"] is None else f"{line['share']:.1%}"
         reward = spread({"mean": line["mean_reward"], "standard_error": line["standard_error"]}, 1, 4)
-        table.add_row(line["action"] + state, f"{line['rows']:,.0f}", reward, f"{line['rows'] / total:.1%}", share)
+        cells = [line["action"] + state, f"{line['rows']:,.0f}", reward, f"{line['rows'] / total:.1%}", share]
+        table.add_row(*cells, *([f"{line['imputed_share']:.1%}"] if imputed else []))
     console().print(table)
     if not coefficients:
         return
