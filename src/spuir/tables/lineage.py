@@ -60,8 +60,11 @@ class Contents:
         return self.by_ids or self.bits >= DISTINCT_BITS
 
 
-def contents_of(batch: Batch, n_actions: int, ids: Iterable[Any] | None = None) -> Contents:
-    """Return what the rows of a batch are recognised by: their ids or, without ids, what they hold and their order."""
+def contents_of(batch: Batch, n_actions: int, ids: Iterable[Any] | None = None, first: int = 0) -> Contents:
+    """Return what the rows of a batch are recognised by: their ids or, without ids, what they hold and their order.
+
+    Without row ids they are the rows ``first``, ``first`` + 1, … of their episode.
+    """
     if ids is not None:
         hashes = np.fromiter((hash64(str(one).encode()) for one in ids), np.uint64)
         if len(hashes) != len(batch):
@@ -70,9 +73,10 @@ def contents_of(batch: Batch, n_actions: int, ids: Iterable[Any] | None = None) 
         return Contents(rows=len(batch), words=words, bits=0.0, by_ids=True, tally=_tally(batch, n_actions))
     hashes = _row_hashes(batch)
     places = _odd_places(len(batch)) if batch.row_ids is None else 2 * batch.row_ids.view(np.uint64) + np.uint64(1)
-    return Contents(
-        rows=len(batch), words=int(hashes.dot(places)), bits=_bits(hashes), by_ids=False, tally=_tally(batch, n_actions)
-    )
+    words = int(hashes.dot(places))
+    if first and batch.row_ids is None:
+        words = (words + 2 * first * int(hashes.sum())) % 2**64
+    return Contents(rows=len(batch), words=words, bits=_bits(hashes), by_ids=False, tally=_tally(batch, n_actions))
 
 
 @lru_cache(maxsize=4)
