@@ -270,7 +270,8 @@ class EventDecoder:
             raise UnusualBlockError("two keys give one column, whose value depends on their order")
         # What msgspec checks while it decodes need not be checked for each event.
         text = Annotated[str, library.Meta(min_length=1)]
-        chance, place = Annotated[float, library.Meta(gt=0, le=1)], Annotated[int, library.Meta(ge=0)]
+        chance = Annotated[float, library.Meta(gt=0, le=1)]
+        place: Any = Annotated[int, library.Meta(ge=0)]
         action = library.defstruct("Action", [("tag", text)], rename={"tag": "_tag"}, gc=False)
         state = library.defstruct("State", [("m", str | None, None)], gc=False)
         self._plan = plan_record(node, "", None, (("actions", "_multi", list[action]),))
