@@ -19,6 +19,7 @@ NOT_BETTER = 1
 
 @click.command("evaluate")
 @click.argument("log", nargs=-1, required=True)
+@options.config
 @click.option("-m", "--model", "models", multiple=True, help="Saved model to evaluate; repeatable.")
 @click.option(
     "-p",
