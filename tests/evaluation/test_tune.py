@@ -203,12 +203,16 @@ def test_simulations_are_equally_long_and_count_the_episode_decided_at_random(mo
     rows = logged(1_000, tilt=0.0).rows
     rehearsals = Rehearsals(rows, "simulation", [50, 400], 0)
     world = fit_world(rows)
-    for size, episodes in ((50, 23), (400, 2)):
+    for size, episodes in ((50, 39), (400, 4)):  # at least five of the largest batches
         (task,) = rehearsals.tasks(Candidate("sbucb"), [Exploring(0.1, 0.0, size)], range(1))
         policy = spuir.make_policy("sbucb", alpha=0.1)
         rewards = spuir.run(policy, world, episodes=episodes, batch_size=size, seed=0).rewards
         expected = (world.means.mean() + rewards.sum()) / (episodes + 1)
         assert rehearsals._learn(task)["value"] == pytest.approx(expected, rel=1e-12)
+    monkeypatch.setattr(exploration, "DECISIONS", 20_000)
+    assert rehearsals._decisions(spuir.make_policy("sbucb")) == 16_000
+    monkeypatch.setattr(exploration, "OPERATIONS", 10 * 3 * 3.0**3)
+    assert rehearsals._decisions(spuir.make_policy("sbucb")) == 4_000
 
 
 # ---- the whole --------------------------------------------------------------------------------------------------
