@@ -134,7 +134,7 @@ class Collect:
             start = stop
         if any(self._keeps(episode) for episode, _ in runs):
             # Sums check their rows at once; kept rows would be checked only when they are learned, far from their file.
-            self._check(batch)
+            check_rows(batch, self.bandit.actions)
 
     def _runs(self, batch: Any, scanned: ScannedPart, earlier: int) -> Iterator[tuple[PartEpisode, Selection]]:
         """Yield each episode to collect with its rows in the batch."""
@@ -201,21 +201,10 @@ class Collect:
         """Return whether an episode is kept as rows."""
         return self.keep_rows is None or episode.size <= self.keep_rows
 
-    def _check(self, batch: Any) -> None:
-        """Raise if a row of the batch has an unknown action or an impossible number; name its row in the batch."""
-        column = batch.column("action")
-        labels: Any = self.bandit.actions
-        unknown = set(column.unique().to_pylist()) - set(labels)
-        if unknown:
-            row = next(row for row, label in enumerate(column.to_pylist()) if label in unknown)
-            rule, remedy = "it is none of the actions", "add it to these (--actions), or drop that row"
-            raise UnknownNameError("action", f"{column[row].as_py()!r} at row {row}", rule, remedy)
-        check_numbers(batch)
-
     def _within_batch(self, error: SpuirError, batch: Any) -> SpuirError:
         """Return an error about some rows of a batch as one that counts them within the batch."""
         try:
-            self._check(batch)
+            check_rows(batch, self.bandit.actions)
         except SpuirError as same:
             return same
         return error
@@ -232,6 +221,17 @@ class _Rows(NamedTuple):
 def _length(selection: Selection) -> int:
     """Return the number of rows of a selection."""
     return selection.stop - selection.start if isinstance(selection, slice) else len(selection)
+
+
+def check_rows(batch: Any, labels: Any) -> None:
+    """Raise if a row of a batch has an unknown action, or with a reward an impossible number; name its row."""
+    column = batch.column("action")
+    unknown = set(column.unique().to_pylist()) - set(labels)
+    if unknown:
+        row = next(row for row, label in enumerate(column.to_pylist()) if label in unknown)
+        rule, remedy = "it is none of the actions", "add it to these (--actions), or drop that row"
+        raise UnknownNameError("action", f"{column[row].as_py()!r} at row {row}", rule, remedy)
+    check_numbers(batch)
 
 
 def check_numbers(batch: Any) -> None:

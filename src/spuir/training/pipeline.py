@@ -38,8 +38,6 @@ from spuir.training.start import actions_to_train, policy_to_train
 UNSAVED = "Training continues without checkpoints, so that an interrupt would lose its progress"
 OPEN_BYTES = 256 * 2**20
 """Memory that open episodes may take before the log is first grouped by episode on disk."""
-FRAGMENT_ROWS, MIN_FRAGMENTS = 400, 2_000
-"""A few rows of an episode in a batch cost as much time as sorting this many rows; so few of them do not matter."""
 
 
 def train(
@@ -142,7 +140,7 @@ def train(
         job.announce()
         check_log(started, log)
         scan = scan_log(log, job.cut, started, job.watch, actions=actions is None or start is not None)
-        job.add_notices(notices.of_keys(scan.keys))
+        job.add_notices(*notices.of_keys(scan.keys))
         labels = actions_to_train(scan.actions, actions, start)
         job.check_floor(len(labels))
         job.propensity = propensity_of_rows(propensity, len(labels))
@@ -156,7 +154,7 @@ def train(
         resumed = len(episodes)
         size = memory.ShardSize.of(job.policy, len(labels), encoder.width)
         scratch = scratch if scratch is not None or target is None else target.absolute().parent
-        scan = job.group_scattered(scan, size, scratch, memory_limit)
+        scan = job.group_scattered(scan, size, encoder, labels, scratch, memory_limit)
         needed = job.check_memory(scan, len(labels), encoder.width, size, memory_limit)
         if {"sketched", "foldable"} <= job.policy.traits:
             scan = count_learned(scan, job.cut, started)
@@ -203,20 +201,16 @@ class Job:
     start: Bandit | None = None
     allow_repeat: bool = True
 
-    def add_notice(self, sentence: str) -> None:
-        """Keep a notice and pass it on."""
-        self.told.append(sentence)
-        self.tell(sentence)
-
-    def add_notices(self, sentences: Iterable[str]) -> None:
+    def add_notices(self, *sentences: str) -> None:
         """Keep some notices and pass them on."""
         for sentence in sentences:
-            self.add_notice(sentence)
+            self.told.append(sentence)
+            self.tell(sentence)
 
     def announce(self) -> None:
         """Add the notices about the log, its cut and the policy."""
-        self.add_notices([*self.log.notices, *([self.cut.notice] if self.cut.notice else [])])
-        self.add_notices(notices.of_policy(self.policy))
+        cut = [self.cut.notice] if self.cut.notice else []
+        self.add_notices(*self.log.notices, *cut, *notices.of_policy(self.policy))
 
     def check_floor(self, actions: int) -> None:
         """Raise if the floor of the policy does not allow so many actions; a notice where not all are eligible."""
@@ -225,7 +219,7 @@ class Job:
         except InputError as error:
             if "eligible" not in self.log.schema.names:
                 raise
-            self.add_notice(str(error))
+            self.add_notices(str(error))
 
     def sample(self, scan: LogScan) -> LogSample:
         """Return the contexts, and weights if there are any, of the first episodes."""
@@ -238,7 +232,7 @@ class Job:
             encoder = Encoder.learn(sample.table.select(list(self.log.context)), **options)
         except SpuirError as error:
             raise sample.with_source(error) from None
-        self.add_notices(notices.of_encoder(encoder))
+        self.add_notices(*notices.of_encoder(encoder))
         return encoder
 
     def fix(self, bandit: Bandit, encoder: Encoder, sample: LogSample) -> None:
@@ -275,22 +269,26 @@ class Job:
         except SpuirError as error:
             state, reason = None, f"its checkpoint cannot be read ({error})"
         if state is not None:
-            self.add_notice(f"Resuming after {len(state[1]):,} episodes from an earlier run.")
+            self.add_notices(f"Resuming after {len(state[1]):,} episodes from an earlier run.")
             return state
         if checkpoint.exists:
-            self.add_notice(f"Starting from the first episode: an earlier run was interrupted, but {reason}.")
+            self.add_notices(f"Starting from the first episode: an earlier run was interrupted, but {reason}.")
         return Bandit(self.policy, labels, self.seed) if self.start is None else self.start.without_encoder(), []
 
     def group_scattered(
-        self, scan: LogScan, size: memory.ShardSize, place: str | PathLike[str] | None, limit: int | None
+        self,
+        scan: LogScan,
+        size: memory.ShardSize,
+        encoder: Encoder,
+        labels: Sequence[Hashable],
+        place: str | PathLike[str] | None,
+        limit: int | None,
     ) -> LogScan:
         """Group the log by episode on disk if its episodes are scattered; return the scan of the result."""
         largest = int(scan.sizes.max())
         waiting = scan.open_episodes * size.of_rows(largest, largest)
         needed = scan.open_episodes > 2 and waiting > min(OPEN_BYTES, OPEN_BYTES if limit is None else limit // 4)
-        extra = scan.fragments - len(scan.keys)
-        slow = extra > MIN_FRAGMENTS and extra * FRAGMENT_ROWS > scan.rows
-        if self.cut.kind == "size" or not (needed or slow):
+        if self.cut.kind == "size" or not (needed or group.pays(scan)):
             return scan
         if place is not None:
             Path(place).mkdir(parents=True, exist_ok=True)
@@ -300,13 +298,13 @@ class Job:
         except InputError as error:
             if needed:
                 raise
-            self.add_notice(f"Rows are not grouped by episode first, which would be faster: {error}")
+            self.add_notices(f"Rows are not grouped by episode first, which would be faster: {error}")
             return scan
         many = f"Up to {scan.open_episodes:,} episodes would be open at once"
-        self.add_notice(f"{many}: grouping rows by episode on disk.")
-        grouped, faults = group.group_by_episode(
-            self.log, self.cut, scan, self.columns, size.row, folder, self.engine, self.watch
-        )
+        self.add_notices(f"{many}: grouping rows by episode on disk.")
+        given: dict[str, Any] = {"cut": self.cut, "encoder": encoder, "actions": labels, "columns": self.columns}
+        sort = group.SortPart(**given, keys=scan.keys, folder=folder.path)
+        grouped, faults = group.group_by_episode(self.log, scan, sort, folder, size.row, self.engine, self.watch)
         self.faults |= {-1 - at: broken for at, broken in enumerate(faults)}
         return grouped
 
@@ -335,7 +333,7 @@ class Job:
             sorting=group.SORT_BYTES if isinstance(scan.parts[0].part, group.EpisodeRange) else 0,
         )
         memory.check_fits(needed, limit)
-        self.add_notice(f"Training needs {needed}.")
+        self.add_notices(f"Training needs {needed}.")
         return needed
 
     def learn(
@@ -360,8 +358,7 @@ class Job:
             if episodes and bandit.n_episodes_ == learned:
                 self._save(checkpoint, bandit, episodes)
             raise
-        self.add_notices(notices.of_faults(self.faults.values()))
-        self.add_notices(notices.of_episodes(episodes))
+        self.add_notices(*notices.of_faults(self.faults.values()), *notices.of_episodes(episodes))
         if not bandit.n_episodes_:
             rule = "a policy is learned from rewards"
             remedy = "join the rewards to the decisions first (--rewards), and give some rows a weight above 0"
@@ -404,4 +401,4 @@ class Job:
             checkpoint.save(bandit, episodes)
         except (OSError, SpuirError) as error:
             if not any(sentence.startswith(UNSAVED) for sentence in self.told):
-                self.add_notice(f"{UNSAVED}: {error}")
+                self.add_notices(f"{UNSAVED}: {error}")
