@@ -84,6 +84,8 @@ def test_only_eligible_actions_are_chosen(model: Path, tonight: Path, tmp_path: 
         (lambda t: t.assign(customer="same"), ["--id-column", "customer"], "'same' again at row 1"),
         (lambda t: t.assign(customer=None), ["--id-column", "customer"], "decision_id: got none at row 0"),
         (lambda t: t.assign(age="old"), ["--id-column", "customer"], "column 'age'"),
+        (lambda t: t[:0], ["--id-column", "customer"], "table: got no rows"),
+        (lambda t: t, ["--id-colum", "customer"], "Did you mean '--id-column'? See "),
     ],
 )
 def test_a_table_that_does_not_fit_is_refused_and_nothing_is_written(

@@ -84,7 +84,7 @@ def _in_one_sentence(misuse: click.UsageError, ctx: click.Context) -> click.Clic
         return misuse
     command = (misuse.ctx or ctx).command_path
     sentence = " ".join(misuse.format_message().split()).rstrip(".")
-    return Refusal(f"{sentence}; see {command} --help.")
+    return Refusal(f"{sentence}{' See' if sentence.endswith('?') else '; see'} {command} --help.")
 
 
 def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:

@@ -93,9 +93,10 @@ def _decided(bandit: "Bandit", log: "Log", eligible: list[bool] | None, counts: 
     kept = [name for name in KEPT if name in log.schema.names]
     seen: set[str] = set()
     counts |= dict.fromkeys((str(label) for label in bandit.actions_[bandit.active_].tolist()), 0)
-    moment = datetime.now(UTC)
-    for batch in log.batches([*kept, *context]):
+    moment, empty = datetime.now(UTC), True
+    for batch in log.batches(list(dict.fromkeys([*kept, *context]))):
         ids = _checked_ids(batch["decision_id"].to_pylist(), seen)
+        empty = empty and not ids
         rows = batch.select(context)
         day = bandit.decide(rows if bandit.encoder is not None else pa.Table.from_batches([rows]), eligible, ids)
         for label in day.actions.tolist():
@@ -113,6 +114,8 @@ def _decided(bandit: "Bandit", log: "Log", eligible: list[bool] | None, counts: 
             "policy_version": pa.array([bandit.version_] * len(ids)),
         }
         yield pa.RecordBatch.from_pydict(columns | {name: batch[name] for name in context})
+    if empty:
+        raise InputError("table", "no rows", "there is nothing to decide", "check the file")
 
 
 def _context(bandit: "Bandit", log: "Log") -> list[str]:

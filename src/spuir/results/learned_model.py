@@ -14,8 +14,8 @@ from spuir.errors import NotFittedError
 from spuir.results import figures
 from spuir.results.policy_figure import LINES, Bar, draw_policy
 from spuir.tables import explanations
+from spuir.tables.bandit_arguments import BanditArguments
 from spuir.tables.coefficients import Coefficient, coefficient_rows, estimating, fitted_state, strongest
-from spuir.tables.estimator import BanditArguments
 from spuir.tables.lineage import LoggedReward
 
 

@@ -72,14 +72,11 @@ def contents_of(batch: Batch, n_actions: int, ids: Iterable[Any] | None = None, 
         words = int(hashes.sum())
         return Contents(rows=len(batch), words=words, bits=0.0, by_ids=True, tally=_tally(batch, n_actions))
     hashes = _row_hashes(batch)
-    if batch.row_ids is not None or first:
-        numbers = np.arange(first, first + len(batch)) if batch.row_ids is None else batch.row_ids
-        places = 2 * numbers.view(np.uint64) + np.uint64(1)
-    else:
-        places = _odd_places(len(batch))
-    return Contents(
-        rows=len(batch), words=int(hashes.dot(places)), bits=_bits(hashes), by_ids=False, tally=_tally(batch, n_actions)
-    )
+    places = _odd_places(len(batch)) if batch.row_ids is None else 2 * batch.row_ids.view(np.uint64) + np.uint64(1)
+    words = int(hashes.dot(places))
+    if first and batch.row_ids is None:
+        words = (words + 2 * first * int(hashes.sum())) % 2**64
+    return Contents(rows=len(batch), words=words, bits=_bits(hashes), by_ids=False, tally=_tally(batch, n_actions))
 
 
 @lru_cache(maxsize=4)

@@ -321,7 +321,7 @@ CHANGES: dict[str, list[Any]] = {
     "_label_cost": [None, 0, -0.0, 2.5, "x"],
     "_original_label_cost": [1, -0.5, "x"],
     "_label_probability": [None, 1, 0.5, 0, 1.0000001, 1.5],
-    "_label_Action": [None, 1, 2],
+    "_label_Action": [None, 1, 2, -1],
     "_labelIndex": [None, 0, 1, 7, -1],
     "EventId": [None, "", "e2"],
     "Timestamp": [None, "2021-02-04T16:31:29Z"],
