@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import spuir
 from spuir.base.column_drift import Drift
 from spuir.errors import DriftWarning
+from spuir.storage import snapshot
 from spuir.tables.encoder import Encoder
 
 rng = np.random.default_rng(11)
@@ -289,6 +290,17 @@ def test_drift_as_a_table_and_as_text() -> None:
     }
     assert drift.to_frame()["unseen"].tolist() == [0, 5, 0]
     assert repr(ENCODER.drift(later(0))) == "Drift(0 rows)"
+
+
+def test_forged_counts_are_refused(tmp_path: Path) -> None:
+    one = bandit()
+    one.partial_fit(later(50), ["a", "b"] * 25, np.arange(50.0))
+    one.save(tmp_path / "m.spuir")
+    header, arrays = snapshot.read(tmp_path / "m.spuir")
+    name = next(name for name in arrays if name.endswith("drift.counts"))
+    snapshot.write(tmp_path / "m.spuir", header, {**arrays, name: arrays[name][:1]})
+    with pytest.raises(spuir.errors.SnapshotError, match="3 counts each"):
+        spuir.load(tmp_path / "m.spuir")
 
 
 def test_saved_samples_must_fit_the_columns() -> None:

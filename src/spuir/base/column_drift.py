@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spuir.base.data_frame import data_frame
+from spuir.errors import InputError
 
 NOTABLE_SHARE, NOTABLE_ROWS = 0.1, 100
 """A column has drifted if this share of at least so many values is unlike the sample, beyond what is usual there."""
@@ -50,6 +51,11 @@ class Drift:
     usual: NDArray[np.float64]
     sample: int
 
+    def __post_init__(self) -> None:
+        if not self.counts.shape == self.usual.shape == (len(self.columns), len(DRIFT_KINDS)):
+            rule = f"{len(self.columns)} columns have {len(DRIFT_KINDS)} counts each"
+            raise InputError("drift", f"counts of shape {self.counts.shape}", rule, "count again")
+
     def __add__(self, other: "Drift | None") -> "Drift":
         """Return the counts of the rows of both; those of another encoder begin anew."""
         if other is None:
@@ -83,7 +89,7 @@ class Drift:
         if self.rows < NOTABLE_ROWS:
             return
         # Two cases of each outcome are added, so that a small sample without a case does not count as certain.
-        likely = (self.usual * self.sample + 2) / (self.sample + 4)
+        likely = (self.usual.clip(0, 1) * self.sample + 2) / (self.sample + 4)
         errors = np.sqrt(likely * (1 - likely) * (1 / self.rows + 1 / max(self.sample, 1)))
         large = self._excess > np.maximum(NOTABLE_SHARE, STANDARD_ERRORS * errors)
         for at in np.flatnonzero(large.any(axis=1)).tolist():

@@ -246,7 +246,7 @@ class Encoder:
     @cached_property
     def _undrifted(self) -> tuple[tuple[str, ...], Floats]:
         """The columns (C,), and the shares (C, 3) of drifted values that are usual in the sample."""
-        usual = np.array([(sample.missing, sample.unseen, 0.0) for sample in self.samples])
+        usual = np.array([(sample.missing, sample.unseen, 0.0) for sample in self.samples], np.float64)
         return tuple(part.column for _, part in self._parts), usual
 
     @cached_property
