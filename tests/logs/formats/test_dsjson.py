@@ -467,7 +467,8 @@ class TestParsedOnce:
         parsed = pa.Table.from_batches([batch for part in log.parts for batch in replace(part, options={}).read()])
         assert log.table().equals(parsed)
         assert log.table(["odd"])["odd"].to_pylist()[:4] == ["true", "false", "true", "false"]
-        assert [part.first_row for part in log.parts][-1] + log.parts[-1].rows == 398
+        last: Any = log.parts[-1]
+        assert last.first_row + last.rows == 398
 
     def test_broken_lines_have_their_numbers_in_the_file(self, path: Path) -> None:
         for part in open_log(path).parts:
@@ -493,7 +494,8 @@ class TestParsedOnce:
     def test_the_copy_goes_with_the_log(self, path: Path) -> None:
         log = open_log(path)
         sent, expected = pickle.loads(pickle.dumps(log.parts)), log.table()
-        folder = Path(log.parts[0].options["copies"].folder.path)
+        first: Any = log.parts[0]
+        folder = Path(first.options["copies"].folder.path)
         assert list(folder.iterdir())
         del log
         gc.collect()
