@@ -20,8 +20,10 @@ NOT_BETTER = 1
 @click.command("evaluate")
 @click.argument("log", nargs=-1, required=True)
 @click.option("-m", "--model", "models", multiple=True, help="Saved model to evaluate; repeatable.")
-@click.option("-p", "--policy", help="Policy to train on the earlier part of the log, and to evaluate on the rest.")
-@options.preset("default")
+@click.option(
+    "-p", "--policy", help="Policy to train on the earlier part of the log and evaluate on the rest.  [default: none]"
+)
+@options.PRESET
 @click.option(
     "-s", "--set", "settings", multiple=True, metavar="NAME=VALUE", help="Set a parameter of --policy; repeatable."
 )

@@ -40,7 +40,7 @@ UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 )
 @click.option("--allow-repeat", is_flag=True, help="With --from, learn episodes that the model has learned before.")
 @click.option("-p", "--policy", default="auto", show_default=True, help="Policy to train.")
-@options.preset("default")
+@options.PRESET
 @click.option(
     "-s", "--set", "settings", multiple=True, metavar="NAME=VALUE", help="Set a parameter of the policy; repeatable."
 )
