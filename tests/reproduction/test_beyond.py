@@ -14,7 +14,7 @@ from tests.reproduction.test_figures_of_the_paper import in_small, keys, result,
 
 pytest.importorskip("matplotlib")
 
-NAMES = ("fairness", "sketches", "many-actions", "real")
+NAMES = ("fairness", "sketches", "many-actions", "real", "default")
 FULL, QUICK = Scope(repeats=4), Scope(repeats=4, quick=True)
 
 

@@ -1,6 +1,7 @@
 """The figures that several experiments draw, in the style of :mod:`spuir.results.figures`.
 
-There are four kinds: values over episodes, panels of lines side by side, rankings as dots, and tables as shaded cells.
+There are five kinds: values over episodes, panels of lines side by side, rankings and comparisons as dots with their
+intervals, and tables as shaded cells.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -183,6 +184,32 @@ def dots(
             continue
         ax.plot(np.clip([value.low, value.high], low, high), [place] * 2, color=colour, linewidth=1.1)
         ax.plot(value.estimate, place, "o", markersize=4, color=colour, markerfacecolor=colour if tuned else "white")
+    return figure
+
+
+def forest(panels: Mapping[str, Mapping[str, Interval]], xlabel: str, margin: float) -> "Figure":
+    """Draw one estimate with its interval per row, panels side by side with the same rows, in the order of the first.
+
+    The dotted line is the margin. An interval that reaches below it is drawn hollow.
+    """
+    rows = list(next(iter(panels.values())))
+    figure, axes = figures.new_figure(len(panels))
+    figure.set_size_inches(figures.COLUMN * len(panels), 0.8 + 0.19 * len(rows))
+    for ax, (title, intervals) in zip(axes, panels.items(), strict=True):
+        ax.set(xlabel=xlabel, ylim=(len(rows) - 0.4, -0.6))
+        ax.set_yticks(range(len(rows)), rows if ax is axes[0] else [""] * len(rows))
+        ax.grid(axis="y", color=figures.FAINT, linewidth=0.5, linestyle=figures.DOTTED)
+        ax.set_title(title, fontsize=figures.TEXT_POINTS, color=figures.INK, loc="left")
+        ax.axvline(0.0, color=figures.INK, linewidth=0.6)
+        ax.axvline(margin, color=figures.GREY, linewidth=0.8, linestyle=figures.DOTTED)
+        for row, value in intervals.items():
+            place, inside = rows.index(row), value.low >= margin
+            colour = figures.BLUE if inside else figures.VERMILLION
+            if np.isfinite([value.low, value.high]).all():
+                ax.plot([value.low, value.high], [place] * 2, color=colour, linewidth=1.1)
+            ax.plot(
+                value.estimate, place, "o", markersize=4, color=colour, markerfacecolor=colour if inside else "white"
+            )
     return figure
 
 

@@ -92,7 +92,8 @@ class Setup:
     batch_size: int
     world: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
-    def _arguments(self, seed: int) -> dict[str, Any]:
+    def arguments(self, seed: int) -> dict[str, Any]:
+        """Return the arguments that a task of this setup has, whatever runs."""
         return {
             "environment": self.environment,
             "world": dict(self.world),
@@ -112,11 +113,11 @@ class Setup:
     ) -> list[Task]:
         """Return the tasks of :func:`play`, one per seed. Equal runs are one task, whichever experiment asks."""
         given = {"policy": policy, "preset": preset, "parameters": dict(parameters or {}), "feedback": feedback}
-        return [Task.of(play, **given, **self._arguments(seed)) for seed in seeds]
+        return [Task.of(play, **given, **self.arguments(seed)) for seed in seeds]
 
     def levels(self, seeds: Iterable[int]) -> list[Task]:
         """Return the tasks of :func:`levels`, one per seed."""
-        return [Task.of(levels, **self._arguments(seed)) for seed in seeds]
+        return [Task.of(levels, **self.arguments(seed)) for seed in seeds]
 
 
 def mean_levels(results: Sequence[Result]) -> dict[str, float]:

@@ -160,11 +160,18 @@ def _by_key(results: Iterable[Result]) -> dict[str, Result]:
 
 
 def _best(scope: Scope, known: Mapping[str, Result], method: str, setup: Setup) -> dict[str, Any] | None:
-    settings = settings_of(scope, method, setup.environment)
-    keys = [task.key for task in tuning_tasks(scope, method, setup)]
-    if any(key not in known for key in keys):
+    settings, tasks = settings_of(scope, method, setup.environment), tuning_tasks(scope, method, setup)
+    return highest(settings, tasks, known, "average_reward") if tasks else dict(settings[0])
+
+
+def highest(
+    settings: Sequence[Setting], tasks: Sequence[Task], known: Mapping[str, Result], column: str, sign: int = 1
+) -> dict[str, Any] | None:
+    """Return the setting with the highest mean last value of a column, the first of equals; None if a run is missing.
+
+    ``tasks`` has as many runs of each setting, in the order of the settings. ``sign`` −1 takes the lowest mean.
+    """
+    if any(task.key not in known for task in tasks):
         return None
-    if not keys:
-        return dict(settings[0])
-    rewards = np.reshape([known[key].rows[-1]["average_reward"] for key in keys], (len(settings), -1))
-    return dict(settings[int(np.argmax(rewards.mean(axis=1)))])
+    values = np.reshape([known[task.key].rows[-1][column] for task in tasks], (len(settings), -1))
+    return dict(settings[int(np.argmax(sign * values.mean(axis=1)))])

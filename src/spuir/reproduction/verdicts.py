@@ -78,6 +78,11 @@ def paired(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Interval:
     return estimate(ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs.keys()))
 
 
+def relative_gains(ours: Mapping[int, float], theirs: Mapping[int, float]) -> dict[int, float]:
+    """Return ours / theirs − 1 for each seed that both have."""
+    return {seed: ours[seed] / theirs[seed] - 1.0 for seed in sorted(ours.keys() & theirs.keys())}
+
+
 def slope(x: ArrayLike, y: ArrayLike) -> float:
     """Return the least-squares slope of log y over log x; NaN where a value is not positive or x is one point."""
     at, value = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)

@@ -11,7 +11,7 @@ from spuir.reproduction.method_comparison import REWARD
 from spuir.reproduction.plots import Panel, line, side_by_side
 from spuir.reproduction.policy_runs import Setup
 from spuir.reproduction.tasks import Result, Task
-from spuir.reproduction.verdicts import Interval, estimate, judge, last, mean_of, say, with_error
+from spuir.reproduction.verdicts import Interval, estimate, judge, last, mean_of, relative_gains, say, with_error
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -65,9 +65,9 @@ def shares(rewards: Mapping[RateCell, Mapping[int, float]]) -> dict[RateCell, di
     gained: dict[RateCell, dict[int, float]] = {}
     for cell, own in rewards.items():
         base = rewards.get(cell._replace(rate=NONE), {})
-        seeds = sorted(own.keys() & base.keys())
-        if cell.rate != NONE and seeds:
-            gained[cell] = {seed: own[seed] / base[seed] - 1.0 for seed in seeds}
+        share = relative_gains(own, base) if cell.rate != NONE else {}
+        if share:
+            gained[cell] = share
     return gained
 
 

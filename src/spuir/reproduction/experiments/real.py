@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -39,24 +39,25 @@ CEILING_SEEDS = 5
 
 def setups(scope: Scope) -> dict[str, Setup | str]:
     """Return the setup of each set or, where it cannot be played, the reason."""
-    files = {name: _file(scope, pattern) for name, pattern in FILES.items()}
-    made: dict[str, Setup | str] = {}
-    for name in scope.axis(SETS, (DIGITS,)):
-        path = files.get(name)
-        if name == DIGITS:
-            made[name] = _digits() if find_spec("sklearn") else "skipped: scikit-learn is not installed"
-        elif path is None:
-            made[name] = f"skipped: the folder of --data has no {FILES[name]}" if scope.data else "skipped: no --data"
-        elif name == COVERTYPE:
-            world = {"path": path, "intercept": True}
-            made[name] = Setup(environment="classification", episodes=30, batch_size=1000, world=world)
-        else:
-            made[name] = Setup(environment="uci-coupon", episodes=25, batch_size=500, world={"path": path})
-    return made
+    return {name: playable(scope, name, _setup) for name in scope.axis(SETS, (DIGITS,))}
 
 
-def _digits() -> Setup:
-    return Setup(environment="classification", episodes=20, batch_size=500, world={"intercept": True})
+def playable(scope: Scope, name: str, setup: Callable[[str, dict[str, Any]], Setup]) -> Setup | str:
+    """Return ``setup`` of a set's environment and its file or, where the set cannot be played, the reason."""
+    if name == DIGITS:
+        return setup("classification", {}) if find_spec("sklearn") else "skipped: scikit-learn is not installed"
+    path = _file(scope, FILES[name])
+    if path is None:
+        return f"skipped: the folder of --data has no {FILES[name]}" if scope.data else "skipped: no --data"
+    return setup("classification" if name == COVERTYPE else name, {"path": path})
+
+
+def _setup(environment: str, world: dict[str, Any]) -> Setup:
+    """Return the length of a run: forest cover is large, and labels need an intercept."""
+    if environment == COUPONS:
+        return Setup(environment=environment, episodes=25, batch_size=500, world=world)
+    episodes, batch_size = (30, 1000) if world else (20, 500)
+    return Setup(environment=environment, episodes=episodes, batch_size=batch_size, world=world | {"intercept": True})
 
 
 def _file(scope: Scope, pattern: str) -> str | None:
