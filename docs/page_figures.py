@@ -101,9 +101,8 @@ def offers() -> Any:
     figure, panels = figures.new_figure(2)
     bandit, contexts = names["bandit"], names["contexts"]
     steady = {"age": 40.0, "basket": 60.0, "device": "phone"}
-    for ax, column, values in zip(
-        panels, ("age", "basket"), (np.arange(18, 71.0), np.arange(0, 151.0, 2)), strict=True
-    ):
+    ranges = {"age": np.arange(18, 71.0), "basket": np.arange(0, 151.0, 2)}
+    for ax, (column, values) in zip(panels, ranges.items(), strict=True):
         people = pd.DataFrame([steady | {column: value} for value in values])
         means = bandit.decide(contexts(people)).means
         curves = [

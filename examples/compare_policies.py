@@ -1,7 +1,7 @@
 """Compare policies fairly: the same contexts, the same noise, every policy at its default parameters.
 
-Two worlds: in the first the best action depends on the context in a linear way, in the second it does not. Differences below
-two standard errors mean nothing. Run it: ``python compare_policies.py``. It also draws ``comparison.svg``.
+Two worlds: in the first, rewards are linear in the context, in the second they are not. Differences below two standard
+errors mean nothing. Run it: ``python compare_policies.py``. It also draws ``comparison.svg``.
 """
 
 import numpy as np

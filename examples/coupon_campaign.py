@@ -1,7 +1,7 @@
 """A coupon campaign: from a CSV file of past offers to a policy that earns more.
 
-For a while a shop gave every visitor one of three offers at random, and wrote down who bought. This script learns a policy
-from the first 60 % of that file, says what the policy would have earned on the rest, and makes offers to new visitors.
+For a while a shop gave every visitor one of three offers at random, and wrote down who bought. This script learns a
+policy from the first 60 % of that file, says what it would have earned on the rest, and makes offers to new visitors.
 Run it in an empty folder: ``python coupon_campaign.py``.
 """
 
@@ -51,9 +51,8 @@ def main() -> None:
 
     visitors = pd.DataFrame({"age": [24, 58], "basket": [35.0, 140.0], "device": ["phone", "desktop"]})
     chances = bandit.predict_proba(visitors).max(axis=1)
-    for visitor, offer, chance in zip(visitors.itertuples(), bandit.predict(visitors), chances, strict=True):
-        who = f"age {visitor.age}, basket {visitor.basket:3.0f} on {visitor.device:7}"
-        print(f"{who}: {offer:13} with probability {chance:.2f}")
+    for row, offer, chance in zip(visitors.to_dict("records"), bandit.predict(visitors), chances, strict=True):
+        print(f"{row}: {offer} with probability {chance:.2f}")
 
 
 if __name__ == "__main__":

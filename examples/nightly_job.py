@@ -1,8 +1,8 @@
 """A nightly job: learn from last night's rewards, decide for tonight, write everything down.
 
-The job starts from the files of the night before, and leaves the files for the next. It may crash or run twice without harm:
-each night has its own files, and an episode that was learned is recognised. The log that it writes can be used to
-evaluate other policies, because every propensity lies strictly between 0 and 1.
+The job starts from the files of the night before, and leaves the files for the next. It may crash or run twice without
+harm: each night has its own files, and an episode that was learned is recognised. The log that it writes can be used
+to evaluate other policies, because every propensity lies strictly between 0 and 1.
 Run it in an empty folder: ``python nightly_job.py``. Then try ``spuir evaluate log --policy sbucb``.
 """
 
