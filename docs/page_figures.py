@@ -57,8 +57,7 @@ def nights() -> tuple[np.ndarray, np.ndarray]:
 
 def home() -> Any:
     """Draw the figure of the README: how a bandit learns night by night, and what a log says about a new policy."""
-    from spuir.logs import open_log
-    from spuir.logs.span import split_log
+    from spuir.logs import open_log, split_log
     from spuir.training import policy_for_logs, train
 
     figure, (left, right) = figures.new_figure(2)

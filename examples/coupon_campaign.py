@@ -9,8 +9,7 @@ import numpy as np
 import pandas as pd
 
 import spuir
-from spuir.logs import open_log
-from spuir.logs.span import split_log
+from spuir.logs import open_log, split_log
 from spuir.training import policy_for_logs, train
 
 COLUMNS = {"offer": "action", "bought": "reward", "day": "episode"}
