@@ -19,9 +19,12 @@ NOT_BETTER = 1
 
 @click.command("evaluate")
 @click.argument("log", nargs=-1, required=True)
+@options.config
 @click.option("-m", "--model", "models", multiple=True, help="Saved model to evaluate; repeatable.")
 @click.option(
-    "-p", "--policy", help="Policy to train on the earlier part of the log and evaluate on the rest.  [default: none]"
+    "-p",
+    "--policy",
+    help="Policy to train on the earlier part of the log and to evaluate on the rest.  [default: none]",
 )
 @options.PRESET
 @click.option(

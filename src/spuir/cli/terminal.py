@@ -115,6 +115,7 @@ def print_model(model: Mapping[str, Any]) -> None:
         "columns": ", ".join(model["columns"]) or "not named",
         **{f"training: {name}": str(value) for name, value in training.items() if value is not None},
         **{f"metadata: {name}": str(value) for name, value in model["metadata"].items()},
+        **{f"learned: {name}": _shown(value) for name, value in model["diagnosis"].items() if value is not None},
     }
     about = Table(box=None, show_header=False, pad_edge=False)
     about.add_column(style="bold", no_wrap=True)
@@ -125,6 +126,13 @@ def print_model(model: Mapping[str, Any]) -> None:
     print_learned(model["actions"], model["coefficients"])
     _print_contrasts(model["contrasts"])
     _print_drift(model["drift"])
+
+
+def _shown(value: Any) -> str:
+    """Return an estimate with three digits, a record of them as name=value."""
+    if isinstance(value, dict):
+        return ", ".join(f"{name}={_shown(one)}" for name, one in value.items())
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 def _print_contrasts(contrasts: Sequence[Mapping[str, Any]]) -> None:

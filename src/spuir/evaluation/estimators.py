@@ -92,6 +92,10 @@ class ValueEstimator(ABC):
         """The bound or shrinkage in force; None where there is none."""
         return None
 
+    def reach(self, largest: float) -> float:
+        """Return the largest factor of a reward, or of its distance to q̂, where no ratio exceeds ``largest``."""
+        return largest if self.setting is None else min(largest, self.setting)
+
 
 @dataclass(frozen=True)
 class DirectMethod(ValueEstimator):
@@ -104,6 +108,10 @@ class DirectMethod(ValueEstimator):
     def terms(self, rows: TargetRows, ratios: Floats) -> Terms:
         """Return nothing beside v̂."""
         return Terms()
+
+    def reach(self, largest: float) -> float:
+        """Return 0."""
+        return 0.0
 
 
 @dataclass(frozen=True)
@@ -208,6 +216,11 @@ class ShrunkDoublyRobust(ValueEstimator):
     def setting(self) -> float:
         """The shrinkage λ."""
         return self.shrinkage
+
+    def reach(self, largest: float) -> float:
+        """Return λρ/(ρ² + λ) at its largest, which is at ρ = √λ."""
+        ratio = min(largest, self.shrinkage**0.5)
+        return self.shrinkage * ratio / (ratio**2 + self.shrinkage)
 
 
 @dataclass(frozen=True)

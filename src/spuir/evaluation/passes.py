@@ -8,7 +8,7 @@ import numpy as np
 
 from spuir.base.records import Codes, Floats
 from spuir.errors import InputError, ParameterError
-from spuir.evaluation.block_sums import BlockAdder, Blocks, Estimate, ModelSums, TermSums, least_error
+from spuir.evaluation.block_sums import BlockAdder, Blocks, Estimate, ModelSums, TermSums, least_error, span_of
 from spuir.evaluation.estimators import FAMILY, BalancedInversePropensity, Chosen, TargetRows, Terms, ValueEstimator
 from spuir.evaluation.learned_rows import LearnedRows
 from spuir.evaluation.logged_rows import EvaluationLog, LoggedRows, refuse_without_exploration
@@ -74,7 +74,7 @@ class FitPass:
 
     def run(self, watch: Watch) -> None:
         """Read the log once."""
-        for rows in self.log:
+        for rows in self.log.ahead():
             self._add(rows)
             watch("fit", self.rows, self.log.log.rows or self.rows)
         if not self.rows:
@@ -184,7 +184,7 @@ class EstimatePass:
     def run(self, watch: Watch) -> None:
         """Read the log once."""
         done = 0
-        for rows in self.fit.log:
+        for rows in self.fit.log.ahead():
             self._add(rows, done)
             done += len(rows)
             watch("estimate", done, self.fit.rows)
@@ -198,12 +198,14 @@ class EstimatePass:
         predicted, estimated = self._predict(rows)
         known = np.zeros(len(rows)) if predicted is None else rows.executed(predicted)
         logged = TargetRows(rows.rewards, rows.rewards, fit.propensities(rows, estimated), known, estimated)
+        spans = span_of(rows.rewards), span_of(rows.rewards - known)
         levels = self._levels(rows)
         self._add_time(rows, done)
         for target in self.targets:
             sums = self.sums[target.name]
             if isinstance(target, LoggedTarget):
-                self._add_terms(sums, adder, [Terms(rows.rewards)])
+                observed = sums.terms.setdefault(OBSERVED, TermSums.zero(self.blocks.count, Terms(rows.rewards)))
+                observed.add(adder, Terms(rows.rewards))
                 self._add_mass(sums, rows.actions, None, levels)
                 continue
             view = target.view(rows, predicted)
@@ -213,10 +215,10 @@ class EstimatePass:
             part, some = logged._replace(target=view.target), adder
             if len(chosen) < MOSTLY * len(rows):
                 part = part.at(chosen)
-                some = BlockAdder(blocks[chosen], self.blocks.count, None if weights is None else weights[chosen])
+                some = adder.at(chosen)
             ratios = part.ratios
             sums.weights.add(ratios, part.target, len(rows))
-            self._add_terms(sums, some, [form.terms(part, ratios) for form in self._forms])
+            self._add_terms(sums, some, [form.terms(part, ratios) for form in self._forms], ratios, spans)
             single = isinstance(view.probabilities, int)
             codes = np.full(len(rows), view.probabilities) if single else None
             self._add_mass(sums, codes, None if isinstance(view.probabilities, int) else view.probabilities, levels)
@@ -231,15 +233,18 @@ class EstimatePass:
         chances = None if fit.propensity_model is None else fit.propensity_model.predict(features, rows, folds)
         return predicted, chances
 
-    def _add_terms(self, sums: TargetSums, adder: BlockAdder, terms: Sequence[Terms]) -> None:
-        """Add the terms of every form; those of the log itself are the same for all."""
-        observed = len(terms) < len(self._forms)
-        keys = [OBSERVED] if observed else [form_key(form) for form in self._forms]
-        for at, (key, one) in enumerate(zip(keys, terms, strict=True)):
+    def _add_terms(
+        self, sums: TargetSums, adder: BlockAdder, terms: Sequence[Terms], ratios: Floats, spans: tuple[float, float]
+    ) -> None:
+        """Add the terms of every form, given the spans of the rewards and of their distances to q̂."""
+        largest = float(ratios.max(initial=0.0))
+        for form, one in zip(self._forms, terms, strict=True):
+            key = form_key(form)
             if key not in sums.terms:
-                model = sums.model if not observed and self._forms[at].needs_model else None
-                sums.terms[key] = TermSums.zero(self.blocks.count, one, model)
-            sums.terms[key].add(adder, one)
+                sums.terms[key] = TermSums.zero(self.blocks.count, one, sums.model if form.needs_model else None)
+            # Estimated propensities have ratios of their own.
+            own = isinstance(form, BalancedInversePropensity)
+            sums.terms[key].add(adder, one, None if own else form.reach(largest) * spans[form.needs_model])
 
     def _add_mass(self, sums: TargetSums, codes: Codes | None, chances: Floats | None, levels: Codes | None) -> None:
         """Add the probabilities (n, M), or single choices (n,), to the shares of the actions."""
