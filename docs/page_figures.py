@@ -98,12 +98,12 @@ def offers() -> Any:
     import pandas as pd
 
     figure, panels = figures.new_figure(2)
-    bandit, contexts = names["bandit"], names["contexts"]
+    bandit = names["bandit"]
     steady = {"age": 40.0, "basket": 60.0, "device": "phone"}
     ranges = {"age": np.arange(18, 71.0), "basket": np.arange(0, 151.0, 2)}
     for ax, (column, values) in zip(panels, ranges.items(), strict=True):
         people = pd.DataFrame([steady | {column: value} for value in values])
-        means = bandit.decide(contexts(people)).means
+        means = bandit.decide(people).means
         curves = [
             figures.Curve(offer, means[:, code], np.zeros(len(values)), 1, values, (colour, figures.SOLID))
             for code, (offer, colour) in enumerate(zip(names["OFFERS"], COLOURS, strict=True))

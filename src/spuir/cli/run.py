@@ -78,7 +78,11 @@ def run_command(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Run policies on an environment; write a table, a figure and the raw numbers."""
+    """Compare policies on an environment.
+
+    All policies meet the same contexts and the same noise. The command prints a table, and writes a figure and the raw
+    numbers.
+    """
     from spuir.base.parameters import parameter_names
     from spuir.cli.terminal import print_summary, progress_bar
     from spuir.environments import ENVIRONMENTS, make_environment
