@@ -167,7 +167,7 @@ DRAWN: dict[str, Callable[[], Any]] = {
     "home": home,
     "tutorial-comparison": tutorial,
     "howto-from-a-log": offers,
-    "howto-training": file_of(lambda: drawn("docs/howto/training.md"), "model.policy.svg"),
+    "howto-training": file_of(lambda: drawn("docs/howto/training.md"), "hourly.policy.svg"),
     "howto-nightly-job": sales,
     "evaluation-values": evaluation,
     "howto-tune": tuning,
