@@ -76,7 +76,7 @@ def test_a_refusal_reaches_the_caller_as_it_is(engine: Engine) -> None:
         list(engine.map(refuse, range(8)))
 
 
-@pytest.mark.parametrize("name", ["puir", "spuir", "puir-kernel", "bexp3"])
+@pytest.mark.parametrize("name", ["auto", "puir", "spuir", "puir-kernel", "bexp3"])
 def test_the_model_is_the_local_one(engine: Engine, folder: Path, tmp_path: Path, name: str) -> None:
     for place, out in ((engine, "there"), ("local", "here")):
         train(str(folder), name, batch_size=BATCH, engine=place, out=tmp_path / out)

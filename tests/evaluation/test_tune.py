@@ -19,6 +19,7 @@ from spuir.evaluation.halving import Contest, Results, Scored, survivors
 from spuir.evaluation.held_out import HeldOut, relative
 from spuir.evaluation.simulation import fit_world
 from spuir.evaluation.tune import TuneJob, tune
+from spuir.evaluation.tuning_result import compared
 from spuir.logs import cut_episodes, open_log
 from spuir.tables.encoder import Encoder
 from spuir.training.engines.local import Local
@@ -126,8 +127,11 @@ def test_the_error_of_a_relative_gain_is_that_of_the_ratio():
         errors.append(found[1].standard_error)
     # A standard deviation from 200 draws is known to 5 %; the bound is three times that.
     assert np.mean(errors) == pytest.approx(np.std(gains), rel=0.15)
-    below = HeldOut(replace(rows, rewards=-rows.rewards), np.zeros((400, 3)))
-    assert relative(below.estimate(None), below.estimate(None)) is None
+    for rewards in (-rows.rewards, rows.rewards - rows.rewards.mean() + 0.001):
+        unclear = HeldOut(replace(rows, rewards=rewards), np.zeros((400, 3))).estimate(None)
+        assert relative(unclear, unclear) is None
+        line = compared("logged", unclear, unclear)
+        assert line.gain is None and line.in_words() == "0 per decision (0 to 0)"
 
 
 # ---- candidates and rounds --------------------------------------------------------------------------------------

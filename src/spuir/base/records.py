@@ -33,6 +33,7 @@ from spuir.base.checked_arrays import (
     only_numbers,
     require_finite,
 )
+from spuir.base.column_drift import Drift
 from spuir.base.data_frame import data_frame
 from spuir.errors import InputError
 
@@ -153,7 +154,8 @@ class Decision:
     ``means`` and ``widths`` (n, M) on first access. ``exact`` is False where the propensities are
     Monte-Carlo estimates. ``ids`` are the caller's, if given; ``episode`` is the number of episodes learned before,
     and ``keys`` (n,) what each draw was keyed by: the ids, or else the rows' numbers within the episode.
-    ``contexts`` (n, d) and ``eligible``, (n, M) or None for all, are what was decided about, as numbers.
+    ``contexts`` (n, d) and ``eligible``, (n, M) or None for all, are what was decided about, as numbers. ``drift``
+    counts the values that are unlike the sample of the encoder; None without one.
 
     Examples
     --------
@@ -168,6 +170,7 @@ class Decision:
 
     contexts: Floats | None = None
     eligible: Mask | None = None
+    drift: Drift | None = None
 
     def __init__(
         self,
@@ -197,7 +200,7 @@ class Decision:
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what is pickled: the tables themselves, as what computes them is a policy with its state."""
-        kept = ("actions", "propensities", "exact", "ids", "episode", "_first", "contexts", "eligible")
+        kept = ("actions", "propensities", "exact", "ids", "episode", "_first", "contexts", "eligible", "drift")
         return {name: getattr(self, name) for name in kept} | {"_table": self._table}
 
     def relabel(
@@ -303,10 +306,12 @@ class Info:
     """Diagnostics of one learning step; nothing depends on them.
 
     ``rows`` learned from, ``counts`` (M,) the weight of the observed rows, ``rate`` (M,) imputation rates in force,
-    ``code`` the worst result code of the solve (0 fine, 1 jitter added, 2 rank fallback).
+    ``code`` the worst result code of the solve (0 fine, 1 jitter added, 2 rank fallback), ``drift`` the values that are
+    unlike the sample of the encoder (None without one).
     """
 
     rows: int
     counts: Floats
     rate: Floats | None = None
     code: int = 0
+    drift: Drift | None = None

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 TABLE_WIDTH = 120
 ENDS_SHOWN = 8
+DRIFT_SHOWN = 0.01
+"""The smallest share of drifted values of a column that is shown."""
 
 
 @contextmanager
@@ -196,6 +198,22 @@ def print_learned(actions: Sequence[Mapping[str, Any]], coefficients: Sequence[M
     for line in coefficients:
         value = spread({"mean": line["coefficient"], "standard_error": line["standard_error"]}, 1, 4)
         table.add_row(line["action"], line["feature"], value)
+    console().print(table)
+
+
+def print_drift(drift: Mapping[str, Any] | None) -> None:
+    """Print the columns with values that are unlike the sample of the encoder, most of them first."""
+    columns = {} if drift is None else drift["columns"]
+    lines = [(name, line) for name, line in columns.items() if line["drifted"] >= DRIFT_SHOWN]
+    if drift is None or not lines:
+        return
+    table = Table(title="drift", title_justify="left", caption_justify="left")
+    table.caption = f"rows unlike those that the encoder was learned on, of {drift['rows']:,}"
+    for heading in ("column", "missing", "without a feature", "out of range", "drifted"):
+        table.add_column(heading, justify="left" if heading == "column" else "right")
+    for name, line in sorted(lines, key=lambda line: -line[1]["drifted"]):
+        cells = [f"{line[kind]:,}" for kind in ("missing", "unseen", "outside")]
+        table.add_row(name, *cells, f"{line['drifted']:.2%}")
     console().print(table)
 
 

@@ -96,7 +96,7 @@ def train(*, out: Path | None, start: Path | None, as_json: bool, quiet: bool, *
     LOG on top of what it knows.
     """
     from spuir import load
-    from spuir.cli.terminal import print_episodes, print_learned
+    from spuir.cli.terminal import print_drift, print_episodes, print_learned
     from spuir.training import make_engine
     from spuir.training import train as learn
     from spuir.training.sharing import check_scratch
@@ -143,6 +143,7 @@ def train(*, out: Path | None, start: Path | None, as_json: bool, quiet: bool, *
     elif not quiet:
         print_episodes(summary)
         print_learned(summary["learned"], summary["coefficients"])
+        print_drift(summary["drift"])
     if not quiet:
         click.echo(f"wrote {', '.join(summary['written'])}", err=True)
 
@@ -328,6 +329,7 @@ def _describe(
         "episodes": [line.to_dict() for line in trained.episodes],
         "learned": learned_actions(trained.bandit),
         "coefficients": learned_coefficients(trained.bandit, STRONGEST),
+        "drift": None if trained.drift is None else trained.drift.to_dict(),
         "resumed": trained.resumed,
         "seconds": trained.seconds,
         "rows_per_second": trained.rows / trained.seconds,

@@ -22,6 +22,8 @@ from spuir.training.scan import with_source
 
 TOLERANCE = 1e-4
 """Logged probabilities may miss a sum of one by this much: logs round them."""
+BLOCK_ROWS = 32_768
+"""Rows that are read at a time: columns of this length stay in the cache while they are combined (measured)."""
 LEAST_EXPLORATION = 1e-12
 """Propensities within this of 1 count as 1."""
 
@@ -140,7 +142,7 @@ class EvaluationLog:
         self.silent, self.faults, start = 0, Faults(), 0
         for part in self.log.parts:
             rows = 0
-            for batch in part.read(self.columns, faults=self.faults):
+            for batch in part.read(self.columns, batch_rows=BLOCK_ROWS, faults=self.faults):
                 if not batch.num_rows:
                     continue
                 try:

@@ -206,7 +206,7 @@ class EstimatePass:
             if isinstance(target, LoggedTarget):
                 observed = sums.terms.setdefault(OBSERVED, TermSums.zero(self.blocks.count, Terms(rows.rewards)))
                 observed.add(adder, Terms(rows.rewards))
-                self._add_mass(sums, rows.actions, None, levels)
+                self._add_choices(sums, rows.actions, levels)
                 continue
             view = target.view(rows, predicted)
             if view.expected is not None:
@@ -219,9 +219,7 @@ class EstimatePass:
             ratios = part.ratios
             sums.weights.add(ratios, part.target, len(rows))
             self._add_terms(sums, some, [form.terms(part, ratios) for form in self._forms], ratios, spans)
-            single = isinstance(view.probabilities, int)
-            codes = np.full(len(rows), view.probabilities) if single else None
-            self._add_mass(sums, codes, None if isinstance(view.probabilities, int) else view.probabilities, levels)
+            self._add_mass(sums, len(rows), view.probabilities, levels)
 
     def _predict(self, rows: LoggedRows) -> tuple[Floats | None, Floats | None]:
         """Return predicted rewards (n, M) and estimated propensities (n,), None where no model is fitted."""
@@ -246,19 +244,25 @@ class EstimatePass:
             own = isinstance(form, BalancedInversePropensity)
             sums.terms[key].add(adder, one, None if own else form.reach(largest) * spans[form.needs_model])
 
-    def _add_mass(self, sums: TargetSums, codes: Codes | None, chances: Floats | None, levels: Codes | None) -> None:
-        """Add the probabilities (n, M), or single choices (n,), to the shares of the actions."""
+    def _add_choices(self, sums: TargetSums, codes: Codes, levels: Codes | None) -> None:
+        """Add what was executed (n,) to the shares of the actions."""
         count = sums.segments.shape[1]
-        if chances is None and codes is not None:
-            sums.mass += np.bincount(codes, minlength=count)
+        sums.mass += np.bincount(codes, minlength=count)
+        if levels is not None:
+            cells = np.bincount(levels * count + codes, minlength=sums.segments.size)
+            sums.segments += cells.reshape(sums.segments.shape)
+
+    def _add_mass(self, sums: TargetSums, rows: int, chances: Floats, levels: Codes | None) -> None:
+        """Add the probabilities (n, M), or (M,) for all rows, to the shares of the actions."""
+        if chances.ndim == 1:
+            sums.mass += rows * chances
             if levels is not None:
-                cells = np.bincount(levels * count + codes, minlength=sums.segments.size)
-                sums.segments += cells.reshape(sums.segments.shape)
-        elif chances is not None:
-            sums.mass += chances.sum(axis=0)
-            if levels is not None:
-                for level in np.unique(levels):
-                    sums.segments[level] += chances[levels == level].sum(axis=0)
+                sums.segments += np.bincount(levels, minlength=len(sums.segments))[:, None] * chances
+            return
+        sums.mass += np.ones(rows) @ chances
+        if levels is not None:
+            for level in np.unique(levels):
+                sums.segments[level] += chances[levels == level].sum(axis=0)
 
     def _levels(self, rows: LoggedRows) -> Codes | None:
         """Return the segment (n,) of each row; what comes after the first eight levels is "other"."""

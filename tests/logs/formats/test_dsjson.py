@@ -497,7 +497,7 @@ class TestParsedOnce:
         first: Any = log.parts[0]
         folder = Path(first.options["copies"].folder.path)
         assert list(folder.iterdir())
-        del log
+        del log, first
         gc.collect()
         assert not folder.exists()
         # Another machine has no copy, and parses the text.
