@@ -41,7 +41,9 @@ KEPT = ("decision_id", "time", "unit_id")
 @options.JSON
 @options.QUIET
 def decide(*, model: Path, table: Sequence[str], out: Path, as_json: bool, quiet: bool, **given: Any) -> None:
-    """Draw an action for each row of TABLE by MODEL, and write the decisions. TABLE is files or folders of contexts.
+    """Choose an action for each row of TABLE with MODEL.
+
+    TABLE is files or folders of contexts. The command writes the decisions with their propensities.
 
     Each row needs an id: the same id gets the same action as long as the model does not learn, so that a repeated
     job changes nothing. The decisions are ready for spuir train --from MODEL, joined with their rewards.

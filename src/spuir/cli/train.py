@@ -40,7 +40,7 @@ UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 )
 @click.option("--allow-repeat", is_flag=True, help="With --from, learn episodes that the model has learned before.")
 @click.option("-p", "--policy", default="auto", show_default=True, help="Policy to train.")
-@options.preset("default")
+@options.PRESET
 @click.option(
     "-s", "--set", "settings", multiple=True, metavar="NAME=VALUE", help="Set a parameter of the policy; repeatable."
 )
@@ -66,8 +66,8 @@ UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
     "number.  [default: the log's column propensity]",
 )
 @click.option("--actions", multiple=True, help="Action labels, separated by commas.  [default: those in the log]")
-@click.option("--scale", is_flag=True, help="Standardise numeric columns by their values in the first episode.")
-@click.option("--intercept", is_flag=True, help="Append a constant column.")
+@click.option("--scale", is_flag=True, help="Standardise numeric columns, for policies that do not (--preset paper).")
+@click.option("--intercept", is_flag=True, help="Append a constant column, for policies that do not (--preset paper).")
 @options.encoding
 @click.option("--engine", default="local", show_default=True, help="Where workers run: local, dask or spark.")
 @click.option(
