@@ -83,7 +83,7 @@ def test_all_settings_of_a_rival_are_different_policies(label):
 
 def test_missing_files_and_libraries_are_left_out_with_the_reason(monkeypatch):
     monkeypatch.setattr(default, "installed", lambda library: False)
-    assert set(default.rivals("poly")) == {*SUM_BASED, "linear Thompson"}
+    assert set(default.rivals(FULL, "poly")) == {*SUM_BASED, "linear Thompson"}
     reasons = {row["left out"]: row["reason"] for row in default.skipped_rows(FULL)}
     assert reasons["covertype"] == "skipped: no --data"
     assert reasons["Vowpal Wabbit"] == "skipped: not installed"
@@ -100,6 +100,13 @@ def test_rewards_are_what_the_best_actions_earn_minus_the_regret():
     noisy = run(make_policy("auto", floor=0.0), make_environment("linear", seed=0), 3, 40, 0)
     assert reward == pytest.approx(oracle[0] - noisy.regret[-1] / 120)
     assert history.rewards.mean() == pytest.approx(oracle[0] - history.regret[-1] / 120), "without noise they are equal"
+
+
+def test_the_shop_is_judged_by_the_mean_and_a_uniform_episode_counts_once():
+    assert default.sold(True, [1.0, 1.0, 0.9]).outcome == HOLDS
+    assert default.sold(True, [1.0, 1.0, 0.8]).outcome == FAILS
+    assert default.sold(False, [1.0, 1.0]).outcome == OPEN
+    assert default.with_first({0: 1.0}, {0: 0.0}, 4) == {0: 0.8}
 
 
 def library_reward(library, episodes=4, **parameters):
