@@ -11,13 +11,13 @@ from typing import Any
 import click
 from rich.console import Console
 
-from benchmarks import log_training, memory, peers, quality, report, scaling, speed
+from benchmarks import dsjson, log_training, memory, peers, quality, report, scaling, speed
 from benchmarks.timing import Clock
 from spuir.reproduction.manifest import blas, processor
 from spuir.storage.atomic import finite
 
 DIGITS = 5
-PARTS = ("speed", "scaling", "memory", "training", "quality")
+PARTS = ("speed", "scaling", "memory", "training", "dsjson", "quality")
 ROOT = Path(__file__).resolve().parents[1]
 STORED, PAGE, README = ROOT / "benchmarks" / "results.json", ROOT / "docs" / "benchmarks.md", ROOT / "README.md"
 QUICK = speed.Effort(seconds=1.0, rounds=3, cases=1, heavy=False)
@@ -54,6 +54,8 @@ def measure(part: str, results: dict[str, Any], quick: bool, say: Callable[[str]
         table, found = memory.measure(memory.ROWS, say)
     elif part == "training":
         table, found = log_training.measure(log_training.QUICK_SIZE if quick else log_training.SIZE, say)
+    elif part == "dsjson":
+        table, found = dsjson.measure(dsjson.QUICK_MEGABYTES if quick else dsjson.MEGABYTES, say)
     else:
         table, found = quality.measure(results["seeds"], say)
     results[part] = table

@@ -57,16 +57,26 @@ def join(folder: Path) -> None:
 def group_with_library(folder: Path) -> None:
     """Group the scattered log on disk as training does."""
     from spuir.logs import cut_episodes, open_log
+    from spuir.logs.database import Folder
+    from spuir.tables.encoder import Encoder
     from spuir.training.engines.local import Local
-    from spuir.training.group import group_by_episode
+    from spuir.training.group import SortPart, group_by_episode
     from spuir.training.scan import scan_log
 
     log = open_log(folder / "scattered.parquet")
     cut = cut_episodes(log)
-    scan = scan_log(log, cut, Local(2), lambda *_: None, actions=False)
-    with tempfile.TemporaryDirectory(dir=folder) as scratch:
-        columns = ("action", "reward", "episode", *log.context)
-        group_by_episode(log, cut, scan, columns, Path(scratch) / "rows", lambda *_: None)
+    engine = Local(2)
+    scan = scan_log(log, cut, engine, lambda *_: None, actions=True)
+    scratch = Folder(folder)
+    sort = SortPart(
+        cut=cut,
+        encoder=Encoder.learn(log.head(10_000, log.context)),
+        actions=scan.actions,
+        columns=("action", "reward", "episode", *log.context),
+        keys=scan.keys,
+        folder=scratch.path,
+    )
+    group_by_episode(log, scan, sort, scratch, 0, engine, lambda *_: None)
 
 
 def group_with_duckdb(folder: Path) -> None:

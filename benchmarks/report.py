@@ -115,6 +115,15 @@ def training_sheet(results: Results) -> Sheet:
     return Sheet("Training from a log", "Elapsed time, the fastest of two turns.", columns, rows)
 
 
+def dsjson_sheet(results: Results) -> Sheet:
+    """Return the speed of reading decision-service JSON by shape."""
+    columns = ("shape", "spuir, MB/s", "bare decoding, MB/s", "share")
+    rows = [
+        (shape, *(number(row[name]) for name in ("spuir", "bare", "share"))) for shape, row in results["dsjson"].items()
+    ]
+    return Sheet("Decision-service JSON", "Processor time of one process.", columns, rows)
+
+
 def quality_sheet(results: Results) -> Sheet:
     """Return mean regret ± standard error by world and policy after the last horizon."""
     names = list(next(iter(results["quality"].values())))
@@ -137,7 +146,8 @@ def sheets(results: Results) -> list[Sheet]:
     if results.get("speed"):
         made += clock_sheets(results)
     makers = {
-        "scaling": curve_sheet, "memory": memory_sheet, "training": training_sheet, "quality": quality_sheet,
+        "scaling": curve_sheet, "memory": memory_sheet, "training": training_sheet,
+        "dsjson": dsjson_sheet, "quality": quality_sheet,
     }  # fmt: skip
     for part, make in makers.items():
         if results.get(part):

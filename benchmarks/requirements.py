@@ -166,6 +166,18 @@ def grid(seeds: int = 20) -> list[Requirement]:
             {"5m": 2.0, "1h": 3.0},
         ),
         *_rows(
+            "dsjson/share",
+            "reading decision-service JSON, share of the speed of a bare decoding",
+            "at least",
+            {
+                "plain": 0.5,
+                "two objects in a namespace list": 0.5,
+                "a text list": 0.5,
+                "an empty list": 0.5,
+                "a vector": 0.5,
+            },
+        ),
+        *_rows(
             "quality/loss",
             "regret of the default moments − that of the paper's sketch, largest paired t over horizons",
             "at most",

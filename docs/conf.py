@@ -22,7 +22,7 @@ myst_enable_extensions = ["dollarmath", "deflist", "fieldlist", "colon_fence"]
 myst_heading_anchors = 3
 
 autodoc_member_order = "bysource"
-autodoc_typehints = "none"  # the docstrings say types, and shapes, in words
+autodoc_typehints = "signature"
 napoleon_google_docstring = False
 napoleon_use_rtype = False
 

@@ -32,6 +32,7 @@ TRAITS = {
     "sampling": "chooses at random even if no scores tie, so that propensities lie between 0 and 1",
     "additive": "the shards of an episode merge by addition: `collect`, `+`, `absorb`",
     "foldable": "its sums do not depend on the acting state, so that training can be parallelised across episodes",
+    "self-tuning": "estimates its ridges and its noise from the data, and rewards relative to their mean",
     "weighting": "weighs rows by their propensities in learning, so that `spuir train` needs these",
 }
 """The meaning of each trait."""

@@ -11,6 +11,7 @@ FAMILY = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if iss
 BUILT_IN = {
     "ParameterError": ValueError,
     "InputError": ValueError,
+    "RepeatedEpisodeError": ValueError,
     "UnknownNameError": LookupError,
     "NotFittedError": AttributeError,
     "ShardError": ValueError,

@@ -273,6 +273,7 @@ class Bandit(LearnedModel):
         row_ids: ArrayLike | None = None,
         episode: int | None = None,
         ids: Any = None,
+        first_row: int = 0,
         **columns: Any,
     ) -> Shard:
         """Return what these rows, one shard of the coming episode, contribute; changes nothing.
@@ -280,7 +281,8 @@ class Bandit(LearnedModel):
         ``row_ids`` are integers unique within the episode; sketched policies hash rows by them and need them.
         ``episode`` is the number of episodes that will be learned before this one, None for as many as now; a later one
         can be collected ahead by policies with the trait "foldable", whose sums do not depend on what acts.
-        ``ids`` are those of the decisions, as in :meth:`partial_fit`.
+        ``ids`` are those of the decisions, as in :meth:`partial_fit`, and ``first_row`` is the number of the first of
+        these rows within its episode, where there are no ``row_ids``.
         """
         model, policy = self._model, self.policy_
         numbers = None if row_ids is None else as_ids(row_ids)
@@ -291,7 +293,7 @@ class Bandit(LearnedModel):
         number = coming_episode(policy, state.episode, episode)
         sums = policy.collect(state, batch, self._episode_rng(policy, number))
         mark, names = self._fingerprint(model, state), model.names_after(X)
-        contents = contents_of(batch, state.n_actions, ids)
+        contents = contents_of(batch, state.n_actions, ids, first_row)
         return Shard(episode=number, fingerprint=mark, dim=state.dim, names=names, sums=sums, contents=contents)
 
     def absorb(self, shard: Shard, allow_repeat: bool = False) -> Self:
@@ -331,6 +333,14 @@ class Bandit(LearnedModel):
             raise ParameterError("encoder", got, rule, "pass the encoder that made the rows")
         made = Bandit(self.policy, self.actions, self.random_state, encoder, **self.policy_parameters)
         made._resume(model._replace(names=encoder.columns, encoder=encoder), self._rows.used)
+        made._seed, made._notes, made.last_info_ = self._seed, self._notes, self.last_info_
+        return made
+
+    def without_encoder(self) -> "Bandit":
+        """Return a bandit that knows the same and takes rows that the encoder made: :meth:`with_encoder` undone."""
+        model = self._model
+        made = Bandit(self.policy_, list(model.labels.names), self.random_state)
+        made._resume(model._replace(names=None, encoder=None), self._rows.used)
         made._seed, made._notes, made.last_info_ = self._seed, self._notes, self.last_info_
         return made
 

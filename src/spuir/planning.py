@@ -124,7 +124,7 @@ def plan(steps: int, dim: int, actions: int, *, sketch_blocks: int = 1) -> Plan:
 def _advice(batch: int, actions: int, size: int, advised: int | None, gains: Mapping[int, float]) -> str:
     """Say whether to sketch, at which size, and why."""
     if advised is not None:
-        gain = f"about {gains[advised]:.1f} times as fast as exact (moving rows takes time beside the flops)"
+        gain = f"about {gains[advised]:.1f} times as fast as exact, including the time to move rows"
         speed = f"learning is then {gain}"
         if advised == size:
             return f"Sketch: {speed}; use spuir with sketch_size={advised}."

@@ -10,9 +10,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 import spuir
+from benchmarks.worlds import ACTIONS, World
 from spuir.cli import main
 from spuir.training import policy_for_logs, train
-from tests.evaluation.worlds import ACTIONS, World
 
 CONTEXT = ["x", "y"]
 

@@ -35,7 +35,7 @@ def test_from_a_folder_to_a_model_with_table_and_plot(folder: Path, tmp_path: Pa
     assert "3 episodes" in result.stdout
     assert "of memory" in result.stderr
     assert {path.name for path in tmp_path.iterdir()} == {
-        "log", "m.spuir", "m.episodes.csv", "m.episodes.png", "m.episodes.svg", "m.coefficients.csv",
+        "log", "m.spuir", "m.episodes.csv", "m.policy.png", "m.policy.svg", "m.coefficients.csv",
     }  # fmt: skip
     slices = [slice(start, start + 300) for start in (0, 300, 600)]
     assert gap(spuir.load(tmp_path / "m.spuir"), one_by_one("auto", make_table(900), slices)) < 1e-9
@@ -287,7 +287,7 @@ class TestOut:
         monkeypatch.chdir(folder)
         assert call("*.parquet", "-b", 300, "-q", "-w", 1, "-o", "m.spuir").exit_code == 0
 
-    @pytest.mark.parametrize("name", ["m.episodes.csv", "m.episodes.png"])
+    @pytest.mark.parametrize("name", ["m.episodes.csv", "m.policy.png"])
     def test_on_a_file_beside_that_no_training_wrote(self, log: Path, tmp_path: Path, name: str) -> None:
         (tmp_path / name).write_text("forty pages")
         result = call(log, "-b", 20, "-q", "-w", 1, "-o", tmp_path / "m.spuir")
@@ -434,3 +434,73 @@ def test_a_state_that_cannot_be_read_is_said_to_be_so(folder: Path, tmp_path: Pa
         and "Starting from the first episode" in result.stderr
         and "cannot be read" in result.stderr
     )
+
+
+class TestContinuing:
+    @pytest.mark.parametrize("policy", ["spuir", "auto"])
+    def test_it_equals_partial_fit(self, policy: str, tmp_path: Path) -> None:
+        table = make_table(600)
+        parquet.write_table(table.slice(0, 400), tmp_path / "a.parquet")
+        parquet.write_table(table.slice(400), tmp_path / "b.parquet")
+        model = tmp_path / "m.spuir"
+        assert call(tmp_path / "a.parquet", "-p", policy, "-b", 200, "-o", model, "-q").exit_code == 0
+        bandit, rows = spuir.load(model), table.slice(400)
+        context = rows.drop_columns(["action", "reward"])
+        bandit.partial_fit(context, rows["action"], rows["reward"].to_numpy())
+        assert call(tmp_path / "b.parquet", "--from", model, "-b", 200, "-q", "-o", tmp_path / "n").exit_code == 0
+        continued = spuir.load(tmp_path / "n")
+        np.testing.assert_allclose(continued.coefficients_, bandit.coefficients_, rtol=1e-9)
+        assert continued.version_ == bandit.version_ and spuir.load(model).n_episodes_ == 2
+
+    def test_what_the_model_has_decided_is_refused(self, folder: Path, tmp_path: Path) -> None:
+        model = tmp_path / "m.spuir"
+        assert call(folder, "-b", 300, "-o", model, "-q").exit_code == 0
+        for given in (("-p", "sbucb"), ("--set", "alpha=1"), ("--seed", 3), ("--actions", "a"), ("--intercept",)):
+            result = call(folder, "--from", model, "-b", 300, *given)
+            assert result.exit_code == 2 and "the model of --from has decided it" in result.stderr, given
+        assert "it belongs to --from" in call(folder, "-b", 300, "--allow-repeat").stderr
+        assert "learned 3 episodes ago" in call(folder, "--from", model, "-b", 300).stderr
+        other = make_table(90, labels=("new", "other", "x"))
+        parquet.write_table(other, tmp_path / "other.parquet")
+        result = call(tmp_path / "other.parquet", "--from", model, "-b", 90)
+        assert result.exit_code == 2 and "add it to the model first" in result.stderr
+        assert spuir.load(model).n_episodes_ == 3
+
+
+class TestConfig:
+    def write(self, folder: Path, text: str) -> Path:
+        (folder / "train.toml").write_text(text)
+        return folder / "train.toml"
+
+    def test_it_holds_all_options_and_the_command_line_wins(self, folder: Path, tmp_path: Path) -> None:
+        text = f'log = ["{folder}"]\npolicy = "sbucb"\nbatch-size = 300\nseed = 4\nquiet = true\njson = true\n'
+        text += f'out = "{tmp_path / "c.spuir"}"\n[set]\nalpha = 0.7\n'
+        result = call("--config", self.write(tmp_path, text), "--batch-size", 450)
+        assert result.exit_code == 0, result.output
+        told = json.loads(result.stdout)
+        assert told["policy"]["parameters"]["alpha"] == 0.7 and len(told["episodes"]) == 2
+        assert spuir.load(tmp_path / "c.spuir").policy_.name == "sbucb"
+
+    @pytest.mark.parametrize(
+        ("text", "words"),
+        [
+            ("batchsize = 3", "did you mean 'batch-size'?"),
+            ("batch-size = [", "it is a TOML file"),
+            ('batch-size = "many"', "Invalid value for '-b' / '--batch-size'"),
+        ],
+    )
+    def test_what_is_wrong_is_named(self, folder: Path, tmp_path: Path, text: str, words: str) -> None:
+        result = call(folder, "--config", self.write(tmp_path, text))
+        assert result.exit_code == 2 and words in result.stderr
+
+
+def test_the_summary_says_what_was_learned(folder: Path, tmp_path: Path) -> None:
+    told = json.loads(call(folder, "-b", 300, "-o", tmp_path / "m.spuir", "-q", "--json").stdout)
+    assert sum(line["rows"] for line in told["learned"]) == 900
+    table = make_table(900)
+    label = told["learned"][0]["action"]
+    rewards = table["reward"].to_numpy()[np.array([str(one) == label for one in table["action"].to_pylist()])]
+    assert told["learned"][0]["mean_reward"] == pytest.approx(rewards.mean())
+    assert told["learned"][0]["standard_error"] == pytest.approx(rewards.std(ddof=1) / np.sqrt(len(rewards)))
+    assert sum(line["share"] for line in told["learned"]) == pytest.approx(1)
+    assert told["coefficients"]

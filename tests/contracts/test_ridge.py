@@ -45,7 +45,7 @@ def weights_of(policy, batch):
 @pytest.mark.parametrize("like", [None, 1], ids=["cold", "copy"])
 def test_learning_is_the_paper_written_out(policy, like):
     """Weights, revealed rewards, a schedule, a new action, episodes below and above the size of the sketch."""
-    state = policy.init(3, 5, streams.generator(0, "init"))
+    state = policy.fix(policy.init(3, 5, streams.generator(0, "init")), contexts(300))
     naive = naive_of(policy, 3, policy.feature_map.width(5))
     for number, size in enumerate(SIZES):
         if number == 2:

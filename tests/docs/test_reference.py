@@ -1,12 +1,15 @@
 """The reference pages say what the code says, and links between pages lead somewhere."""
 
+import doctest
 import re
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 from docutils import nodes
 
 import spuir
+import spuir.training
 from docs import generate
 from docs._ext import mathml
 from spuir.policies import POLICIES, make_policy
@@ -46,6 +49,36 @@ def test_every_public_name_is_in_the_python_reference() -> None:
     page = (generate.REFERENCE / "api.md").read_text(encoding="utf-8")
     for name in set(spuir.__all__) - {"__version__"}:
         assert re.search(rf":: spuir\.{name}$", page, re.MULTILINE), f"spuir.{name} is missing in docs/reference/api.md"
+
+
+EVALUATING = ("spuir.evaluat", "spuir.tune", "spuir.training.drift")
+"""Names whose examples are in the how-tos of their own."""
+
+
+def test_every_entry_of_the_python_reference_has_an_example() -> None:
+    page = (generate.REFERENCE / "api.md").read_text(encoding="utf-8")
+    code = "".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL))
+    for name in re.findall(r"^\.\. auto(?:class|function):: (\S+)$", page, re.MULTILINE):
+        if not name.startswith(EVALUATING) and not name.startswith("spuir.testing"):
+            assert re.search(rf"\b{name.rpartition('.')[2]}\b", code), f"{name} has no example in docs/reference/api.md"
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "spuir.bandit",
+        "spuir.base.records",
+        "spuir.errors",
+        "spuir.logs.episode",
+        "spuir.results.learned_model",
+        "spuir.tables.bandit_arguments",
+        "spuir.tables.encoder",
+        "spuir.training.pipeline",
+    ],
+)
+def test_examples_in_docstrings_give_what_they_show(module: str) -> None:
+    found = doctest.testmod(import_module(module), extraglobs={"spuir": spuir, "train": spuir.training.train})
+    assert found.attempted and not found.failed
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -25,7 +25,7 @@ from spuir.policies import POLICIES
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-RUN = [ROOT / "README.md", DOCS / "tutorial.md", *sorted((DOCS / "howto").glob("*.md"))]
+RUN = [ROOT / "README.md", DOCS / "tutorial.md", DOCS / "reference" / "api.md", *sorted((DOCS / "howto").glob("*.md"))]
 CALLED = sorted((DOCS / "explanation").glob("*.md"))
 FENCE = re.compile(
     r"^(?P<mark><!-- output -->\n+)?(?P<fence>```+)(?P<kind>[^\n`]*)\n(?P<body>.*?)^(?P=fence)$",

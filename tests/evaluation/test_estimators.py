@@ -5,11 +5,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.worlds import ACTIONS, World, row_by_row, soft
 from spuir.errors import ParameterError, UnknownNameError
-from spuir.evaluation import Estimate, Estimator, TargetRows, TermSums, evaluate, make_estimators
+from spuir.evaluation import Estimate, TargetRows, TermSums, ValueEstimator, evaluate, make_estimators
 from spuir.evaluation.block_sums import BlockAdder, ModelSums, least_error
 from spuir.evaluation.estimators import FAMILY, ClippedInversePropensity, ShrunkDoublyRobust, SwitchDoublyRobust
-from tests.evaluation.worlds import ACTIONS, World, row_by_row, soft
 
 SET = {"clipped-ips": 1.7, "switch-dr": 1.7, "dros": 4.0}
 
@@ -89,7 +89,7 @@ def test_the_effects_of_blocks_are_those_of_leaving_them_out(table: list[dict[st
 def test_the_settings_at_their_limits_are_the_unbiased_estimators(table: list[dict[str, Any]]) -> None:
     rows = target_rows(table)
 
-    def plain(estimator: Estimator) -> Any:
+    def plain(estimator: ValueEstimator) -> Any:
         return estimator.terms(rows, rows.ratios).plain
 
     assert np.array_equal(plain(ClippedInversePropensity(np.inf)), plain(FAMILY["ips"]()))

@@ -10,11 +10,11 @@ import pytest
 from pyarrow import parquet
 
 import spuir
+from benchmarks.worlds import ACTIONS, World, soft, threshold
 from spuir.errors import InputError, ParameterError, UnknownNameError
 from spuir.evaluation import action_dist, evaluate
 from spuir.evaluation.estimators import FAMILY
 from spuir.logs import open_log
-from tests.evaluation.worlds import ACTIONS, World, soft, threshold
 
 CONTEXT = ["x", "y"]
 
@@ -289,12 +289,12 @@ class TestTrainingRows:
 
     @pytest.mark.parametrize("sizes", [[200, 200, 200], [120, 300, 77]])
     def test_some_episodes_are_enough(self, sizes: list[int], frame: pd.DataFrame) -> None:
-        with pytest.raises(InputError, match=r"model: got 3 episodes of \d+ that it learned from"):
+        with pytest.raises(InputError, match="model: got 3 episodes that it learned from"):
             evaluate(frame, {"model": self.taught(frame, sizes)})
 
     def test_episodes_of_the_log_are_recognised_wherever_they_are(self, frame: pd.DataFrame) -> None:
         model = self.taught(frame[600:], [100, 100])
-        with pytest.raises(InputError, match="2 episodes of 9 that it learned from"):
+        with pytest.raises(InputError, match="2 episodes that it learned from"):
             evaluate(frame.assign(episode=np.arange(900) // 100), {"model": model})
 
     def test_other_rows_are_fine(self, frame: pd.DataFrame, longer: pd.DataFrame) -> None:

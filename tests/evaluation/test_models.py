@@ -5,11 +5,11 @@ import pyarrow as pa
 import pytest
 from sklearn.linear_model import LinearRegression, Ridge
 
+from benchmarks.worlds import World, threshold
 from spuir.errors import InputError, ParameterError
 from spuir.evaluation import LoggedRows, evaluate, make_reward_model
 from spuir.evaluation.propensity_model import PropensityModel
 from spuir.evaluation.reward_models import RIDGES, ContextFeatures, RegressorRewards, RidgeRewards
-from tests.evaluation.worlds import World, threshold
 
 RNG = np.random.default_rng(0)
 N = 240

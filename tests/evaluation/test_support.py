@@ -1,12 +1,11 @@
 """Support: the verdicts on logs that can tell, hardly, or not at all."""
 
 import numpy as np
-import pandas as pd
 import pytest
 
+from benchmarks.worlds import World, blind_log, threshold
 from spuir.evaluation import evaluate
 from spuir.evaluation.support import WeightSums, advice, calibrate, judge, pareto_tail
-from tests.evaluation.worlds import World, threshold
 
 LABELS = ["a", "b"]
 
@@ -31,14 +30,6 @@ def test_blocks_add_up() -> None:
     np.testing.assert_array_equal(np.sort(whole.largest), np.sort(ratios)[-4096:])
     np.testing.assert_array_equal(np.sort(pieces.largest), np.sort(whole.largest))
     np.testing.assert_array_equal(whole.histogram, pieces.histogram)
-
-
-def blind_log(n: int, seed: int) -> pd.DataFrame:
-    """Return a log in which b is never tried where x is positive, which is where the rule chooses it."""
-    rng = np.random.default_rng(seed)
-    x, coin = rng.normal(size=n), rng.random(n) < 0.5
-    actions = np.where(coin, "a", np.where(x > 0, "c", "b"))
-    return pd.DataFrame({"x": x, "action": actions, "reward": rng.random(n) < 0.3, "propensity": 0.5})
 
 
 def test_verdicts() -> None:
@@ -92,7 +83,9 @@ def test_wrong_propensities_are_noticed() -> None:
 def test_without_support_the_number_is_refused() -> None:
     """All of 40 logs that never tried what the policy chooses; the benchmark has more."""
     for seed in range(40):
-        report = evaluate(blind_log(400, seed), {"rule": threshold}, against=["logged", "always:a"])
+        report = evaluate(
+            blind_log(400, np.random.default_rng(seed)), {"rule": threshold}, against=["logged", "always:a"]
+        )
         assert report.refused == ["rule"]
         assert report.value_of("rule").value is None
         assert "What would help: log with floor 0.05 for about 3,000 decisions" in report.sentences[0]

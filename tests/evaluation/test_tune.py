@@ -266,9 +266,11 @@ def test_worse_policies_are_called_better_in_at_most_one_of_twenty(monkeypatch: 
     level = [explored(0.0, 0.5, 0.0)]
     monkeypatch.setattr(Rehearsals, "compare", lambda *_: level)  # chosen on other rows, it changes nothing here
     shown = []
-    for seed in range(60):
+    for seed in range(40):
         # Rewards do not depend on the action: nothing can be gained.
-        rows = replace(logged(750, seed, batch=50, tilt=0.3).rows, rewards=generator(seed, "tests", "null").random(750))
+        rows = replace(
+            logged(750, seed, batch=150, tilt=0.3).rows, rewards=generator(seed, "tests", "null").random(750)
+        )
         job = TuneJob(
             read=ReadRows(rows, Encoder.learn({"x": [0.0, 1.0]}), 0),
             chosen=candidates(["sbucb", "puir"], 4, seed),
@@ -279,9 +281,9 @@ def test_worse_policies_are_called_better_in_at_most_one_of_twenty(monkeypatch: 
         )
         found = job.answer("simulation", None, 0.0)["comparisons"]
         shown += [found[0].shown] if found else []
-    assert len(shown) > 50
-    # One side of a 95 % interval: 1.5 of 60 are expected, and more than 7 in less than 1 of 1,000 cases.
-    assert sum(shown) <= 7
+    assert len(shown) > 35
+    # One side of a 95 % interval: 1 of 40 is expected, and more than 5 in less than 1 of 1,000 cases.
+    assert sum(shown) <= 5
 
 
 def test_wrong_input_is_one_sentence(tmp_path: Path):

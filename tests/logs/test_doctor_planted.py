@@ -17,6 +17,7 @@ from spuir.errors import InputError
 from spuir.logs import cut_episodes, join_logs, open_log
 from spuir.logs.doctor import Diagnosis, examine
 from spuir.logs.findings import SEVERITIES
+from spuir.logs.parts import TablePart
 from tests.environments.files import find
 
 pd = pytest.importorskip("pandas")
@@ -176,6 +177,25 @@ def test_a_planted_problem_is_found_and_nothing_else(name: str) -> None:
     assert finding.severity in SEVERITIES
     if plant.rows:
         assert tuple(row.row for row in finding.rows) == plant.rows
+
+
+def test_the_findings_do_not_depend_on_the_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [
+        "the reward in another unit",
+        "labels A and a",
+        "−999 for missing",
+        "an outlier of 1e12",
+        "a numeric user id",
+    ]
+    names += ["a column empty for its first half", "nan as text", "a column twice", "a first row in 1970"]
+    frame = SHOP
+    for name in names:
+        frame = PLANTED[name].plant(frame)
+    expected = found(frame, every="day").to_dict()
+    assert len(expected["findings"]) >= len(names)
+    read = TablePart.read
+    monkeypatch.setattr(TablePart, "read", lambda self, *a, **k: read(self, *a, **{**k, "batch_rows": 301}))
+    assert found(frame, every="day").to_dict() == expected
 
 
 BESIDE = {"a first row in 1970": [("small first episode", "time")]}

@@ -396,4 +396,4 @@ def test_states_are_saved_whole_and_checked_against_the_policy(name, preset):
     other = make(name, accumulate="episodes" if preset is None else "steps")
     with pytest.raises(ParameterError, match="accumulate"):
         other.check_state(state)
-    assert policy.traits == {"additive", "sampling"}
+    assert policy.traits == {"additive", "sampling"} | ({"weighting"} if policy.name == "bexp3-ipw" else set())

@@ -8,6 +8,7 @@ import pytest
 
 import spuir
 from spuir.errors import InputError, MissingExtraError, NotFittedError, ParameterError
+from spuir.tables.coefficients import strongest_contrasts
 from tests.bandits import ACTIONS, REWARDS, D, M, X, taught
 
 KINDS = {
@@ -134,6 +135,20 @@ def test_without_a_competitor_there_is_no_difference():
     assert frame.action.tolist() == [0, 0]
     assert frame.competitor.isna().all() and frame.difference.isna().all() and frame.standard_error.isna().all()
     assert frame.because.tolist() == ["", ""]
+
+
+def test_the_strongest_contrasts_are_those_of_all_pairs():
+    rows = taught("sbucb").coefficient_table()
+    pairs = []
+    for one in range(M):
+        for other in range(one + 1, M):
+            for feature in range(D):
+                own, its = rows[one * D + feature], rows[other * D + feature]
+                error = np.hypot(own.standard_error, its.standard_error)
+                pairs.append((abs(own.coefficient - its.coefficient) / error, one, other, own.feature))
+    found = strongest_contrasts(rows, M, 4)
+    assert [(row.action, other, row.feature) for other, row in found] == [pair[1:] for pair in sorted(pairs)[:-5:-1]]
+    assert strongest_contrasts(rows[:D], 1, 4) == [] and strongest_contrasts([], 0, 4) == []
 
 
 def test_shares_of_imputed_weight():

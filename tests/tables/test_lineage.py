@@ -39,6 +39,9 @@ class TestTheSameRows:
         shards = [bandit.collect(X[at], ACTIONS[at], REWARDS[at], row_ids=np.arange(B)[at]) for at in parts]
         with REPEATED:
             bandit.absorb(shards[1] + shards[0])
+        numbered = [bandit.collect(X[at], ACTIONS[at], REWARDS[at], first_row=at.start) for at in parts]
+        with REPEATED:
+            bandit.absorb(numbered[0] + numbered[1])
         assert bandit.absorb(shards[0] + shards[1], allow_repeat=True).n_episodes_ == 2
 
     def test_after_a_save_and_many_episodes(self, tmp_path: Path) -> None:

@@ -12,9 +12,10 @@ import pytest
 
 from spuir.logs import cut_episodes, database, open_log
 from spuir.logs.database import Folder
+from spuir.tables.encoder import Encoder
 from spuir.training import group, pipeline, train
 from spuir.training.engines.local import Local
-from spuir.training.group import group_by_episode
+from spuir.training.group import SortPart, group_by_episode
 from spuir.training.scan import scan_log
 from tests.training.logs import make_table, write_files
 
@@ -44,7 +45,16 @@ def test_the_rows_of_each_episode_keep_their_order(
     cut, engine = cut_episodes(log), Local(2)
     scan = scan_log(log, cut, engine, ignore, actions=True)
     columns = tuple(log.schema.names)
-    grouped, faults = group_by_episode(log, cut, scan, columns, 72, Folder(tmp_path), engine, ignore)
+    scratch = Folder(tmp_path)
+    sort = SortPart(
+        cut=cut,
+        encoder=Encoder.learn(log.table(list(log.context))),
+        actions=[0, 1, 2],
+        columns=columns,
+        keys=scan.keys,
+        folder=scratch.path,
+    )
+    grouped, faults = group_by_episode(log, scan, sort, scratch, 72, engine, ignore)
     assert len(faults) == len(log.parts) and sum(part.part.rows or 0 for part in grouped.parts) == ROWS
     assert (len(grouped.parts) > 1) == (sort_bytes < 2**25)
     found = [row for part in grouped.parts for batch in part.part.read(batch_rows=77) for row in batch.to_pylist()]
@@ -56,6 +66,20 @@ def test_the_rows_of_each_episode_keep_their_order(
         read = [row["episode"] for batch in part.part.read(["episode"]) for row in batch.to_pylist()]
         assert sizes == {key: read.count(key) for key in dict.fromkeys(read)}
         assert all(grouped.first[one.number] == at == grouped.last[one.number] for one in part.episodes.values())
+
+
+def test_many_fragments_are_grouped_although_they_would_fit(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Collecting a few rows of every episode from every batch takes longer than sorting them."""
+    apart = train(str(folder), "puir")
+    monkeypatch.setattr(group, "MIN_FRAGMENTS", 100)
+    grouped = train(str(folder), "puir")
+    told = [any("grouping rows by episode on disk" in notice for notice in one.notices) for one in (apart, grouped)]
+    assert told == [False, True]
+    row = {"x0": 0.5, "x1": -1.0, "x2": 0.0, "x3": 2.0, "city": "Rome"}
+    scores = [one.bandit.decision_function([row]) for one in (apart, grouped)]
+    np.testing.assert_allclose(scores[0], scores[1], rtol=1e-9)
+    monkeypatch.setattr(group, "FRAGMENT_ROWS", 1)  # as if the rows were many more than the fragments
+    assert not any("grouping" in notice for notice in train(str(folder), "puir").notices)
 
 
 def test_two_grouped_trainings_into_one_file(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,10 +142,14 @@ def test_a_full_disk_is_one_sentence_and_leaves_nothing(folder: Path, tmp_path: 
 
 def test_a_disk_that_is_too_full_for_the_figure_keeps_the_model(tmp_path: Path) -> None:
     folder = write_files(tmp_path / "log", make_table(200), [200], group=200)
-    done = train_on_a_full_disk(12_000, folder, "-p", "puir", "-b", 50, "-o", tmp_path / "m" / "m.spuir")
+    done = train_on_a_full_disk(12_000, folder, "-p", "puir", "-b", 50, "-p", "sbucb", "-o", tmp_path / "m" / "m.spuir")
     assert done.returncode == 0, done.stderr
     assert "no figure was drawn: File too large" in done.stderr and "Traceback" not in done.stderr
-    assert sorted(path.name for path in (tmp_path / "m").iterdir()) == ["m.episodes.csv", "m.spuir"]
+    assert sorted(path.name for path in (tmp_path / "m").iterdir()) == [
+        "m.coefficients.csv",
+        "m.episodes.csv",
+        "m.spuir",
+    ]
 
 
 def test_the_folder_of_a_killed_process_is_removed_by_the_next(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ def test_open_sketches_and_sums_are_in_the_forecast(
     """Forty scattered episodes, all open at once: a sketch each, a table each, or their rows."""
     monkeypatch.setattr("spuir.training.memory.BLOCK_ROWS", 1_000)
     monkeypatch.setattr("spuir.training.group.SORT_BYTES", 2**16)
-    monkeypatch.setattr("spuir.training.pipeline.MIN_FRAGMENTS", 10**9)  # grouped for memory only, not for speed
+    monkeypatch.setattr("spuir.training.group.MIN_FRAGMENTS", 10**9)  # grouped for memory only, not for speed
     monkeypatch.setattr("spuir.logs.open.TABLE_ROWS", 10_000)
     rows, dim = (50_000, 4) if name == "spuir" else (16_000, 30)
     table = table_of(rows, 3, dim).append_column("episode", pa.array(generator(1, "memory").integers(40, size=rows)))

@@ -101,6 +101,14 @@ def test_a_bad_row_of_a_grouped_log_is_named_where_it_came_from(
     monkeypatch.setattr(pipeline, "OPEN_BYTES", 1)
     with pytest.raises(InputError, match=r"rewards in file .*part-01\.parquet': got inf at row 27"):
         train(str(tmp_path / "log"), "puir")
+    contexts = table["x2"].to_numpy().copy()
+    contexts[61] = np.inf
+    write_files(tmp_path / "log", table.set_column(4, "x2", pa.array(contexts)), [50, 50], group=20)
+    with pytest.raises(InputError, match=r"column 'x2' in file .*part-01\.parquet': got inf at row 11"):
+        train(str(tmp_path / "log"), "puir")
+    write_files(tmp_path / "log", table, [50, 50], group=20)
+    with pytest.raises(UnknownNameError, match=r"action in file .*part-00\.parquet'"):
+        train(str(tmp_path / "log"), "puir", actions=[0, 1])
 
 
 @pytest.mark.parametrize(("policy", "limit"), [("puir", 1), ("puir", 2**28), ("puir-kernel", 2**28)])

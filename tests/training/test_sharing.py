@@ -54,6 +54,14 @@ def test_grouping_needs_a_shared_folder_only_where_rows_are_grouped(
     assert train(str(folder), "puir", engine=engine, scratch=tmp_path / "shared").rows == 300
 
 
+def test_without_a_shared_folder_rows_that_fit_are_not_grouped(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spuir.training.group.MIN_FRAGMENTS", 10)
+    trained = train(str(folder), "puir", engine=OtherMachine(folder), out=tmp_path / "model")
+    assert any("not grouped by episode first" in notice and "--scratch" in notice for notice in trained.notices)
+
+
 def test_joined_rewards_need_a_shared_folder(tmp_path: Path) -> None:
     table = make_table(100, decision_id=range(100))
     decisions = write_files(tmp_path / "log", table.drop_columns(["reward"]), [100], group=50)

@@ -330,8 +330,8 @@ class Decision:
     >>> day = bandit.decide([[1.0, 0.3], [1.0, 0.8]], ids=["ann", "bob"])
     >>> day.to_frame()
       decision_id action  propensity  episode
-    0         ann   mail         0.5        0
-    1         bob   mail         0.5        0
+    0         ann   call         0.5        0
+    1         bob   call         0.5        0
     >>> bandit = bandit.partial_fit(day, [0.0, 1.0])
     """
 

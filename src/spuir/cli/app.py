@@ -19,8 +19,10 @@ COMMANDS = Registry(
         "list": "spuir.cli.list:list_command",
         "plan": "spuir.cli.plan:plan_command",
         "reproduce": "spuir.cli.reproduce:reproduce",
-        "train": "spuir.cli.train:train",
         "doctor": "spuir.cli.doctor:doctor",
+        "train": "spuir.cli.train:train",
+        "decide": "spuir.cli.decide:decide",
+        "show": "spuir.cli.show:show",
         "evaluate": "spuir.cli.evaluate:evaluate",
         "tune": "spuir.cli.tune:tune",
     },
@@ -82,7 +84,7 @@ def _in_one_sentence(misuse: click.UsageError, ctx: click.Context) -> click.Clic
         return misuse
     command = (misuse.ctx or ctx).command_path
     sentence = " ".join(misuse.format_message().split()).rstrip(".")
-    return Refusal(f"{sentence}; see {command} --help.")
+    return Refusal(f"{sentence}{' See' if sentence.endswith('?') else '; see'} {command} --help.")
 
 
 def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:

@@ -1,12 +1,13 @@
 """Options that several commands share, so that they read and behave alike."""
 
+import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from spuir.errors import ParameterError
+from spuir.errors import ParameterError, UnknownNameError, did_you_mean
 
 if TYPE_CHECKING:
     from spuir.logs import Log
@@ -49,6 +50,22 @@ _OPENING = (
     ),
 )
 
+ROLES = {
+    "action": "executed action",
+    "reward": "reward",
+    "propensity": "probability of the executed action",
+    "time": "time of the decision",
+    "episode": "episode",
+    "weight": "weight of the row",
+}
+"""Columns of a log that an option of their own can name, beside the id."""
+
+_ID_COLUMN = click.option("--id-column", metavar="NAME", help="Column of the id.  [default: decision_id]")
+_ROLE_COLUMNS = tuple(
+    click.option(f"--{role}-column", metavar="NAME", help=f"Column of the {meaning}.  [default: {role}]")
+    for role, meaning in ROLES.items()
+)
+
 _JOINING = (
     click.option("--rewards", multiple=True, help="Table of rewards, joined to the log by decision_id; repeatable."),
     click.option(
@@ -67,6 +84,8 @@ _JOINING = (
         help="Time until which --rewards is complete; decisions whose --window ends later are left out.  "
         "[default: the time of the last reward]",
     ),
+    click.option("--reward-id-column", metavar="NAME", help="Column of the id in --rewards.  [default: decision_id]"),
+    click.option("--reward-time-column", metavar="NAME", help="Column of the time in --rewards.  [default: time]"),
     click.option("--rename-rewards", multiple=True, metavar="OLD=NEW", help="Same as --rename, for --rewards."),
     click.option("--type-rewards", multiple=True, metavar="NAME=TYPE", help="Same as --type, for --rewards."),
 )
@@ -83,7 +102,12 @@ _ENCODING = (
 
 def opening(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the options that say how to open a log."""
-    return _with(command, _OPENING)
+    return _with(command, (_ID_COLUMN, *_ROLE_COLUMNS, *_OPENING))
+
+
+def opening_contexts(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options that say how to open a table of contexts."""
+    return _with(command, (_ID_COLUMN, *_OPENING))
 
 
 def joining(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -102,51 +126,61 @@ def _with(command: Callable[..., Any], added: Sequence[Callable[..., Any]]) -> C
     return command
 
 
-def how_to_open(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return these options as the arguments of ``open_log``."""
+def how_to_open(given: Mapping[str, Any], roles: Iterable[str] = ("id", *ROLES)) -> dict[str, Any]:
+    """Return these options as the arguments of ``open_log``; ``roles`` are those whose column may be named."""
+    how = columns_in(given["rename"], given["types"])
     return {
         "format": given["format"],
         "context": names_in(given["context"], "--context") or None,
         "time_unit": given["time_unit"],
-        **columns_in(given["rename"], given["types"]),
+        **how,
+        "rename": (how["rename"] or {}) | role_columns(given, roles) or None,
     }
 
 
-def open_joined(given: Mapping[str, Any]) -> "tuple[Log, Report | None]":
-    """Open the log, joined with its rewards if they are in another table; return it with what the join counted."""
-    from spuir.logs import join_logs, open_log
-
-    opening = how_to_open(given)
-    source: Any = list(given["log"]) if len(given["log"]) > 1 else given["log"][0]
-    if not given["rewards"]:
-        _refuse_without_rewards()
-        return open_log(source, **opening), None
-    columns = columns_in(given["rename_rewards"], given["type_rewards"], "-rewards")
-    joined = join_logs(
-        open_log(source, **opening, kind="decisions"),
-        open_log(list(given["rewards"]), **columns, time_unit=given["time_unit"], kind="rewards"),
-        default=given["default_reward"],
-        aggregation=given["aggregation"],
-        window=given["window"],
-        as_of=_time(given["as_of"]),
-    )
-    return joined.log, joined.report
+def role_columns(given: Mapping[str, Any], roles: Iterable[str]) -> dict[str, str]:
+    """Return the canonical names of the columns that options such as --action-column name, by these."""
+    named = {role: given.get(f"{role}_column") for role in roles}
+    return {old: "decision_id" if role == "id" else role for role, old in named.items() if old is not None}
 
 
-def _time(text: str | None) -> str | float | None:
-    """Read a time: epoch seconds, or a date that the library reads itself, 20240330 included."""
-    value = None if text is None else parse(text)
-    return value if isinstance(value, int | float) and abs(value) >= 1e8 else text
+def config(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the option that reads all others from a TOML file; the command line takes precedence."""
+    return click.option(
+        "--config",
+        type=click.Path(path_type=Path, exists=True, dir_okay=False),
+        is_eager=True,
+        expose_value=False,
+        callback=_read_config,
+        help="TOML file with options, e.g. batch-size = 500; the command line takes precedence.  [default: none]",
+    )(command)
 
 
-def _refuse_without_rewards() -> None:
-    """Refuse the options of the join if there is no table of rewards."""
-    context = click.get_current_context()
-    for name in ("default_reward", "aggregation", "window", "as_of", "rename_rewards", "type_rewards"):
-        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
-            option = f"--{name.replace('_', '-')}"
-            rule, remedy = "it belongs to --rewards", "add --rewards, or leave it out"
-            raise ParameterError(option, context.params[name], rule, remedy)
+def _read_config(context: click.Context, _: click.Parameter, path: Path | None) -> None:
+    """Make the options in a file the defaults of the command."""
+    if path is None:
+        return
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as wrong:
+        raise ParameterError("--config", path, f"it is a TOML file ({wrong})", "correct that line") from None
+    known = {option_name(one): one for one in context.command.params if one.name and one.expose_value}
+    found: dict[str, Any] = {}
+    for name, value in content.items():
+        option = known.get(name.replace("_", "-"))
+        if option is None:
+            rule = f"no option of {context.command_path} has that name"
+            raise UnknownNameError(f"--config {path}", repr(name), rule, did_you_mean(name, known, "options"))
+        pairs = [f"{one}={each}" for one, each in value.items()] if isinstance(value, dict) else value
+        several = option.nargs == -1 or getattr(option, "multiple", False)
+        found[str(option.name)] = [pairs] if several and not isinstance(pairs, list) else pairs
+    context.default_map = {**(context.default_map or {}), **found}
+
+
+def option_name(option: click.Parameter) -> str:
+    """Return the name of an option as users write it, without hyphens before it."""
+    longest = max(option.opts, key=len)
+    return longest.lstrip("-")
 
 
 def columns_in(rename: Iterable[str], types: Iterable[str], suffix: str = "") -> dict[str, Any]:
@@ -213,32 +247,45 @@ def pairs_in(entries: Iterable[str], option: str, example: str) -> dict[str, str
     return pairs
 
 
-def open_with_rewards(
+def open_joined(
     given: Mapping[str, Any], propensity: Any = None, folder: Path | None = None
-) -> tuple[Any, list[str]]:
-    """Open the log, joined with its rewards if they are in another table; return it with notes about the join.
+) -> "tuple[Log, Report | None]":
+    """Open the log, joined with its rewards if they are in another table; return it with what the join counted.
 
     ``propensity`` may name a column of the log, and ``folder`` is where the join keeps its files.
     """
     from spuir.logs import join_logs, open_log
     from spuir.training.propensities import with_column
 
-    how = with_column(how_to_open(given), propensity)
+    # With a table of rewards, the column of the rewards is in that table.
+    roles = [role for role in ("id", *ROLES) if role != "reward" or not given["rewards"]]
+    how = with_column(how_to_open(given, roles), propensity)
     source: Any = list(given["log"]) if len(given["log"]) > 1 else given["log"][0]
-    reward_columns = columns_in(given["rename_rewards"], given["type_rewards"], "-rewards")
     if not given["rewards"]:
         _refuse_without_rewards()
-        return open_log(source, **how), []
+        return open_log(source, **how), None
+    columns = columns_in(given["rename_rewards"], given["type_rewards"], "-rewards")
+    named = {"id": given["reward_id_column"], "time": given["reward_time_column"], "reward": given["reward_column"]}
+    renamed = role_columns({f"{role}_column": name for role, name in named.items()}, named)
+    columns["rename"] = (columns["rename"] or {}) | renamed or None
     joined = join_logs(
         open_log(source, **how, kind="decisions"),
-        open_log(list(given["rewards"]), **reward_columns, time_unit=given["time_unit"], kind="rewards"),
+        open_log(list(given["rewards"]), **columns, time_unit=given["time_unit"], kind="rewards"),
         default=given["default_reward"],
         aggregation=given["aggregation"],
         window=given["window"],
         as_of=time_in(given["as_of"]),
         folder=folder,
     )
-    return joined.log, [str(joined.report)]
+    return joined.log, joined.report
+
+
+def open_with_rewards(
+    given: Mapping[str, Any], propensity: Any = None, folder: Path | None = None
+) -> "tuple[Log, list[str]]":
+    """Open the log as :func:`open_joined` does; return it with notes about the join."""
+    log, report = open_joined(given, propensity, folder)
+    return log, [] if report is None else [str(report)]
 
 
 def time_in(text: str | None) -> str | float | None:
@@ -247,10 +294,14 @@ def time_in(text: str | None) -> str | float | None:
     return value if isinstance(value, int | float) and abs(value) >= 1e8 else text
 
 
+JOIN_OPTIONS = ("default_reward", "aggregation", "window", "as_of", "reward_id_column", "reward_time_column")
+"""Options that say something about --rewards alone, beside its names and types of columns."""
+
+
 def _refuse_without_rewards() -> None:
     """Refuse the options of the join if there is no table of rewards."""
     context = click.get_current_context()
-    for name in ("default_reward", "aggregation", "window", "as_of", "rename_rewards", "type_rewards"):
+    for name in (*JOIN_OPTIONS, "rename_rewards", "type_rewards"):
         if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
             option = f"--{name.replace('_', '-')}"
             rule, remedy = "it belongs to --rewards", "add --rewards, or leave it out"

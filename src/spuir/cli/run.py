@@ -17,7 +17,16 @@ if TYPE_CHECKING:
 
 PAPER_POLICIES = ("sbucb", "puir", "spuir", "puir-rs", "spuir-rs", "bexp3", "bexp3-ipw", "blts-b", "dfm-s")
 FIGURE = "average_reward"
-SIZE = click.IntRange(max=2**40)
+
+
+class _Size(click.IntRange):
+    """A whole number below a bound that is no help to show: it only keeps arrays from overflowing."""
+
+    def _describe_range(self) -> str:
+        return ""
+
+
+SIZE = _Size(max=2**40)
 
 
 @click.command("run")

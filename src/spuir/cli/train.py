@@ -14,17 +14,31 @@ from spuir.cli import options
 from spuir.errors import MissingExtraError, ParameterError
 
 if TYPE_CHECKING:
+    from spuir.bandit import Bandit
     from spuir.policies import Policy
     from spuir.training import Training
 
+STRONGEST = 8
+"""Coefficients in the summary."""
 STARTS = {"episodes": ("csv", "episode,key,rows,"), "tuning": ("json", '{\n  "winner": {')}
 """How the files begin that are written beside a model: the episode table of a training, the results of a tuning."""
+FIGURES = {"episodes": "policy", "tuning": "tuning"}
+"""What the figure of a run is called: that of a training shows the policy, not its episodes."""
 MOVES_START = "episode,key,action,"
 UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
 
 @click.command("train")
 @click.argument("log", nargs=-1, required=True)
+@options.config
+@click.option(
+    "--from",
+    "start",
+    type=click.Path(path_type=Path),
+    metavar="MODEL",
+    help="Model to continue: its policy, actions and columns are used.  [default: a new model]",
+)
+@click.option("--allow-repeat", is_flag=True, help="With --from, learn episodes that the model has learned before.")
 @click.option("-p", "--policy", default="auto", show_default=True, help="Policy to train.")
 @options.preset("default")
 @click.option(
@@ -41,9 +55,7 @@ UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
     "-o",
     "--out",
     type=click.Path(path_type=Path),
-    default=Path("model.spuir"),
-    show_default=True,
-    help="File for the model.",
+    help="File for the model.  [default: that of --from, or model.spuir]",
 )
 @options.joining
 @options.opening
@@ -77,20 +89,21 @@ UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 @options.WORKERS
 @options.JSON
 @options.QUIET
-def train(
-    *, policy: str, preset: str, settings: Sequence[str], out: Path, as_json: bool, quiet: bool, **given: Any
-) -> None:
+def train(*, out: Path | None, start: Path | None, as_json: bool, quiet: bool, **given: Any) -> None:
     """Learn a policy from LOG, and save it as a model. LOG is files or folders of decisions with their rewards.
 
-    Run the same command again to resume an interrupted training.
+    Run the same command again to resume an interrupted training. With --from, a saved model learns the episodes of
+    LOG on top of what it knows.
     """
-    from spuir.cli.terminal import print_episodes
-    from spuir.training import make_engine, policy_for_logs
+    from spuir import load
+    from spuir.cli.terminal import print_episodes, print_learned
+    from spuir.training import make_engine
     from spuir.training import train as learn
     from spuir.training.sharing import check_scratch
 
-    values = {name: options.parse(text) for name, text in options.pairs_in(settings, "--set", "alpha=0.3").items()}
-    trained_policy = policy_for_logs(policy, preset="paper" if preset == "paper" else None, **values)
+    continued = None if start is None else load(start)
+    out = out or start or Path("model.spuir")
+    trained_policy = _new_policy(given) if continued is None else _continued_policy(continued)
     encoding = {name: given[name] for name in ("scale", "intercept") if given[name]}
     encoding |= {name: given[name] for name in ("hashing", "max_levels") if given[name] is not None}
     keep_apart(out, [*given["log"], *given["rewards"]])
@@ -116,6 +129,8 @@ def train(
                 memory_limit=None if given["memory"] is None else _bytes(given["memory"]),
                 propensity=propensity,
                 scratch=given["scratch"],
+                start=continued,
+                allow_repeat=given["allow_repeat"],
                 watch=watch,
                 tell=note,
             )
@@ -127,8 +142,35 @@ def train(
         click.echo(json.dumps(summary, indent=2, ensure_ascii=False))
     elif not quiet:
         print_episodes(summary)
+        print_learned(summary["learned"], summary["coefficients"])
     if not quiet:
         click.echo(f"wrote {', '.join(summary['written'])}", err=True)
+
+
+FIXED = ("policy", "preset", "settings", "context", "actions", "scale", "intercept", "hashing", "max_levels", "seed")
+"""Options that a model to continue has decided already."""
+
+
+def _new_policy(given: dict[str, Any]) -> "Policy":
+    """Return the policy that the options describe."""
+    from spuir.training import policy_for_logs
+
+    if given["allow_repeat"]:
+        raise ParameterError("--allow-repeat", True, "it belongs to --from", "add --from, or leave it out")
+    pairs = options.pairs_in(given["settings"], "--set", "alpha=0.3")
+    values = {name: options.parse(text) for name, text in pairs.items()}
+    return policy_for_logs(given["policy"], preset="paper" if given["preset"] == "paper" else None, **values)
+
+
+def _continued_policy(bandit: "Bandit") -> "Policy":
+    """Return the policy of a model to continue; refuse options that would change it."""
+    context = click.get_current_context()
+    for one in context.command.params:
+        source = context.get_parameter_source(str(one.name))
+        if one.name in FIXED and source is click.core.ParameterSource.COMMANDLINE:
+            rule, remedy = "the model of --from has decided it", "leave it out, or train a new model without --from"
+            raise ParameterError(f"--{options.option_name(one)}", context.params[str(one.name)], rule, remedy)
+    return bandit.policy_
 
 
 def print_note(note: str) -> None:
@@ -175,8 +217,8 @@ def keep_apart(out: Path, sources: Sequence[str], what: str = "episodes") -> Non
     if not out.name:
         raise ParameterError("--out", out, "a model is one file", "name a file, such as model.spuir")
     endings = ("csv", "json", "png", "svg")
-    names = (out, drift_file(out), *(f"{beside(out, what)}.{ending}" for ending in endings))
-    written = [Path(os.path.realpath(path)) for path in names]
+    beside_it = (f"{beside(out, name)}.{ending}" for name in (what, FIGURES[what]) for ending in endings)
+    written = [Path(os.path.realpath(path)) for path in (out, drift_file(out), *beside_it)]
     _check_replaced(out, what)
     for source in sources:
         read, folder = Path(os.path.realpath(source)), _fixed_folder(source)
@@ -212,9 +254,10 @@ def _check_replaced(out: Path, what: str) -> None:
     """Refuse to replace a file that no earlier run wrote: the first line of its table tells."""
     from spuir.training.drift import drift_file
 
-    stem, (ending, start) = beside(out, what), STARTS[what]
+    stem, figure, (ending, start) = beside(out, what), beside(out, FIGURES[what]), STARTS[what]
     table, moves = Path(f"{stem}.{ending}"), drift_file(out)
-    groups = {table: (start, (table, Path(f"{stem}.png"), Path(f"{stem}.svg"))), moves: (MOVES_START, (moves,))}
+    drawn = (Path(f"{figure}.png"), Path(f"{figure}.svg"))
+    groups = {table: (start, (table, *drawn)), moves: (MOVES_START, (moves,))}
     for first, (line, files) in groups.items():
         ours = False
         with suppress(OSError, UnicodeDecodeError), first.open(encoding="utf-8") as text:
@@ -248,27 +291,22 @@ def _bar(*, hidden: bool) -> Iterator[Callable[[str, int, int], object] | None]:
 
 def _write(trained: "Training", out: Path) -> tuple[list[Path], list[str]]:
     """Write the episode table and its figure beside the model; return the files and notes about a missing one."""
-    import numpy as np
-
-    from spuir.results import figures
     from spuir.storage.atomic import write_csv
     from spuir.training.drift import drift_file, drift_rows
 
-    stem = beside(out)
+    stem, figure = beside(out), beside(out, FIGURES["episodes"])
     written = [out, write_csv(Path(f"{stem}.csv"), [line.to_dict() for line in trained.episodes])]
     if moves := list(drift_rows(trained.bandit, trained.episodes)):
         written.append(write_csv(drift_file(out), moves))
-    known = [(line.episode + 1.0, line.mean_reward) for line in trained.episodes if line.mean_reward is not None]
-    numbers, rewards = np.array(known).T
+    drawn = [Path(f"{figure}.{kind}") for kind in ("png", "svg")]
     try:
-        curve = figures.Curve("logged", rewards, np.zeros(len(rewards)), 1, numbers)
-        figure = figures.running([curve], ylabel="mean logged reward")
-        written += figures.save(figure, stem)
+        trained.bandit.plot(path=drawn[0])
+        written += drawn
     except MissingExtraError as missing:
         return written, [f"no figure was drawn: {missing}"]
     except OSError as failure:
-        for kind in ("png", "svg"):
-            Path(f"{stem}.{kind}").unlink(missing_ok=True)  # half of it may have been written
+        for path in drawn:
+            path.unlink(missing_ok=True)  # half of it may have been written
         return written, [f"no figure was drawn: {failure.strerror or failure}"]
     return written, []
 
@@ -278,6 +316,7 @@ def _describe(
 ) -> dict[str, Any]:
     """Return the summary of a training as JSON-ready data."""
     from spuir.base.parameters import parameters_of
+    from spuir.cli.show import learned_actions, learned_coefficients
 
     encoder = trained.bandit.encoder
     return {
@@ -287,6 +326,8 @@ def _describe(
         "actions": [str(label) for label in trained.bandit.actions_],
         "features": encoder.width if encoder else trained.bandit.n_features_in_,
         "episodes": [line.to_dict() for line in trained.episodes],
+        "learned": learned_actions(trained.bandit),
+        "coefficients": learned_coefficients(trained.bandit, STRONGEST),
         "resumed": trained.resumed,
         "seconds": trained.seconds,
         "rows_per_second": trained.rows / trained.seconds,

@@ -131,6 +131,18 @@ def diagonals(stack: Floats) -> Floats:
     return stack.reshape(m, p * p)[:, :: p + 1]
 
 
+@quietly
+def semi_definite(stack: Floats, tolerance: float) -> bool:
+    """Return whether every matrix of a stack (k, p, p) is symmetric and has no eigenvalue below −``tolerance``."""
+    if not tolerance:
+        return not stack.any()
+    shift = tolerance * np.eye(stack.shape[-1])
+    for matrix in stack:  # one at a time, so that only one is copied
+        if np.abs(matrix - matrix.T).max(initial=0.0) > tolerance or lapack.dpotrf(matrix + shift)[1]:
+            return False
+    return True
+
+
 def solve(psi: Floats, rhs: Floats, ridge: float | Floats = 0.0) -> Solved:
     """Factor Ψ_j = ``psi``_j + λI and solve Ψ_j θ_j = rhs_j for every action.
 

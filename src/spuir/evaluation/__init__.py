@@ -6,7 +6,7 @@ How the pieces fit together:
   units, episodes); :class:`EvaluationLog` yields a log as such blocks, any number of times, in bounded memory.
 - A :class:`Target` is a policy to evaluate; ``probabilities(rows)`` gives (n, M). ``make_target`` makes one from a
   bandit, a path, a table, a rule or a name such as "uniform".
-- An :class:`Estimator` turns :class:`TargetRows` (the policy's probabilities of the executed actions, propensities,
+- A :class:`ValueEstimator` turns :class:`TargetRows` (the probabilities of the executed actions, propensities,
   predicted rewards) into :class:`Terms`; :class:`TermSums` adds these up per block.
 - An :class:`Estimate` is a value or, after ``minus``, a paired difference; :func:`interval` gives its interval.
 - :func:`evaluate` does all of it and returns an :class:`EvaluationReport`.
@@ -16,7 +16,7 @@ How the pieces fit together:
 
 from spuir.evaluation.block_sums import Blocks, Estimate, TermSums
 from spuir.evaluation.encoded_rows import EncodedRows
-from spuir.evaluation.estimators import Estimator, TargetRows, Terms, make_estimators
+from spuir.evaluation.estimators import TargetRows, Terms, ValueEstimator, make_estimators
 from spuir.evaluation.evaluate import action_dist, evaluate
 from spuir.evaluation.evaluation_report import EvaluationReport
 from spuir.evaluation.intervals import ValueInterval, interval
@@ -29,7 +29,7 @@ from spuir.evaluation.targets import Target, make_target
 from spuir.evaluation.tune import tune
 from spuir.evaluation.tuning_result import Tuning
 
-__all__ = ["Blocks", "Estimate", "Estimator", "EvaluationLog", "EvaluationReport", "LoggedRows", "ValueInterval"]
+__all__ = ["Blocks", "Estimate", "EvaluationLog", "EvaluationReport", "LoggedRows", "ValueEstimator", "ValueInterval"]
 __all__ += ["RewardModel", "Support", "Target", "TargetRows", "TermSums", "Terms"]
 __all__ += ["action_dist", "evaluate", "interval", "make_estimators", "make_reward_model", "make_target"]
 __all__ += ["EncodedRows", "FittedWorld", "Replay", "Tuning", "fit_world", "replay", "simulate", "tune"]

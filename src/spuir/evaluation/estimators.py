@@ -74,7 +74,7 @@ class Terms(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Estimator(ABC):
+class ValueEstimator(ABC):
     """An estimator by name; ``terms`` says what it sums beside v̂, which those that need a reward model add."""
 
     name: ClassVar[str]
@@ -94,7 +94,7 @@ class Estimator(ABC):
 
 
 @dataclass(frozen=True)
-class DirectMethod(Estimator):
+class DirectMethod(ValueEstimator):
     """The mean of v̂."""
 
     name = "dm"
@@ -107,7 +107,7 @@ class DirectMethod(Estimator):
 
 
 @dataclass(frozen=True)
-class InversePropensity(Estimator):
+class InversePropensity(ValueEstimator):
     """The mean of ρr."""
 
     name = "ips"
@@ -119,7 +119,7 @@ class InversePropensity(Estimator):
 
 
 @dataclass(frozen=True)
-class ClippedInversePropensity(Estimator):
+class ClippedInversePropensity(ValueEstimator):
     """The mean of min(ρ, bound)·r."""
 
     name = "clipped-ips"
@@ -136,7 +136,7 @@ class ClippedInversePropensity(Estimator):
 
 
 @dataclass(frozen=True)
-class SelfNormalised(Estimator):
+class SelfNormalised(ValueEstimator):
     """Σρr / Σρ."""
 
     name = "snips"
@@ -147,7 +147,7 @@ class SelfNormalised(Estimator):
 
 
 @dataclass(frozen=True)
-class DoublyRobust(Estimator):
+class DoublyRobust(ValueEstimator):
     """The mean of v̂ + ρ(r − q̂)."""
 
     name = "dr"
@@ -160,7 +160,7 @@ class DoublyRobust(Estimator):
 
 
 @dataclass(frozen=True)
-class SelfNormalisedDoublyRobust(Estimator):
+class SelfNormalisedDoublyRobust(ValueEstimator):
     """The mean of v̂, plus Σρ(r − q̂) / Σρ."""
 
     name = "sndr"
@@ -172,7 +172,7 @@ class SelfNormalisedDoublyRobust(Estimator):
 
 
 @dataclass(frozen=True)
-class SwitchDoublyRobust(Estimator):
+class SwitchDoublyRobust(ValueEstimator):
     """The mean of v̂ + 1[ρ ≤ bound]·ρ(r − q̂)."""
 
     name = "switch-dr"
@@ -191,7 +191,7 @@ class SwitchDoublyRobust(Estimator):
 
 
 @dataclass(frozen=True)
-class ShrunkDoublyRobust(Estimator):
+class ShrunkDoublyRobust(ValueEstimator):
     """The mean of v̂ + λρ/(ρ² + λ)·(r − q̂): optimistic shrinkage of the weights."""
 
     name = "dros"
@@ -211,7 +211,7 @@ class ShrunkDoublyRobust(Estimator):
 
 
 @dataclass(frozen=True)
-class BalancedInversePropensity(Estimator):
+class BalancedInversePropensity(ValueEstimator):
     """Σρ̂r / Σρ̂, where ρ̂ has estimated propensities whose weights are balanced per action."""
 
     name = "balanced-ips"
@@ -230,11 +230,11 @@ class Chosen(NamedTuple):
     """
 
     name: str
-    candidates: tuple[Estimator, ...]
-    reference: Estimator
+    candidates: tuple[ValueEstimator, ...]
+    reference: ValueEstimator
 
 
-FAMILY: dict[str, type[Estimator]] = {
+FAMILY: dict[str, type[ValueEstimator]] = {
     kind.name: kind
     for kind in (
         DirectMethod,
@@ -257,11 +257,11 @@ _CHOICES: dict[str, Chosen] = {
 }
 
 
-def make_estimators(given: Sequence[Any]) -> list[Estimator | Chosen]:
+def make_estimators(given: Sequence[Any]) -> list[ValueEstimator | Chosen]:
     """Return estimators from names and objects; a name with a setting to choose lets the data choose it."""
-    made: list[Estimator | Chosen] = []
+    made: list[ValueEstimator | Chosen] = []
     for one in given:
-        if isinstance(one, Estimator):
+        if isinstance(one, ValueEstimator):
             made.append(one)
         elif one in FAMILY:
             made.append(_CHOICES.get(one) or FAMILY[one]())

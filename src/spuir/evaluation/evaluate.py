@@ -9,7 +9,7 @@ from threadpoolctl import threadpool_limits
 from spuir.base.parameters import COUNT, UNIT, check_value
 from spuir.errors import InputError, ParameterError
 from spuir.evaluation.block_sums import GROUPINGS, Blocks
-from spuir.evaluation.estimators import Chosen, Estimator, make_estimators
+from spuir.evaluation.estimators import Chosen, ValueEstimator, make_estimators
 from spuir.evaluation.evaluation_report import ALWAYS, EvaluationReport
 from spuir.evaluation.learned_rows import LearnedRows
 from spuir.evaluation.logged_rows import EvaluationLog
@@ -74,7 +74,7 @@ def evaluate(
         "always:LABEL", a table of probabilities (n, M), obp's ``action_dist`` (n, M, 1), or a function of a DataFrame
         of contexts that returns labels or probabilities.
     against
-        Baselines: "logged", "uniform", "always:LABEL", and "always:*" for every single action.
+        Baselines: "logged", "uniform", "always:LABEL", and ``always:*`` for every single action.
     estimators, estimator
         Names or objects of estimators to report, and the one that decides; None = "dr", "snips" without a reward
         model.
@@ -172,7 +172,7 @@ def context_columns(log: Log) -> tuple[str, ...]:
 
 def _estimators(
     names: Sequence[Any], headline: str | None, reward_model: Any, propensity: str | None
-) -> list[Estimator | Chosen]:
+) -> list[ValueEstimator | Chosen]:
     """Return the estimators: those with a reward model only where there is one, balanced ones where it is needed."""
     every = [*names, *([headline] if headline and headline not in names else [])]
     if propensity == "estimate" and names is ESTIMATORS:
@@ -185,11 +185,11 @@ def _estimators(
     return made
 
 
-def _needs_model(one: Estimator | Chosen) -> bool:
-    return one.needs_model if isinstance(one, Estimator) else one.candidates[0].needs_model
+def _needs_model(one: ValueEstimator | Chosen) -> bool:
+    return one.needs_model if isinstance(one, ValueEstimator) else one.candidates[0].needs_model
 
 
-def _headline(asked: str | None, chosen: Sequence[Estimator | Chosen]) -> str:
+def _headline(asked: str | None, chosen: Sequence[ValueEstimator | Chosen]) -> str:
     names = [one.name for one in chosen]
     return next(name for name in (asked, "dr", "snips", *names) if name in names)
 

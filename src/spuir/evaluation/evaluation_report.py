@@ -147,7 +147,7 @@ class EvaluationReport:
         return found
 
     def is_better(self, policy: str, than: str) -> bool:
-        """Return whether a policy is better than another, corrected for the candidates; "always:*" is every action."""
+        """Return whether a policy is better than another, corrected for the candidates; ``always:*`` is all of them."""
         pairs = [one for one in self.differences_found if one.policy == policy and _names(than, one.against)]
         if not pairs:
             known = [*self.baselines, *self.evaluated]

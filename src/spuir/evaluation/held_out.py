@@ -8,7 +8,7 @@ import numpy as np
 
 from spuir.base.records import Floats
 from spuir.core.statistics import per_action
-from spuir.evaluation.block_sums import Blocks, Estimate, TermSums, block_sums
+from spuir.evaluation.block_sums import BlockAdder, Blocks, Estimate, ModelSums, TermSums
 from spuir.evaluation.encoded_rows import EncodedRows
 from spuir.evaluation.estimators import DoublyRobust, TargetRows, Terms
 from spuir.evaluation.support import Support, WeightSums, calibrate, judge
@@ -36,40 +36,43 @@ class HeldOut:
         blocks = Blocks.of(by, len(self.rows))
         # The rows have the columns by which blocks are numbered: units and episodes.
         numbers = blocks.numbers(self.rows, 0)  # pyright: ignore[reportArgumentType]
-        weight = block_sums(numbers, self.rows.weights, blocks.count)
+        weight = np.bincount(numbers, self.rows.weights, blocks.count)
         return by, numbers, weight, np.bincount(numbers, minlength=blocks.count)
 
     def _ratios(self, probabilities: Floats) -> tuple[Floats, Floats]:
         target = probabilities[np.arange(len(self.rows)), self.rows.actions]
         return target, target / self.rows.propensities
 
-    def terms(self, probabilities: Floats) -> Terms:
-        """Return v̂ + ρ(r − q̂) of each row (n,) for a policy with these probabilities (n, M)."""
-        rows, every = self.rows, np.arange(len(self.rows))
-        target, ratios = self._ratios(probabilities)
+    def estimate(self, probabilities: Floats | None) -> Estimate:
+        """Return the value of a policy with these probabilities (n, M); None stands for the policy that logged."""
+        by, numbers, weight, counts = self._blocks
+        adder = BlockAdder(numbers, len(weight), self.rows.weights)
+        terms, model = Terms(self.rows.rewards), None
+        if probabilities is not None:
+            model = ModelSums(len(weight))
+            model.add(adder, np.vecdot(probabilities, self.predicted))
+            terms = self._residual_terms(probabilities)
+        sums = TermSums.zero(len(weight), terms, model)
+        sums.add(adder, terms)
+        return Estimate(parts=((1.0, sums),), weight=weight, rows=counts, by=by)
+
+    def _residual_terms(self, probabilities: Floats) -> Terms:
+        """Return ρ(r − q̂) of each row (n,)."""
+        rows, (target, ratios) = self.rows, self._ratios(probabilities)
         given = TargetRows(
             rewards=rows.rewards,
             target=target,
             propensities=rows.propensities,
-            predicted=self.predicted[every, rows.actions],
-            expected=np.vecdot(probabilities, self.predicted),
+            predicted=self.predicted[np.arange(len(rows)), rows.actions],
         )
         return DoublyRobust().terms(given, ratios)
-
-    def estimate(self, probabilities: Floats | None) -> Estimate:
-        """Return the value of a policy with these probabilities (n, M); None stands for the policy that logged."""
-        terms = Terms(self.rows.rewards) if probabilities is None else self.terms(probabilities)
-        by, numbers, weight, counts = self._blocks
-        sums = TermSums.zero(len(weight), terms)
-        sums.add(numbers, self.rows.weights, terms)
-        return Estimate(parts=((1.0, sums),), weight=weight, rows=counts, by=by)
 
     def support(self, probabilities: Floats) -> Support:
         """Return whether these rows can tell what a policy with these probabilities (n, M) earns."""
         rows, m = self.rows, len(self.rows.labels)
         target, ratios = self._ratios(probabilities)
         weights = WeightSums()
-        weights.add(ratios, target)
+        weights.add(ratios, target, len(rows))
         counts, inverse, squares = (per_action(rows.actions, rows.propensities**-power, m) for power in (0.0, 1.0, 2.0))
         trusted = calibrate(rows.labels, counts, inverse, squares, len(rows)).trusted
         return judge(weights, probabilities.mean(axis=0), counts, rows.labels, trusted)

@@ -11,9 +11,11 @@ sequence            the level at all times together, so that one may look every 
 """
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from spuir.base.streams import generator
@@ -23,7 +25,7 @@ from spuir.evaluation.block_sums import Estimate
 DRAWS = 2000
 """Bootstrap draws."""
 DRAW_CELLS = 1 << 22
-"""Poisson numbers that are drawn at a time."""
+"""Poisson numbers that are weighed at a time."""
 LOOK = 10_000
 """A confidence sequence is tightest after about this many pieces."""
 
@@ -69,15 +71,23 @@ def _normal(estimate: Estimate, risk: float, seed: int) -> tuple[float, float]:
     return low, high
 
 
+@lru_cache(maxsize=1)
+def _poisson(seed: int, blocks: int) -> NDArray[np.uint8]:
+    """Return how often each block counts in each draw (k, B): the same for all estimates of an evaluation."""
+    rng = generator(seed, "evaluation", "bootstrap")
+    return rng.poisson(1.0, (DRAWS, blocks)).astype(np.uint8)
+
+
 def _bootstrap(estimate: Estimate, risk: float, seed: int) -> tuple[float, float]:
     """Draw every block Poisson(1) times, and compare each draw with the estimate in units of its own error."""
-    rng, blocks = generator(seed, "evaluation", "bootstrap"), len(estimate.rows)
+    blocks = len(estimate.rows)
+    counts = _poisson(seed, blocks)
     effects = np.zeros(blocks)
     effects[estimate.rows > 0] = estimate.influence
     shifts: list[np.ndarray] = []
     step = max(1, DRAW_CELLS // blocks)
     for start in range(0, DRAWS, step):
-        draws = rng.poisson(1.0, (min(step, DRAWS - start), blocks)).astype(np.float64)
+        draws = counts[start : start + step].astype(np.float64)
         moved = estimate.shifts(draws)
         # The effects of a draw, centred at its own estimate and weight: their squares give the error of the draw.
         squares = np.maximum(draws @ np.square(effects) - moved**2 / len(estimate.influence), 0.0)

@@ -91,7 +91,7 @@ class LearnedRows:
         count = sum(one.distinct and one.mark in self._marks for one in self._episodes.values())
         if not count:
             return None
-        return f"{count:,} episode{'s' if count > 1 else ''} of {len(self._episodes):,} that it learned from"
+        return f"{count:,} episode{'s' if count > 1 else ''} that it learned from"
 
     def refuse(self) -> None:
         """Refuse a log that the model learned from."""

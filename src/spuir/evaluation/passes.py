@@ -9,7 +9,7 @@ import numpy as np
 from spuir.base.records import Codes, Floats
 from spuir.errors import InputError, ParameterError
 from spuir.evaluation.block_sums import BlockAdder, Blocks, Estimate, ModelSums, TermSums, least_error
-from spuir.evaluation.estimators import FAMILY, BalancedInversePropensity, Chosen, Estimator, TargetRows, Terms
+from spuir.evaluation.estimators import FAMILY, BalancedInversePropensity, Chosen, TargetRows, Terms, ValueEstimator
 from spuir.evaluation.learned_rows import LearnedRows
 from spuir.evaluation.logged_rows import EvaluationLog, LoggedRows, refuse_without_exploration
 from spuir.evaluation.propensity_model import PropensityModel
@@ -142,7 +142,7 @@ class FitPass:
         if rows.propensities is not None and self.propensity == "logged":
             return rows.propensities
         if rows.eligible is None:
-            return np.full(len(rows), 1 / len(self.log.actions))
+            return np.full(len(rows), 1 / len(self.log.logged))
         return 1 / rows.eligible.sum(axis=1)
 
 
@@ -167,7 +167,7 @@ class EstimatePass:
 
     fit: FitPass
     targets: Sequence[Target]
-    estimators: Sequence[Estimator | Chosen]
+    estimators: Sequence[ValueEstimator | Chosen]
     blocks: Blocks
     segment: str | None = None
 
@@ -277,7 +277,7 @@ class EstimatePass:
 
     # ---- what the sums say ----------------------------------------------------------------------------------
 
-    def estimate(self, target: Target, estimator: Estimator | Chosen) -> tuple[Estimate, float | None]:
+    def estimate(self, target: Target, estimator: ValueEstimator | Chosen) -> tuple[Estimate, float | None]:
         """Return an estimate of a policy's value, and the setting that it has or that the data chose."""
         if isinstance(estimator, Chosen):
             some = [self._estimate(target, one) for one in estimator.candidates]
@@ -287,7 +287,7 @@ class EstimatePass:
             made = replace(made, error_parts=self._estimate(target, FAMILY[estimator.error_of]()).parts)
         return made, estimator.setting
 
-    def _estimate(self, target: Target, form: Estimator) -> Estimate:
+    def _estimate(self, target: Target, form: ValueEstimator) -> Estimate:
         key = OBSERVED if isinstance(target, LoggedTarget) else form_key(form)
         sums = self.sums[target.name].terms[key]
         return Estimate(parts=((1.0, sums),), weight=self.weight, rows=self.rows, by=self.blocks.by)
@@ -313,22 +313,22 @@ class EstimatePass:
             raise ParameterError("group_by", f"one {self.blocks.by} only", rule, "group by row, or use a longer log")
 
 
-def form_key(form: Estimator) -> str:
+def form_key(form: ValueEstimator) -> str:
     """Return the key of an estimator with its setting."""
     return form.name if form.setting is None else f"{form.name} {form.setting:g}"
 
 
-def _forms(estimators: Sequence[Estimator | Chosen]) -> dict[Estimator, None]:
+def _forms(estimators: Sequence[ValueEstimator | Chosen]) -> dict[ValueEstimator, None]:
     """Return every estimator whose terms are summed, candidates and references included, each once."""
-    found: dict[Estimator, None] = {}
+    found: dict[ValueEstimator, None] = {}
     for one in estimators:
-        for form in (one,) if isinstance(one, Estimator) else (*one.candidates, one.reference):
+        for form in (one,) if isinstance(one, ValueEstimator) else (*one.candidates, one.reference):
             found[form] = None
             if form.error_of is not None:
                 found[FAMILY[form.error_of]()] = None
     return found
 
 
-def needs_propensity_model(estimators: Sequence[Estimator | Chosen]) -> bool:
+def needs_propensity_model(estimators: Sequence[ValueEstimator | Chosen]) -> bool:
     """Return whether one of the estimators weights by estimated propensities."""
     return any(isinstance(one, BalancedInversePropensity) for one in estimators)

@@ -54,8 +54,8 @@ class ReportBuilder:
     def report(self) -> EvaluationReport:
         """Return the report."""
         settings, fit = self.settings, self.second.fit
-        for name, found in self.supports.items():
-            if found.same_policy:
+        for name in (target.name for target in self.targets):
+            if name in self.supports and self.supports[name].same_policy:
                 self.notices.append(
                     f"The log was written by {name} itself: every weight is 1, and its value is the mean reward."
                 )

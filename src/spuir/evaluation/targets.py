@@ -13,7 +13,6 @@ from spuir.errors import InputError, ParameterError, UnknownNameError, did_you_m
 from spuir.evaluation.evaluation_report import ALWAYS
 from spuir.evaluation.logged_rows import EvaluationLog, LoggedRows
 from spuir.tables.contexts import listed
-from spuir.tables.labels import Labels
 
 LOGGED, UNIFORM = "logged", "uniform"
 TOLERANCE = 1e-6
@@ -63,21 +62,26 @@ class LoggedTarget(Target):
 
 
 class UniformTarget(Target):
-    """Every eligible action with the same probability."""
+    """Every eligible action with the same probability; without eligibility, every action that was ever logged."""
+
+    def prepare(self, log: EvaluationLog) -> list[str]:
+        """Take the actions that were logged."""
+        super().prepare(log)
+        self._shares = np.isin(np.arange(len(log.actions)), list(log.logged)) / len(log.logged)
+        return []
 
     def probabilities(self, rows: LoggedRows) -> Floats:
         """Return 1/m for each of the m eligible actions."""
         if rows.eligible is None:
-            return np.full((len(rows), len(self.log.actions)), 1 / len(self.log.actions))
+            return np.tile(self._shares, (len(rows), 1))
         return rows.eligible / rows.eligible.sum(axis=1, keepdims=True)
 
     def view(self, rows: LoggedRows, predicted: Floats | None) -> TargetView:
         """Return what estimators need, without sums over equal numbers where every action is eligible."""
         if rows.eligible is not None:
             return super().view(rows, predicted)
-        share = 1 / len(self.log.actions)
-        expected = None if predicted is None else predicted @ np.full(predicted.shape[1], share)
-        return TargetView(np.full(len(rows), share), expected, self.probabilities(rows))
+        expected = None if predicted is None else predicted @ self._shares
+        return TargetView(np.full(len(rows), 1 / len(self.log.logged)), expected, self.probabilities(rows))
 
 
 class FixedTarget(Target):
@@ -257,10 +261,20 @@ class RuleTarget(TableTarget):
         if values.ndim == 2:
             check_chances(self.name, np.asarray(values, np.float64))
             return self.ordered(np.asarray(values, np.float64))
-        codes: Codes = Labels.of(self.log.actions).encode(values)
+        codes = self._codes(values.tolist())
         chances = np.zeros((len(rows), len(self.log.actions)))
         chances[np.arange(len(rows)), codes] = 1.0
         return chances
+
+    def _codes(self, labels: list[Any]) -> Codes:
+        """Return labels as codes of the log."""
+        known = {label: code for code, label in enumerate(self.log.actions)}
+        for row, label in enumerate(labels):
+            if label not in known:
+                rule = f"the log has {listed(self.log.actions)}"
+                remedy = "name all labels in actions=[…] if the log need not have them all"
+                raise UnknownNameError(self.name, f"{label!r} at row {row}", rule, remedy)
+        return np.array([known[label] for label in labels], np.intp)
 
 
 def check_chances(name: str, values: Floats) -> None:

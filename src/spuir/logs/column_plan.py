@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from spuir.errors import InputError, ParameterError, UnknownNameError
+from spuir.errors import InputError, ParameterError, UnknownNameError, did_you_mean, nearest
 from spuir.logs.column_kinds import COLUMN_KINDS, list_type
 from spuir.logs.columns import COLUMNS, canonical_names, check_needed, declaring, listed
 from spuir.tables.arrow import arrow, is_date, is_number, plain_type
@@ -114,7 +114,8 @@ def _context(names: list[str], wanted: ColumnChoices, source: str) -> tuple[str,
         raise ParameterError("context", repr(wanted.context), "it is a list of names", f"write [{wanted.context!r}]")
     for name in wanted.context:
         if name not in names:
-            raise UnknownNameError("context", repr(name), f"{source} has {listed(names)}", "name one of these")
+            remedy = did_you_mean(name, names) if nearest(name, names) else "name one of these"
+            raise UnknownNameError("context", repr(name), f"{source} has {listed(names)}", remedy)
         if name in _OUTCOMES:
             rule = "a context is known before the decision, and this is not"
             raise ParameterError("context", repr(name), rule, "leave it out of the list")

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from spuir.errors import InputError, ParameterError
+from spuir.errors import InputError, ParameterError, did_you_mean, nearest
 from spuir.logs.column_kinds import COLUMN_KINDS, ColumnKind
 
 
@@ -38,13 +38,16 @@ TABLES = {
     "log": "decisions with their rewards",
     "decisions": "decisions, whose rewards are in another table",
     "rewards": "rewards by the id of their decision",
+    "contexts": "rows to decide about",
 }
 """The kinds of table that can be opened."""
 
 COLUMNS: dict[str, LogColumn] = {
     column.name: column
     for column in (
-        LogColumn("decision_id", "label", "names the decision; rewards are joined by it", ("decisions", "rewards")),
+        LogColumn(
+            "decision_id", "label", "names the decision; rewards are joined by it", ("decisions", "rewards", "contexts")
+        ),
         LogColumn("time", "time", "when the decision was taken, in UTC where no zone is given"),
         LogColumn("episode", "episode", "the episode that the decision belongs to; wins over cutting by size or time"),
         LogColumn("action", "label", "the executed action", ("log", "decisions")),
@@ -87,7 +90,8 @@ def canonical_names(names: list[str], rename: Mapping[str, str | None] | None, s
     for old in rename:
         if old not in names:
             rule = f"the columns are {listed(names)}"
-            raise InputError("rename", f"{old!r}, which is no column of {source}", rule, "name one of these")
+            remedy = did_you_mean(old, names) if nearest(old, names) else "name one of these"
+            raise InputError("rename", f"{old!r}, which is no column of {source}", rule, remedy)
     named: dict[str, str] = {}
     for name in names:
         new = rename.get(name, name)
@@ -108,15 +112,18 @@ def check_needed(names: list[str], table: str, source: str) -> None:
     for column in COLUMNS.values():
         if table in column.needed_in and column.name not in names:
             rule = f"{TABLES[table]} need a column {column.name!r}"
-            remedy = f"say which one it is: {renaming('…', column.name, table)}"
+            remedy = f"say which one it is: {renaming(nearest(column.name, names) or '…', column.name, table)}"
             raise InputError(source, f"columns {listed(names)}", rule, remedy)
 
 
 def renaming(old: str, new: str | None, table: str = "log") -> str:
     """Return for a remedy how a column is renamed or, with None, left out: in Python and on the command line."""
-    option = "--rename-rewards" if table == "rewards" else "--rename"
     named = "None" if new is None else f'"{new}"'
-    return f'rename={{"{old}": {named}}} ({option} {old}={new or ""})'
+    if new == "decision_id" and table == "contexts":
+        option = f"--id-column {old}"
+    else:
+        option = f"--rename{'-rewards' if table == 'rewards' else ''} {old}={new or ''}"
+    return f'rename={{"{old}": {named}}} ({option})'
 
 
 def declaring(name: str, kind: str) -> str:

@@ -51,7 +51,9 @@ class NumberProfile:
         self.count += len(finite)
         self.low, self.high = min(self.low, finite.min()), max(self.high, finite.max())
         self.whole = self.whole and bool((finite == np.floor(finite)).all())
-        if len(self._sample) < SAMPLE_ROWS:
+        if not self.whole:
+            self._sample = np.empty(0)
+        elif len(self._sample) < SAMPLE_ROWS:
             self._sample = np.concatenate([self._sample, finite[: SAMPLE_ROWS - len(self._sample)]])
         self._exponents += np.bincount(exponents(finite[finite != 0]), minlength=EXPONENTS)
         self._keep_largest(values, known, where)

@@ -117,12 +117,13 @@ class Policy(ABC):
 
     def learn(self, state: Any, batch: Batch, rng: Generator) -> tuple[Any, Info]:
         """Return the state after one episode: prepare, collect, absorb. An empty batch is not an episode."""
-        info = Info(rows=len(batch), counts=per_action(batch.actions, batch.given_weights, int(state.n_actions)))
-        if not len(batch):
-            return state, info
-        state, batches = self.prepare(state, batch)
-        for one in batches:
-            state, info = self.absorb(state, self.collect(state, one, rng))
+        info: Info | None = None
+        if len(batch):
+            state, batches = self.prepare(state, batch)
+            for one in batches:
+                state, info = self.absorb(state, self.collect(state, one, rng))
+        if info is None:  # nothing was learned yet
+            info = Info(rows=len(batch), counts=per_action(batch.actions, batch.given_weights, int(state.n_actions)))
         return state, info
 
     def acting(self, state: Any, contexts: Floats, eligible: Mask, caps: Floats | None) -> Scores:

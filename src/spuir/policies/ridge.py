@@ -233,11 +233,12 @@ class Ridge(Estimating, ABC):
 
     def advice(self, batch: Batch) -> str | None:
         """Say so where nothing can stand for the average reward: no intercept, no constant column."""
-        if self.intercept or self.features != "identity" or not isinstance(batch.contexts, np.ndarray):
+        contexts: Any = batch.contexts
+        if self.intercept or self.features != "identity" or hasattr(contexts, "tocsr"):
             return None
         n, mean = len(batch), float(batch.rewards.mean())
         near_zero = n < ADVICE_ROWS or abs(mean) * np.sqrt(n) <= NEAR_ZERO * float(batch.rewards.std())
-        if near_zero or (batch.contexts == batch.contexts[:1]).all(axis=0).any():
+        if near_zero or (contexts == contexts[:1]).all(axis=0).any():
             return None
         return (
             f"policy {self.name!r} has no intercept and no context column is constant, but rewards average {mean:.3g}: "

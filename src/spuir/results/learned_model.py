@@ -14,12 +14,12 @@ from spuir.errors import NotFittedError
 from spuir.results import figures
 from spuir.results.policy_figure import LINES, Bar, draw_policy
 from spuir.tables import explanations
+from spuir.tables.bandit_arguments import BanditArguments
 from spuir.tables.coefficients import Coefficient, coefficient_rows, estimating, fitted_state, strongest
-from spuir.tables.estimator import Estimator
 from spuir.tables.lineage import LoggedReward
 
 
-class LearnedModel(Estimator):
+class LearnedModel(BanditArguments):
     """A model with its policy, of which everything that was learned can be read."""
 
     @abstractmethod
@@ -114,13 +114,20 @@ class LearnedModel(Estimator):
         Parameters
         ----------
         X
-            Contexts as in :meth:`decide`; None leaves the action mix out.
+            Contexts as in :meth:`decide` for the action mix; None = as the training noted it, if one did.
         path
             Where to save the figure, as PNG and SVG; None does not save it. The matplotlib figure is returned.
         """
         rows = coefficient_rows(self.policy_, self._model) if "ridge" in self.policy_.traits else []
-        estimates = [Bar(f"{row.action}: {row.feature}", *row[2:]) for row in strongest(rows, LINES)]
-        mix = [] if X is None else zip(self.actions_, self.predict_proba(X).mean(axis=0), strict=True)
+        estimates = [
+            Bar(f"{row.action}: {row.feature}", row.coefficient / row.standard_error, 1.0)
+            for row in strongest(rows, LINES)
+            if row.standard_error > 0
+        ]
+        if X is None:
+            mix = self._notes.training.get("mix", [])
+        else:
+            mix = zip(self.actions_, self.predict_proba(X).mean(axis=0), strict=True)
         rewards = [Bar(str(row.action), *row[2:]) for row in self.logged_rewards() if row.rows]
         figure = draw_policy(rewards, [Bar(str(label), share) for label, share in mix], estimates)
         if path is not None:

@@ -34,12 +34,12 @@ def draw_policy(rewards: Sequence[Bar], shares: Sequence[Bar], coefficients: Seq
     shares
         Mean probability of each action under the policy.
     coefficients
-        Coefficients of the policy, strongest first.
+        Coefficients of the policy in standard errors, so that columns of any unit compare; strongest first.
     """
     panels = [
         ("mean reward in the log ± standard error", rewards, _dots, GREY),
         ("action mix of this policy", shares, _bars, VERMILLION),
-        ("strongest coefficients ± standard error", coefficients, _dots, BLUE),
+        ("strongest coefficients, in standard errors", coefficients, _dots, BLUE),
     ]
     shown = [panel for panel in panels if panel[1]]
     if not shown:

@@ -15,6 +15,7 @@ from spuir.errors import SnapshotError, SpuirError, UnknownNameError
 from spuir.policies import POLICIES, Policy, make_policy
 from spuir.storage import snapshot
 from spuir.storage.migration import migrate
+from spuir.storage.plausibility import check_sizes, check_sums
 from spuir.tables.encoder import Encoder
 from spuir.tables.labels import Labels, Ramp
 from spuir.tables.lineage import KEPT, LONGEST_MARK, Lineage, Notes
@@ -95,6 +96,7 @@ def restore(
     try:
         header, arrays = migrate(header, arrays)
         policy = make_policy(header["policy"]["name"], **header["policy"]["parameters"])
+        check_sizes(source, policy, len(header["actions"]))
         model = _model(source, policy, header, arrays)
         # Version 0.1 saved the position of a generator instead: its decisions cannot be repeated.
         return policy, model, int(header["seed"]), _rows(source, header.get("rows", []))
@@ -170,6 +172,7 @@ def _model(source: str, policy: Policy, header: dict[str, Any], arrays: Mapping[
         state = snapshot.unpack(policy.state_type, header["state"], arrays)
         require(state.episode >= 0, f"episode {state.episode}", "episodes count from 0")
         policy.check_state(state)
+        check_sums(source, state)
         count = len(labels.names)
         require(state.n_actions == count, f"{state.n_actions} actions", f"its {count} labels must have one state each")
         if encoder is not None:

@@ -59,3 +59,26 @@ def strongest(rows: Sequence[Coefficient], count: int) -> list[Coefficient]:
 
     given = [row for row in rows if row.coefficient and row.feature != "intercept"]
     return sorted(given, key=strength, reverse=True)[:count]
+
+
+def strongest_contrasts(rows: Sequence[Coefficient], actions: int, count: int) -> list[tuple[Hashable, Coefficient]]:
+    """Return the largest differences of two actions' coefficients, in standard errors, each after the other action.
+
+    ``rows`` are the coefficients of this many actions, feature by feature; intercepts are left out. Fits of two actions
+    share no rows, so that their variances add up. Where there are many actions, some differences are large by chance.
+    """
+    rows = [row for row in rows if row.feature != "intercept"]
+    width = len(rows) // actions if actions else 0
+    theta = np.array([row.coefficient for row in rows]).reshape(actions, width)
+    errors = np.array([row.standard_error for row in rows]).reshape(actions, width)
+    found: list[tuple[Hashable, Coefficient]] = []
+    for one in range(actions):
+        gaps, spread = theta[one] - theta[one + 1 :], np.hypot(errors[one], errors[one + 1 :])
+        sizes = np.divide(np.abs(gaps), spread, out=np.zeros_like(gaps), where=spread > 0)
+        for place in np.argsort(-sizes, axis=None, kind="stable")[:count]:
+            other, column = divmod(int(place), width)
+            own, its = rows[one * width + column], rows[(one + 1 + other) * width + column]
+            if sizes.flat[place]:
+                made = Coefficient(own.action, own.feature, float(gaps[other, column]), float(spread[other, column]))
+                found.append((its.action, made))
+    return sorted(found, key=lambda pair: -abs(pair[1].coefficient) / pair[1].standard_error)[:count]

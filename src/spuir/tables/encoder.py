@@ -137,9 +137,9 @@ class Encoder:
 
         Examples
         --------
-        >>> encoder = Encoder.fit([{"age": 31, "device": "phone"}, {"age": 58, "device": "tablet"}])
+        >>> encoder = spuir.Encoder.fit([{"age": 31, "device": "phone"}, {"age": 58, "device": "tablet"}])
         >>> encoder.names
-        ('age', 'device=phone', 'device=tablet', 'device=other')
+        ('age', 'device=phone', 'device=tablet', 'device is other')
         """
         check_value("scale", scale, FLAG, "give True or False")
         check_value("max_levels", max_levels, COUNT, "give a whole number of at least 1")

@@ -2,14 +2,15 @@
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 from math import log2
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from spuir.base.hashing import Words, digest, hash64, mix64, odd_numbers
+from spuir.base.hashing import Words, digest, hash64, odd_numbers
 from spuir.base.records import Batch, Floats, all_finite
 from spuir.errors import InputError, RepeatedEpisodeError
 
@@ -19,7 +20,7 @@ LONGEST_MARK = 64
 """Longest text of a mark or a fingerprint."""
 DISTINCT_BITS = 64.0
 """Rows without ids are recognised if they carry this much information; two quiet nights may well be equal."""
-SAMPLED_COLUMNS, SAMPLED_ROWS = 4, 64
+SAMPLED_COLUMNS, SAMPLED_ROWS = 2, 64
 """Hashing reads a few context columns of each row, and the information is estimated on a few rows, to be cheap."""
 
 
@@ -48,7 +49,7 @@ class Contents:
             tally=self.tally + other.tally,
         )
 
-    @property
+    @cached_property
     def mark(self) -> str:
         """A text that is equal for equal rows."""
         return f"{'ids' if self.by_ids else 'rows'} {self.rows} {self.words:016x}"
@@ -59,18 +60,29 @@ class Contents:
         return self.by_ids or self.bits >= DISTINCT_BITS
 
 
-def contents_of(batch: Batch, n_actions: int, ids: Iterable[Any] | None = None) -> Contents:
-    """Return what the rows of a batch are recognised by: their ids or, without ids, what they hold and their order."""
-    tally = _tally(batch, n_actions)
+def contents_of(batch: Batch, n_actions: int, ids: Iterable[Any] | None = None, first: int = 0) -> Contents:
+    """Return what the rows of a batch are recognised by: their ids or, without ids, what they hold and their order.
+
+    Without row ids they are the rows ``first``, ``first`` + 1, … of their episode.
+    """
     if ids is not None:
         hashes = np.fromiter((hash64(str(one).encode()) for one in ids), np.uint64)
         if len(hashes) != len(batch):
             raise InputError("ids", f"{len(hashes)} of them", f"there are {len(batch)} rows", "give one id per row")
-        return Contents(rows=len(batch), words=int(hashes.sum()), bits=0.0, by_ids=True, tally=tally)
+        words = int(hashes.sum())
+        return Contents(rows=len(batch), words=words, bits=0.0, by_ids=True, tally=_tally(batch, n_actions))
     hashes = _row_hashes(batch)
-    places = np.arange(len(batch)) if batch.row_ids is None else batch.row_ids
-    words = int(hashes @ (2 * places.view(np.uint64) + np.uint64(1)))
-    return Contents(rows=len(batch), words=words, bits=_bits(hashes), by_ids=False, tally=tally)
+    places = _odd_places(len(batch)) if batch.row_ids is None else 2 * batch.row_ids.view(np.uint64) + np.uint64(1)
+    words = int(hashes.dot(places))
+    if first and batch.row_ids is None:
+        words = (words + 2 * first * int(hashes.sum())) % 2**64
+    return Contents(rows=len(batch), words=words, bits=_bits(hashes), by_ids=False, tally=_tally(batch, n_actions))
+
+
+@lru_cache(maxsize=4)
+def _odd_places(rows: int) -> Words:
+    """Return 1, 3, 5, … (rows,), by which the hashes of rows in order are weighted."""
+    return np.arange(1, 2 * rows, 2, dtype=np.uint64)
 
 
 def _tally(batch: Batch, n_actions: int) -> Floats:
@@ -87,19 +99,27 @@ def _tally(batch: Batch, n_actions: int) -> Floats:
 def _row_hashes(batch: Batch) -> Words:
     """Return a hash (B,) of each row's action and reward, and of some columns of its context."""
     dim, odd = int(batch.contexts.shape[1]), odd_numbers(SAMPLED_COLUMNS + 2)
-    hashes = batch.rewards.view(np.uint64) * odd[-1]
-    hashes += batch.actions.view(np.uint64) * odd[-2]
-    columns = batch.contexts[:, :: max(1, dim // SAMPLED_COLUMNS)][:, :SAMPLED_COLUMNS]
+    # Neighbours are read together; in the middle, because a constant is usually the first column or the last.
+    columns = batch.contexts[:, dim // 2 : dim // 2 + SAMPLED_COLUMNS]
     numbers = columns if isinstance(columns, np.ndarray) else columns.toarray()
-    hashes += numbers.astype(np.float64, copy=False).view(np.uint64) @ odd[: numbers.shape[1]]
-    return mix64(hashes)
+    hashes = batch.rewards.view(np.uint64) * odd[-1]
+    hashes += batch.actions.view(np.uint64)
+    for factor, column in zip(odd, numbers.astype(np.float64, copy=False).T, strict=False):
+        hashes ^= column.view(np.uint64)
+        hashes *= factor
+    # Numbers such as 0, 1 and 0.5 differ in their upper bits only, which a product never carries down.
+    hashes ^= hashes >> np.uint64(32)
+    hashes *= odd[-2]
+    return hashes
 
 
 def _bits(hashes: Words) -> float:
     """Return the information in the order of the first rows: log₂ of how many orders of them are as likely."""
     some = hashes[:SAMPLED_ROWS].tolist()
-    counts = Counter(some).values()
-    return len(some) * log2(len(some)) - sum(count * log2(count) for count in counts) if len(counts) > 1 else 0.0
+    most = len(some) * log2(max(1, len(some)))
+    if len(set(some)) == len(some):  # the usual case, which needs no counts
+        return most
+    return most - sum(count * log2(count) for count in Counter(some).values())
 
 
 class LoggedReward(NamedTuple):
@@ -149,7 +169,7 @@ class Lineage:
             tally[: len(self.tally)] += self.tally
         if not all_finite(tally):
             np.nan_to_num(tally, copy=False)  # beyond the range: a number that can be saved
-        return replace(self, data=digest(self.data, contents.mark), marks=(*self.marks, mark)[-KEPT:], tally=tally)
+        return Lineage(digest(self.data, contents.mark), (*self.marks, mark)[-KEPT:], tally)
 
     def rewards(self, labels: Sequence[Hashable]) -> list[LoggedReward]:
         """Return the mean reward of each action, with its standard error."""

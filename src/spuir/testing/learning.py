@@ -127,7 +127,7 @@ def only_weighting_policies_read_propensities(policy: Policy) -> None:
     """Check that propensities change what is learned if and only if the policy has the trait "weighting"."""
     rows = episode(policy, 0, 60)
     learned = [
-        frozen(fresh(policy).partial_fit(**replace(rows, propensities=chance).columns()))
+        frozen(fresh(policy).fix(contexts(300)).partial_fit(**replace(rows, propensities=chance).columns()))
         for chance in (np.full(60, 0.5), np.linspace(0.2, 0.9, 60))
     ]
     reads = learned[0] != learned[1]

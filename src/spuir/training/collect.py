@@ -21,6 +21,9 @@ from spuir.training.scan import PartEpisode, ScannedPart, learned_rows, with_sou
 ROW_COLUMNS = {"weight": "sample_weight", "propensity": "propensities"}
 """Optional columns of a log, and the arguments of a bandit that they become."""
 
+ID_COLUMNS = ("episode", "decision_id")
+"""Columns by which an episode is recognised that was learned before, together."""
+
 CHECKED = {"reward": "rewards", "weight": "weights", "propensity": "propensities"}
 """Columns of numbers, and their names in a batch, which checks them."""
 
@@ -89,6 +92,8 @@ class Collect:
         The numbers of the episodes to collect.
     propensity
         The propensity of every row where the log has none; None = there is none.
+    learned
+        How many episodes the model had learned before this log.
     """
 
     bandit: Bandit
@@ -98,6 +103,7 @@ class Collect:
     keep_rows: int | None
     episodes: range
     propensity: float | None = None
+    learned: int = 0
 
     def __call__(self, scanned: ScannedPart) -> PartShards:
         """Read the part and return its shards."""
@@ -128,7 +134,7 @@ class Collect:
             start = stop
         if any(self._keeps(episode) for episode, _ in runs):
             # Sums check their rows at once; kept rows would be checked only when they are learned, far from their file.
-            self._check(batch)
+            check_rows(batch, self.bandit.actions)
 
     def _runs(self, batch: Any, scanned: ScannedPart, earlier: int) -> Iterator[tuple[PartEpisode, Selection]]:
         """Yield each episode to collect with its rows in the batch."""
@@ -143,7 +149,8 @@ class Collect:
     def _arranged(self, batch: Any, runs: Sequence[tuple[PartEpisode, Selection]]) -> "_Rows":
         """Return the rows of some episodes, one episode after the other, as arrays."""
         contexts = self.encoder.encode(batch)
-        columns = {name: _numbers(batch, name) for name in ("action", "reward", *ROW_COLUMNS) if name in self.columns}
+        read = ("action", "reward", *ROW_COLUMNS, *ID_COLUMNS)
+        columns = {name: _numbers(batch, name) for name in read if name in self.columns}
         learned = learned_rows(batch)
         whole = sum(_length(selection) for _, selection in runs) == len(learned)
         if whole and all(isinstance(selection, slice) for _, selection in runs):
@@ -166,6 +173,9 @@ class Collect:
         for name, argument in ROW_COLUMNS.items():
             if name in rows.columns:
                 given[argument] = rows.columns[name][here][used]
+        if all(name in rows.columns for name in ID_COLUMNS):
+            parts = (rows.columns[name][here][used].tolist() for name in ID_COLUMNS)
+            given["ids"] = np.array([f"{number}:{one}" for number, one in zip(*parts, strict=True)], dtype=object)
         lowest = float(given["propensities"].min(initial=np.inf)) if "propensities" in given else np.inf
         if self.propensity is not None:
             given["propensities"] = np.full(count, self.propensity)
@@ -181,30 +191,20 @@ class Collect:
             return EpisodeShard(**counts)
         if self._keeps(episode):
             return EpisodeShard(**counts, kept=({name: np.array(column) for name, column in given.items()},))
+        first = episode.before + earlier
         if "sketched" in self.bandit.policy_.traits:
-            given["row_ids"] = np.arange(episode.before + earlier, episode.before + earlier + count)
-        sums = self.bandit.collect(**given, episode=episode.place)
+            given["row_ids"] = np.arange(first, first + count)
+        sums = self.bandit.collect(**given, episode=self.learned + episode.place, first_row=first)
         return EpisodeShard(**counts, sums=sums)
 
     def _keeps(self, episode: PartEpisode) -> bool:
         """Return whether an episode is kept as rows."""
         return self.keep_rows is None or episode.size <= self.keep_rows
 
-    def _check(self, batch: Any) -> None:
-        """Raise if a row of the batch has an unknown action or an impossible number; name its row in the batch."""
-        column = batch.column("action")
-        labels: Any = self.bandit.actions
-        unknown = set(column.unique().to_pylist()) - set(labels)
-        if unknown:
-            row = next(row for row, label in enumerate(column.to_pylist()) if label in unknown)
-            rule, remedy = "it is none of the actions", "add it to these (--actions), or drop that row"
-            raise UnknownNameError("action", f"{column[row].as_py()!r} at row {row}", rule, remedy)
-        check_numbers(batch)
-
     def _within_batch(self, error: SpuirError, batch: Any) -> SpuirError:
         """Return an error about some rows of a batch as one that counts them within the batch."""
         try:
-            self._check(batch)
+            check_rows(batch, self.bandit.actions)
         except SpuirError as same:
             return same
         return error
@@ -221,6 +221,17 @@ class _Rows(NamedTuple):
 def _length(selection: Selection) -> int:
     """Return the number of rows of a selection."""
     return selection.stop - selection.start if isinstance(selection, slice) else len(selection)
+
+
+def check_rows(batch: Any, labels: Any) -> None:
+    """Raise if a row of a batch has an unknown action, or with a reward an impossible number; name its row."""
+    column = batch.column("action")
+    unknown = set(column.unique().to_pylist()) - set(labels)
+    if unknown:
+        row = next(row for row, label in enumerate(column.to_pylist()) if label in unknown)
+        rule, remedy = "it is none of the actions", "add it to these (--actions), or drop that row"
+        raise UnknownNameError("action", f"{column[row].as_py()!r} at row {row}", rule, remedy)
+    check_numbers(batch)
 
 
 def check_numbers(batch: Any) -> None:

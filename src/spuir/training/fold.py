@@ -46,7 +46,13 @@ class EpisodeSummary:
 
 
 def fold(
-    bandit: Bandit, parts: Iterable[tuple[int, PartShards]], scan: LogScan, cut: Cut, episodes: range, workers: int
+    bandit: Bandit,
+    parts: Iterable[tuple[int, PartShards]],
+    scan: LogScan,
+    cut: Cut,
+    episodes: range,
+    workers: int,
+    allow_repeat: bool = True,
 ) -> Iterator[EpisodeSummary]:
     """Add shards in the order of the parts, and let the bandit learn each episode as soon as its last part is there.
 
@@ -62,6 +68,8 @@ def fold(
         The numbers of the episodes to learn.
     workers
         Threads for the sums of one large episode.
+    allow_repeat
+        Whether to learn an episode that the bandit has learned before.
     """
     complete = np.maximum.accumulate(scan.last)
     open_shards: dict[int, EpisodeShard] = {}
@@ -72,7 +80,7 @@ def fold(
         while coming < episodes.stop and complete[coming] <= at:
             begin = time.perf_counter()
             shard = open_shards.pop(coming, EpisodeShard())
-            code = learn_episode(bandit, shard, workers)
+            code = learn_episode(bandit, shard, workers, allow_repeat)
             known = shard.rows - shard.silent
             yield EpisodeSummary(
                 episode=coming,
@@ -88,23 +96,23 @@ def fold(
             coming += 1
 
 
-def learn_episode(bandit: Bandit, shard: EpisodeShard, workers: int) -> int:
+def learn_episode(bandit: Bandit, shard: EpisodeShard, workers: int, allow_repeat: bool) -> int:
     """Let the bandit learn one episode; return the code of its solve."""
     if shard.sums is not None:
         # An episode without any reward is not learned and has no number: later ones move up.
-        bandit.absorb(replace(shard.sums, episode=bandit.n_episodes_))
+        bandit.absorb(replace(shard.sums, episode=bandit.n_episodes_), allow_repeat)
     elif shard.kept:
-        _learn_rows(bandit, shard.arguments(), workers)
+        _learn_rows(bandit, shard.arguments(), workers, allow_repeat)
     else:
         return 0
     return bandit.last_info_.code if bandit.last_info_ else 0
 
 
-def _learn_rows(bandit: Bandit, given: dict[str, Any], workers: int) -> None:
+def _learn_rows(bandit: Bandit, given: dict[str, Any], workers: int, allow_repeat: bool) -> None:
     """Learn an episode from its rows: in parallel shards where sums add up, else in one step."""
     total = len(given["rewards"])
     if total <= SHARD_ROWS or not bandit.n_episodes_ or "additive" not in bandit.policy_.traits:
-        bandit.partial_fit(**given)
+        bandit.partial_fit(**given, allow_repeat=allow_repeat)
         return
     slices = [slice(start, start + SHARD_ROWS) for start in range(0, total, SHARD_ROWS)]
 
@@ -112,4 +120,4 @@ def _learn_rows(bandit: Bandit, given: dict[str, Any], workers: int) -> None:
         numbered = np.arange(rows.start, min(rows.stop, total))
         return bandit.collect(**{name: column[rows] for name, column in given.items()}, row_ids=numbered)
 
-    bandit.absorb(reduce(add, Local(workers).map(collect, slices)))
+    bandit.absorb(reduce(add, Local(workers).map(collect, slices)), allow_repeat)

@@ -9,19 +9,22 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from spuir.errors import InputError
+from spuir.errors import SpuirError
 from spuir.logs import Cut, Log, Part
 from spuir.logs.database import Folder, full_disk
 from spuir.logs.formats import Faults
 from spuir.logs.formats.base import BATCH_ROWS
 from spuir.tables.arrow import arrow
-from spuir.training.collect import check_numbers
+from spuir.tables.encoder import Encoder
+from spuir.training.collect import check_rows
 from spuir.training.engines.base import Engine
 from spuir.training.scan import LogScan, PartEpisode, ScannedPart, Watcher, with_source
 
-SORT_BYTES = 32 * 2**20
+SORT_BYTES = 16 * 2**20
 """Bytes of rows that a worker sorts at a time, and about those of a range of episodes."""
 MAX_RANGES = 1_024
+FRAGMENT_ROWS, MIN_FRAGMENTS = 400, 2_000
+"""A few rows of an episode in a batch cost as much time as sorting this many rows; so few of them do not matter."""
 NUMBER = "number of the episode"
 """The column by which rows are sorted."""
 
@@ -42,23 +45,26 @@ class SortPart:
     """The work on one part: sort its rows by episode, a buffer at a time, and write them to a file.
 
     ``keys`` are the keys of all episodes in order, and ``edges`` (r+1,) the numbers of the episodes that begin ranges.
+    ``encoder`` and ``actions`` check rows while an error can name the file that they come from.
     """
 
     cut: Cut
+    encoder: Encoder
+    actions: Sequence[Any]
     columns: tuple[str, ...]
     keys: Sequence[Any]
-    edges: Starts
     folder: str
+    edges: Starts = field(default_factory=lambda: np.zeros(1, np.int64))
 
     def __call__(self, scanned: ScannedPart) -> SortedPart:
-        """Read the part, check its numbers while an error can name their file, and write it sorted."""
+        """Read the part, check its rows, and write it sorted."""
         path = os.path.join(self.folder, f"{scanned.part.number:06d}.arrow")
         unfinished = f"{path}.{os.getpid()}"  # a worker that was taken for dead may still be writing
         numbers = {key: number for number, key in enumerate(self.keys)}
         faults, starts, rows, writer = Faults(), list[Starts](), 0, None
         with full_disk(self.folder):
             try:
-                for batches in _buffers(_checked(scanned.part, self.columns, faults)):
+                for batches in _buffers(self._checked(scanned.part, faults)):
                     batch, episodes = self._sorted(batches, numbers)
                     writer = writer or arrow().ipc.new_file(unfinished, batch.schema)
                     writer.write_batch(batch)
@@ -70,6 +76,19 @@ class SortPart:
             if writer is not None:
                 os.replace(unfinished, path)
         return SortedPart(path, rows, starts, faults)
+
+    def _checked(self, part: Part, faults: Faults) -> Iterator[Any]:
+        """Yield every batch after a check of its rows."""
+        rows = 0
+        for batch in part.read(self.columns, faults=faults):
+            try:
+                check_rows(batch, self.actions)
+                self.encoder.encode(batch)
+            except SpuirError as error:
+                raise with_source(error, part, part.first_row + rows) from None
+            rows += batch.num_rows
+            if batch.num_rows:
+                yield batch
 
     def _sorted(self, batches: Sequence[Any], numbers: Mapping[Any, int]) -> tuple[Any, Starts]:
         """Return rows sorted by episode, in their order within each, and the number (n,) of the episode of each."""
@@ -139,24 +158,16 @@ class EpisodeRange(Part):
 
 
 def group_by_episode(
-    log: Log,
-    cut: Cut,
-    scan: LogScan,
-    columns: tuple[str, ...],
-    row_bytes: int,
-    folder: Folder,
-    engine: Engine,
-    watch: Watcher,
+    log: Log, scan: LogScan, sort: SortPart, folder: Folder, row_bytes: int, engine: Engine, watch: Watcher
 ) -> tuple[LogScan, list[Faults]]:
     """Sort the rows of a log by episode in ``folder``; return the scan of the result, and each part's broken rows.
 
     Rows are written once and read once. The rows of one episode keep their order. ``row_bytes`` are those of a row as
     it is learned, which bounds a range.
     """
-    edges = _ranges(scan, max(row_bytes, _row_bytes(log, columns)))
-    sort = SortPart(cut=cut, columns=columns, keys=scan.keys, edges=edges, folder=folder.path)
+    edges = _ranges(scan, max(row_bytes, _row_bytes(log, sort.columns)))
     faults, runs, rows = list[Faults](), [list[SortedRows]() for _ in edges[1:]], 0
-    for part in engine.map(sort, scan.parts):
+    for part in engine.map(replace(sort, edges=edges), scan.parts):
         for number, starts in enumerate(part.starts):
             for at in np.flatnonzero(np.diff(starts)):
                 runs[at].append(SortedRows(part.path, number, int(starts[at]), int(starts[at + 1])))
@@ -164,6 +175,12 @@ def group_by_episode(
         rows += part.rows
         watch("group", rows, scan.rows)
     return _scan_of(log, scan, edges, runs, folder), faults
+
+
+def pays(scan: LogScan) -> bool:
+    """Return whether sorting takes less time than collecting the episodes where they lie."""
+    extra = scan.fragments - len(scan.keys)
+    return extra > MIN_FRAGMENTS and extra * FRAGMENT_ROWS > scan.rows
 
 
 def _ranges(scan: LogScan, row_bytes: int) -> Starts:
@@ -203,19 +220,6 @@ def _scan_of(log: Log, scan: LogScan, edges: Starts, runs: list[list[SortedRows]
         parts.append(ScannedPart(part, start, here))
         start += sum(sizes)
     return replace(scan, parts=parts, first=place, last=place)
-
-
-def _checked(part: Part, columns: tuple[str, ...], faults: Faults) -> Iterator[Any]:
-    """Yield every batch after a check of its numbers."""
-    rows = 0
-    for batch in part.read(columns, faults=faults):
-        try:
-            check_numbers(batch)
-        except InputError as error:
-            raise with_source(error, part, part.first_row + rows) from None
-        rows += batch.num_rows
-        if batch.num_rows:
-            yield batch
 
 
 def _buffers(batches: Iterator[Any]) -> Iterator[list[Any]]:

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
@@ -16,59 +16,28 @@ from threadpoolctl import threadpool_limits
 from spuir import __version__
 from spuir.bandit import Bandit
 from spuir.base.hashing import digest
-from spuir.base.parameters import parameter_names, parameters_of
+from spuir.base.parameters import parameters_of
 from spuir.core.ties import check_floor
 from spuir.errors import InputError, SpuirError
 from spuir.logs import Cut, Log, cut_episodes, open_log
 from spuir.logs.database import Folder
 from spuir.logs.formats import Faults
-from spuir.policies import Policy, as_policy, make_policy
+from spuir.policies import Policy
 from spuir.tables.encoder import Encoder, check_options
 from spuir.training import group, memory, notices
 from spuir.training.checkpoint import Checkpoint, check_writable
-from spuir.training.collect import ROW_COLUMNS, Collect, PartShards
+from spuir.training.collect import ID_COLUMNS, ROW_COLUMNS, Collect, PartShards
 from spuir.training.engines import Engine, make_engine
 from spuir.training.fold import EpisodeSummary, fold
 from spuir.training.propensities import check_propensity, propensity_of_rows, with_column
+from spuir.training.record import Training, training_record
 from spuir.training.scan import LogSample, LogScan, Watcher, count_learned, first_rows, scan_log
 from spuir.training.sharing import check_folder, check_log
+from spuir.training.start import actions_to_train, policy_to_train
 
 UNSAVED = "Training continues without checkpoints, so that an interrupt would lose its progress"
 OPEN_BYTES = 256 * 2**20
 """Memory that open episodes may take before the log is first grouped by episode on disk."""
-FRAGMENT_ROWS, MIN_FRAGMENTS = 400, 2_000
-"""A few rows of an episode in a batch cost as much time as sorting this many rows; so few of them do not matter."""
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Training:
-    """The result of :func:`train`.
-
-    Parameters
-    ----------
-    bandit
-        Ready to decide, on raw rows.
-    episodes
-        A summary of each episode.
-    notices
-        Sentences about how the training was done and what was left out.
-    needed
-        The memory forecast.
-    seconds, resumed
-        Time spent, and how many episodes come from an earlier run.
-    """
-
-    bandit: Bandit
-    episodes: tuple[EpisodeSummary, ...]
-    notices: tuple[str, ...]
-    needed: memory.Forecast
-    seconds: float
-    resumed: int
-
-    @property
-    def rows(self) -> int:
-        """Rows of all episodes."""
-        return sum(summary.rows for summary in self.episodes)
 
 
 def train(
@@ -87,6 +56,8 @@ def train(
     memory_limit: int | None = None,
     propensity: str | float | None = None,
     scratch: str | PathLike[str] | None = None,
+    start: Bandit | None = None,
+    allow_repeat: bool = False,
     watch: Watcher | None = None,
     tell: Callable[[str], object] | None = None,
     **opening: Any,
@@ -119,6 +90,11 @@ def train(
         "own" (the policy's own at its state then), a number, or the name of a column. None = the log has them.
     scratch
         Folder for temporary files, which all workers must share; None = beside ``out``, or that of the system.
+    start
+        A trained bandit to continue, which stays as it is: its policy, actions, encoder and seed take the place of
+        those given here. None = a new one.
+    allow_repeat
+        Whether to learn an episode that ``start`` has learned before; such an episode is refused otherwise.
     watch, tell
         Called with (stage, rows done, rows in total), and with each notice as soon as it is known.
 
@@ -128,6 +104,15 @@ def train(
     parts, so that the result is the same, bit for bit, for any number of workers and whichever of them fail. Policies
     whose sums depend on the acting state are learned in one sequential pass: workers read and encode, this process
     learns, in parallel shards within an episode where sums add up.
+
+    Examples
+    --------
+    >>> rows = {"age": [31, 58, 40, 22], "action": ["mail", "call"] * 2, "reward": [0.0, 1.0, 0.0, 1.0]}
+    >>> trained = spuir.training.train(rows, batch_size=2)
+    >>> trained.bandit.n_episodes_
+    2
+    >>> spuir.training.train(rows | {"age": [1, 2, 3, 4]}, batch_size=4, start=trained.bandit).bandit.n_episodes_
+    3
     """
     begin = time.perf_counter()
     check_options(encoding or {})
@@ -143,30 +128,33 @@ def train(
         job = Job(
             log=log,
             cut=cut_episodes(log, batch_size=batch_size, every=every),
-            policy=policy_for_logs(policy) if isinstance(policy, str) else as_policy(policy),
+            policy=policy_to_train(policy, start),
             engine=started,
             seed=seed,
+            start=start,
+            allow_repeat=allow_repeat or start is None,
             watch=watch or _ignore,
             tell=tell or _ignore,
         )
         check_propensity(log, job.policy, propensity)
         job.announce()
         check_log(started, log)
-        scan = scan_log(log, job.cut, started, job.watch, actions=actions is None)
-        job.add_notices(notices.of_keys(scan.keys))
-        labels = list(scan.actions if actions is None else actions)
+        scan = scan_log(log, job.cut, started, job.watch, actions=actions is None or start is not None)
+        job.add_notices(*notices.of_keys(scan.keys))
+        labels = actions_to_train(scan.actions, actions, start)
         job.check_floor(len(labels))
         job.propensity = propensity_of_rows(propensity, len(labels))
         sample = job.sample(scan)
+        encoder = encoder if start is None else start.encoder
         encoder = encoder or job.learn_encoder(sample, encoding or {})
         checkpoint = Checkpoint(target, job.settings(labels, encoder))
         bandit, episodes = job.resume(checkpoint, labels)
-        if not episodes:
+        if not bandit.n_episodes_:
             job.fix(bandit, encoder, sample)
         resumed = len(episodes)
         size = memory.ShardSize.of(job.policy, len(labels), encoder.width)
         scratch = scratch if scratch is not None or target is None else target.absolute().parent
-        scan = job.group_scattered(scan, size, scratch, memory_limit)
+        scan = job.group_scattered(scan, size, encoder, labels, scratch, memory_limit)
         needed = job.check_memory(scan, len(labels), encoder.width, size, memory_limit)
         if {"sketched", "foldable"} <= job.policy.traits:
             scan = count_learned(scan, job.cut, started)
@@ -174,7 +162,8 @@ def train(
         bandit = bandit.with_encoder(encoder)
         if target is not None:
             target.parent.mkdir(parents=True, exist_ok=True)
-            bandit.save(target)
+            rows = sum(summary.rows for summary in episodes)
+            bandit.save(target, training=training_record(bandit, log, job.cut, rows, start))
             checkpoint.clear()
     return Training(
         bandit=bandit,
@@ -184,18 +173,6 @@ def train(
         seconds=time.perf_counter() - begin,
         resumed=resumed,
     )
-
-
-def policy_for_logs(name: str, *, preset: str | None = None, **parameters: Any) -> Policy:
-    """Build the policy called ``name`` for columns as they come: with an intercept, and contexts scaled.
-
-    ``preset`` and ``parameters`` are those of :func:`spuir.make_policy`. The preset "paper" is taken as it is.
-    """
-    made = make_policy(name, preset=preset, **parameters)
-    known = parameter_names(made)
-    scale = "scale_contexts" if "scale_contexts" in known else "scale"
-    wanted = {flag: True for flag in ("intercept", scale) if flag in known and flag not in parameters}
-    return made if preset == "paper" else replace(made, **wanted)
 
 
 def _ignore(*_: object) -> None:
@@ -221,21 +198,19 @@ class Job:
     faults: dict[int, Faults] = field(default_factory=dict[int, Faults])
     rows_done: int = 0
     propensity: float | None = None
+    start: Bandit | None = None
+    allow_repeat: bool = True
 
-    def add_notice(self, sentence: str) -> None:
-        """Keep a notice and pass it on."""
-        self.told.append(sentence)
-        self.tell(sentence)
-
-    def add_notices(self, sentences: Iterable[str]) -> None:
+    def add_notices(self, *sentences: str) -> None:
         """Keep some notices and pass them on."""
         for sentence in sentences:
-            self.add_notice(sentence)
+            self.told.append(sentence)
+            self.tell(sentence)
 
     def announce(self) -> None:
         """Add the notices about the log, its cut and the policy."""
-        self.add_notices([*self.log.notices, *([self.cut.notice] if self.cut.notice else [])])
-        self.add_notices(notices.of_policy(self.policy))
+        cut = [self.cut.notice] if self.cut.notice else []
+        self.add_notices(*self.log.notices, *cut, *notices.of_policy(self.policy))
 
     def check_floor(self, actions: int) -> None:
         """Raise if the floor of the policy does not allow so many actions; a notice where not all are eligible."""
@@ -244,7 +219,7 @@ class Job:
         except InputError as error:
             if "eligible" not in self.log.schema.names:
                 raise
-            self.add_notice(str(error))
+            self.add_notices(str(error))
 
     def sample(self, scan: LogScan) -> LogSample:
         """Return the contexts, and weights if there are any, of the first episodes."""
@@ -257,7 +232,7 @@ class Job:
             encoder = Encoder.learn(sample.table.select(list(self.log.context)), **options)
         except SpuirError as error:
             raise sample.with_source(error) from None
-        self.add_notices(notices.of_encoder(encoder))
+        self.add_notices(*notices.of_encoder(encoder))
         return encoder
 
     def fix(self, bandit: Bandit, encoder: Encoder, sample: LogSample) -> None:
@@ -282,6 +257,7 @@ class Job:
             encoder.to_dict(),
             self.seed,
             self.propensity,
+            None if self.start is None else (self.start.version_, self.start._seed),
         )
         return digest(json.dumps(parts, sort_keys=True, default=repr))
 
@@ -293,22 +269,26 @@ class Job:
         except SpuirError as error:
             state, reason = None, f"its checkpoint cannot be read ({error})"
         if state is not None:
-            self.add_notice(f"Resuming after {len(state[1]):,} episodes from an earlier run.")
+            self.add_notices(f"Resuming after {len(state[1]):,} episodes from an earlier run.")
             return state
         if checkpoint.exists:
-            self.add_notice(f"Starting from the first episode: an earlier run was interrupted, but {reason}.")
-        return Bandit(self.policy, labels, self.seed), []
+            self.add_notices(f"Starting from the first episode: an earlier run was interrupted, but {reason}.")
+        return Bandit(self.policy, labels, self.seed) if self.start is None else self.start.without_encoder(), []
 
     def group_scattered(
-        self, scan: LogScan, size: memory.ShardSize, place: str | PathLike[str] | None, limit: int | None
+        self,
+        scan: LogScan,
+        size: memory.ShardSize,
+        encoder: Encoder,
+        labels: Sequence[Hashable],
+        place: str | PathLike[str] | None,
+        limit: int | None,
     ) -> LogScan:
         """Group the log by episode on disk if its episodes are scattered; return the scan of the result."""
         largest = int(scan.sizes.max())
         waiting = scan.open_episodes * size.of_rows(largest, largest)
         needed = scan.open_episodes > 2 and waiting > min(OPEN_BYTES, OPEN_BYTES if limit is None else limit // 4)
-        extra = scan.fragments - len(scan.keys)
-        slow = extra > MIN_FRAGMENTS and extra * FRAGMENT_ROWS > scan.rows
-        if self.cut.kind == "size" or not (needed or slow):
+        if self.cut.kind == "size" or not (needed or group.pays(scan)):
             return scan
         if place is not None:
             Path(place).mkdir(parents=True, exist_ok=True)
@@ -318,13 +298,13 @@ class Job:
         except InputError as error:
             if needed:
                 raise
-            self.add_notice(f"Rows are not grouped by episode first, which would be faster: {error}")
+            self.add_notices(f"Rows are not grouped by episode first, which would be faster: {error}")
             return scan
         many = f"Up to {scan.open_episodes:,} episodes would be open at once"
-        self.add_notice(f"{many}: grouping rows by episode on disk.")
-        grouped, faults = group.group_by_episode(
-            self.log, self.cut, scan, self.columns, size.row, folder, self.engine, self.watch
-        )
+        self.add_notices(f"{many}: grouping rows by episode on disk.")
+        given: dict[str, Any] = {"cut": self.cut, "encoder": encoder, "actions": labels, "columns": self.columns}
+        sort = group.SortPart(**given, keys=scan.keys, folder=folder.path)
+        grouped, faults = group.group_by_episode(self.log, scan, sort, folder, size.row, self.engine, self.watch)
         self.faults |= {-1 - at: broken for at, broken in enumerate(faults)}
         return grouped
 
@@ -332,6 +312,8 @@ class Job:
     def columns(self) -> tuple[str, ...]:
         """The columns of the log to read."""
         carried = [name for name in ROW_COLUMNS if name in self.log.schema.names]
+        if self.start is not None and all(name in self.log.schema.names for name in ID_COLUMNS):
+            carried += ID_COLUMNS
         return tuple(dict.fromkeys(["action", "reward", *carried, *self.cut.columns, *self.log.context]))
 
     def check_memory(
@@ -351,7 +333,7 @@ class Job:
             sorting=group.SORT_BYTES if isinstance(scan.parts[0].part, group.EpisodeRange) else 0,
         )
         memory.check_fits(needed, limit)
-        self.add_notice(f"Training needs {needed}.")
+        self.add_notices(f"Training needs {needed}.")
         return needed
 
     def learn(
@@ -376,8 +358,7 @@ class Job:
             if episodes and bandit.n_episodes_ == learned:
                 self._save(checkpoint, bandit, episodes)
             raise
-        self.add_notices(notices.of_faults(self.faults.values()))
-        self.add_notices(notices.of_episodes(episodes))
+        self.add_notices(*notices.of_faults(self.faults.values()), *notices.of_episodes(episodes))
         if not bandit.n_episodes_:
             rule = "a policy is learned from rewards"
             remedy = "join the rewards to the decisions first (--rewards), and give some rows a weight above 0"
@@ -399,11 +380,12 @@ class Job:
                 keep_rows=keep_rows if span.stop > 1 else None,
                 episodes=span,
                 propensity=self.propensity,
+                learned=0 if self.start is None else self.start.n_episodes_,
             )
             chosen = [at for at, part in enumerate(scan.parts) if any(e.number in span for e in part.episodes.values())]
             results = self.engine.map(collect, (scan.parts[at] for at in chosen))
             parts = self._watched(zip(chosen, results, strict=True), scan.rows)
-            yield from fold(bandit, parts, scan, self.cut, span, self.engine.workers)
+            yield from fold(bandit, parts, scan, self.cut, span, self.engine.workers, self.allow_repeat)
 
     def _watched(self, parts: Iterable[tuple[int, PartShards]], total: int) -> Iterator[tuple[int, PartShards]]:
         """Yield the parts, and report each when its episodes are learned."""
@@ -419,4 +401,4 @@ class Job:
             checkpoint.save(bandit, episodes)
         except (OSError, SpuirError) as error:
             if not any(sentence.startswith(UNSAVED) for sentence in self.told):
-                self.add_notice(f"{UNSAVED}: {error}")
+                self.add_notices(f"{UNSAVED}: {error}")

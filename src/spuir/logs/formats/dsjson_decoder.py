@@ -5,7 +5,7 @@ further key, another type, another spelling of a label, a slot, a flag) is left 
 always give the same rows.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, compress
 from operator import attrgetter
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spuir.logs.formats.feature_names import context_name, unescape
-from spuir.logs.formats.line_events import msgspec_library
+from spuir.logs.formats.line_events import as_list, msgspec_library
 from spuir.tables.arrow import arrow
 
 Columns = dict[str, Any]
@@ -63,6 +63,13 @@ class KeyTree:
             for key, inner in space.items():
                 self.keys.setdefault(key, KeyTree()).learn(inner)
 
+    def names(self, prefix: str = "") -> Iterator[str]:
+        """Yield the names of the columns of single values inside, in full; what was always null may be one."""
+        for key, below in self.keys.items():
+            if not is_ignored(key):
+                name = prefix + unescape(key)
+                yield from [name] if below.kind in ("scalar", "unknown") else below.names(f"{name}.")
+
 
 def _kind(value: Any) -> str:
     if value is None or value == []:
@@ -106,11 +113,20 @@ class RecordPlan:
             if inner is None and kind == "scalar":
                 _put(found, name, values)
             elif kind == "items":
-                _put_items(found, name, values)
+                self._gather_items(name, values, found)
             elif inner is not None and kind == "object":
                 inner.gather([None if value is self.absent else value for value in values], found)
             elif inner is not None:
                 _put_objects(found, inner, [value or () for value in values])
+
+    def _gather_items(self, prefix: str, lists: list[Any], found: Columns) -> None:
+        if self.absent is None:
+            _put_items(found, prefix, lists)
+            return
+        made: Columns = {}
+        _put_items(made, prefix, [None if one is self.absent else one for one in lists])
+        for name, values in made.items():
+            _put(found, name, [self.absent if value is None else value for value in as_list(values)])
 
 
 def _put(found: Columns, name: str, values: Any) -> None:
@@ -145,6 +161,13 @@ def _put_items(found: Columns, prefix: str, lists: list[Any]) -> None:
     pa = arrow()
     items = list(chain.from_iterable(one for one in lists if one))
     kinds = set(map(type, items)) - {type(None)}
+    lengths = {len(one) if one else 0 for one in lists}
+    if kinds <= {int, float} and len(lengths) == 1 and None not in items:
+        # Vectors of one length, which need no look at each number.
+        table = np.array(items, np.float64).reshape(len(lists), -1).T
+        for place, column in enumerate(np.ascontiguousarray(table)):
+            _put(found, f"{prefix}{place}", pa.array(column))
+        return
     if str not in kinds:
         for place in range(max((len(one) for one in lists if one), default=0)):
             _put(found, f"{prefix}{place}", [one[place] if one and len(one) > place else None for one in lists])
@@ -223,16 +246,30 @@ class UsualEvents(NamedTuple):
             list(compress(self.places, kept)), list(compress(self.events, kept)), list(compress(self.tags, kept)), None
         )
 
+    def runs(self) -> Iterator[range]:
+        """Yield the runs of places that follow each other."""
+        start = 0
+        for at in range(1, len(self.places) + 1):
+            if at == len(self.places) or self.places[at] != self.places[at - 1] + 1:
+                yield range(self.places[start], self.places[at - 1] + 1)
+                start = at
+
 
 class EventDecoder:
     """A decoder of the usual event, made for contexts with certain keys."""
 
     def __init__(self, node: KeyTree) -> None:
         library = msgspec_library()
-        action = library.defstruct("Action", [("tag", str)], rename={"tag": "_tag"}, gc=False)
+        names = list(node.names())
+        if len(set(names)) < len(names):
+            raise UnusualBlockError("two keys give one column, whose value depends on their order")
+        # What msgspec checks while it decodes need not be checked for each event.
+        text = Annotated[str, library.Meta(min_length=1)]
+        chance, place = Annotated[float, library.Meta(gt=0, le=1)], Annotated[int, library.Meta(ge=0)]
+        action = library.defstruct("Action", [("tag", text)], rename={"tag": "_tag"}, gc=False)
         state = library.defstruct("State", [("m", str | None, None)], gc=False)
         self._plan = plan_record(node, "", None, (("actions", "_multi", list[action]),))
-        fields = [("cost", float), ("index", int), ("probability", float), ("event", str)]
+        fields = [("cost", float), ("index", place), ("probability", chance), ("event", text)]
         fields += [("a", list[int]), ("p", list[float]), ("c", self._plan.record)]
         fields += [("number", int | None, None), ("original", float | None, None), ("time", str | None, None)]
         fields += [("state", state | None, None), ("dropped", float | None, None), ("ours", None, None)]
@@ -284,10 +321,10 @@ class EventDecoder:
 
 
 def _is_usual(event: Any, tags: tuple[str, ...]) -> bool:
-    """Return whether an event has a known choice, cost and probability, and no flag."""
+    """Return whether an event has one choice of the actions that it offers, and no flag."""
     flagged = event.dropped or event.skipped or event.deferred or event.deferred_action
-    fits = 0 <= event.index < len(tags) == len(event.a) == len(event.p) and 0 < event.probability <= 1
-    return fits and not flagged and event.event != "" and event.number in (None, event.index + 1) and all(tags)
+    fits = event.index < len(tags) == len(event.a) == len(event.p) and event.number in (None, event.index + 1)
+    return fits and not flagged
 
 
 def _align(events: Sequence[Any]) -> tuple[Any, NDArray[np.bool_]]:

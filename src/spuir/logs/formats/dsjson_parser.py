@@ -1,6 +1,6 @@
 """One line of dsjson as rows: labels in all their spellings, actions by name, features by namespace."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -70,7 +70,7 @@ class DsjsonParser(LineParser):
             super().feed_block(first, lines, rows, faults, path)
             return
         start, held = 0, list[int]()
-        for run in _runs(usual.places):
+        for run in usual.runs():
             super().feed_block(first + start, lines[start : run.start], rows, faults, path)
             held += rows.hold(range(first + run.start, first + run.stop))
             start = run.stop
@@ -119,7 +119,10 @@ class DsjsonParser(LineParser):
         self._seen += 1
         self._node.learn({key: value for key, value in context.items() if key != "_multi"})
         if self._seen == _SAMPLE:
-            self._shape = EventDecoder(self._node)
+            try:
+                self._shape = EventDecoder(self._node)
+            except UnusualBlockError:
+                self._seen = _MOSTLY_OTHERS
 
     def _count(self, usual: int, lines: int) -> None:
         """Count usual events and others; where most are others, learn the keys of these too, a few times."""
@@ -164,15 +167,6 @@ class DsjsonParser(LineParser):
             found += [[names[at] for at in offered], aligned]
             rows.append(_with_features(event, {**context, "slot": slot}, found, {"position": place}))
         return rows
-
-
-def _runs(places: list[int]) -> Iterator[range]:
-    """Yield the runs of numbers that follow each other."""
-    start = 0
-    for at in range(1, len(places) + 1):
-        if at == len(places) or places[at] != places[at - 1] + 1:
-            yield range(places[start], places[at - 1] + 1)
-            start = at
 
 
 def _idle(event: dict[str, Any]) -> str | None:

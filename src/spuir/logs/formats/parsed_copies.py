@@ -235,11 +235,11 @@ def parse_files(format: Format, paths: Sequence[str], options: Mapping[str, Any]
     if workers < 2 or sum(section.bytes for _, section in jobs) < PARALLEL_BYTES or copies.folder is None:
         return copies
     # Processes of our own, since those of multiprocessing would run the caller's script again.
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     pipe = subprocess.PIPE
     started = [
         subprocess.Popen(
-            [sys.executable, "-c", _WORK], stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, env=environment
+            [sys.executable, "-P", "-c", _WORK], stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, env=environment
         )
         for _ in range(workers)
     ]

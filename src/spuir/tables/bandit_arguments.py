@@ -19,7 +19,7 @@ ARGUMENTS = ("policy", "actions", "random_state", "encoder")
 """What a bandit is made from, beside the parameters of its policy."""
 
 
-class Estimator:
+class BanditArguments:
     """The arguments of a bandit, checked when they are given, and the policy that they describe."""
 
     _current: Model

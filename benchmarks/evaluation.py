@@ -1,0 +1,176 @@
+"""Off-policy evaluation against the truth, and its speed: ``python -m benchmarks.evaluation [--only …] [--rows N]``.
+
+coverage
+    2,000 logs of a world with known values: the mean of each estimator, and how often 95 % intervals hold the truth,
+    or, for biased estimators, the estimator's own expectation.
+calls
+    500 logs: how often a worse policy is called better, and how often a policy without support gets a number.
+speed
+    A log of N rows: evaluating by all estimators against reading the log twice and scoring it by the model.
+"""
+
+import json
+import resource
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+import spuir
+from benchmarks.worlds import ACTIONS, World, blind_log, soft, threshold, turned, values
+from spuir.base.streams import generator
+from spuir.evaluation.estimators import FAMILY
+from spuir.evaluation.evaluate import ESTIMATORS
+from spuir.logs import open_log
+
+PARTS = ("coverage", "calls", "speed")
+COLUMNS, SHARES = 15, (0.4, 0.3, 0.2, 0.1)
+GROUP_ROWS = 250_000
+STORED = Path(__file__).with_suffix(".json")
+
+
+def coverage(logs: int, rows: int, kind: str, estimators: Sequence[str]) -> list[dict[str, Any]]:
+    """Return a line per policy and estimator: mean error in standard errors, spread, and coverage."""
+    truth, found = values(), defaultdict[tuple[str, str], list[Any]](list)
+    for number in range(logs):
+        frame, contexts = World().draw(rows, generator(number, "benchmarks", "coverage"))
+        policies = {"rule": threshold, "soft": soft(contexts)}
+        how: dict[str, Any] = {"actions": ACTIONS, "against": ["logged", "always:c"], "interval": kind}
+        report = spuir.evaluate(frame, policies, estimators=estimators, **how)
+        for one in report.values:
+            if one.value is not None:
+                found[one.policy, one.estimator].append((one.value, one.low, one.high))
+        for pair in report.differences_found:
+            if pair.difference is not None and pair.policy == "rule" and pair.against != "soft":
+                found[f"rule − {pair.against}", "dr"].append((pair.difference, pair.low, pair.high))
+    lines: list[dict[str, Any]] = []
+    for (policy, name), some in found.items():
+        one, _, two = policy.partition(" − ")
+        true = truth[one] - (truth[two] if two else 0.0)
+        value, low, high = np.array(some).T
+        aim = true if FAMILY[name].unbiased or name in ("snips", "sndr") else value.mean()
+        lines.append(
+            {
+                "interval": kind,
+                "rows": rows,
+                "policy": policy,
+                "estimator": name,
+                "mean error / se": (value.mean() - true) / (value.std(ddof=1) / np.sqrt(len(value))),
+                "spread": value.std(ddof=1),
+                "coverage": float(((low <= aim) & (aim <= high)).mean()),
+                "logs": len(value),
+            }
+        )
+    return lines
+
+
+def calls(logs: int, rows: int) -> dict[str, float]:
+    """Return how often worse policies are called better, and how often a log without support gives a number."""
+    worse = {"always:a, not always:b": 0, "reversed rule, not logged": 0, "few rows": 0, "number without support": 0}
+    for number in range(logs):
+        rng = generator(number, "benchmarks", "calls")
+        frame, _ = World().draw(rows, rng)
+        report = spuir.evaluate(frame, {"a": "always:a", "reversed": turned}, against=["logged", "always:b"])
+        worse["always:a, not always:b"] += report.is_better("a", "always:b")
+        worse["reversed rule, not logged"] += report.is_better("reversed", "logged")
+        small = spuir.evaluate(frame[:200], {"a": "always:a"}, against=["always:b"])
+        worse["few rows"] += small.is_better("a", "always:b")
+        blind = spuir.evaluate(blind_log(rows, rng), {"rule": threshold}, against=["logged"])
+        worse["number without support"] += blind.value_of("rule").value is not None
+    return {name: count / logs for name, count in worse.items()}
+
+
+def write_log(path: Path, rows: int, seed: int = 0) -> None:
+    """Write a log with four actions and fifteen context columns."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    rng, names = generator(seed, "benchmarks", "evaluation"), [f"x{at}" for at in range(COLUMNS)]
+    writer, done = None, 0
+    while done < rows:
+        n = min(GROUP_ROWS, rows - done)
+        contexts, actions = rng.normal(size=(n, COLUMNS)), rng.choice(4, n, p=SHARES)
+        rewards = (rng.random(n) < 0.2 + 0.05 * actions + 0.05 * contexts[:, 0] * (actions == 1)).astype(float)
+        table = pa.table(
+            dict(zip(names, contexts.T, strict=True))
+            | {"action": np.array(list("abcd"))[actions], "reward": rewards, "propensity": np.array(SHARES)[actions]}
+        )
+        writer = writer or parquet.ParquetWriter(path, table.schema)
+        writer.write_table(table)
+        done += n
+    if writer is not None:
+        writer.close()
+
+
+def speed(rows: int) -> dict[str, float]:
+    """Return seconds for reading twice, for scoring and for evaluating, with the peak memory of this process."""
+    names = [f"x{at}" for at in range(COLUMNS)]
+    with tempfile.TemporaryDirectory() as folder:
+        path, earlier = Path(folder) / "log.parquet", Path(folder) / "earlier.parquet"
+        write_log(path, rows)
+        write_log(earlier, 20_000, seed=1)
+        first = open_log(earlier).table().to_pandas()
+        policy = spuir.make_policy("puir", intercept=True, floor=0.02)
+        bandit = spuir.Bandit(policy, list("abcd"), random_state=0)
+        bandit.partial_fit(first[names], first.action, first.reward)
+
+        def clock(work: Any) -> float:
+            begin = time.perf_counter()
+            work()
+            return time.perf_counter() - begin
+
+        def read() -> None:
+            for _ in open_log(path).batches():
+                pass
+
+        def score() -> None:
+            for batch in open_log(path).batches(names):
+                bandit.predict_proba(batch)
+
+        read()
+        reading = clock(read) + clock(read)
+        scoring = clock(score) - reading / 2
+        found = {"rows": rows, "reading twice": reading, "scoring": scoring}
+        found["evaluating"] = clock(lambda: spuir.evaluate(path, {"model": bandit}))
+        found["bootstrap"] = clock(lambda: spuir.evaluate(path, {"model": bandit}, interval="bootstrap"))
+    found["ratio"] = found["evaluating"] / (reading + scoring)
+    found["peak MB"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+    return found
+
+
+@click.command()
+@click.option("--only", default=",".join(PARTS), show_default=True, help="Parts to run, by comma.")
+@click.option("--logs", default=2000, show_default=True, help="Logs of the coverage; calls use a quarter.")
+@click.option("--rows", default=10_000_000, show_default=True, help="Rows of the log to measure speed on.")
+@click.option("--store", is_flag=True, help=f"Write the results to {STORED.name}.")
+def main(only: str, logs: int, rows: int, store: bool) -> None:
+    """Compare evaluation with the truth, and measure it."""
+    stored = json.loads(STORED.read_text(encoding="utf-8")) if STORED.exists() else {}
+    for part in only.split(","):
+        if part == "coverage":
+            others, some = ("bootstrap", "empirical-bernstein", "sequence"), ("ips", "snips", "dr")
+            plans: list[Any] = [(logs, 2000, "normal", ESTIMATORS)]
+            plans += [(max(logs // 2, 1), 2000, kind, some) for kind in others]
+            stored[part] = [line for plan in plans for line in coverage(*plan)]
+        elif part == "calls":
+            stored[part] = calls(max(logs // 4, 1), 1500)
+        elif part == "speed":
+            stored[part] = speed(rows)
+        else:
+            raise click.BadParameter(f"unknown part {part!r}; the parts are {', '.join(PARTS)}", param_hint="--only")
+        click.echo(f"{part}:")
+        lines = stored[part] if isinstance(stored[part], list) else [stored[part]]
+        for line in lines:
+            shown = [f"{name} {value:.4g}" if isinstance(value, float) else f"{value}" for name, value in line.items()]
+            click.echo("  " + ", ".join(shown))
+    if store:
+        STORED.write_text(json.dumps(stored, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,142 @@
+"""``spuir decide``: draw an action for each row of a table, and write the decisions."""
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from spuir.cli import options
+from spuir.errors import InputError, ParameterError
+
+if TYPE_CHECKING:
+    from spuir.bandit import Bandit
+    from spuir.logs import Log
+
+KEPT = ("decision_id", "time", "unit_id")
+"""Canonical columns of the table that the decisions keep, beside the context."""
+
+
+@click.command("decide")
+@click.argument("model", type=click.Path(path_type=Path))
+@click.argument("table", nargs=-1, required=True)
+@click.option(
+    "-o",
+    "--out",
+    type=click.Path(path_type=Path),
+    default=Path("decisions.parquet"),
+    show_default=True,
+    help="File for the decisions; its ending sets the format, e.g. .parquet, .csv or .jsonl.",
+)
+@click.option(
+    "--eligible",
+    multiple=True,
+    help="Actions that may be chosen, separated by commas; repeatable.  [default: all of the model's]",
+)
+@options.opening_contexts
+@options.JSON
+@options.QUIET
+def decide(*, model: Path, table: Sequence[str], out: Path, as_json: bool, quiet: bool, **given: Any) -> None:
+    """Draw an action for each row of TABLE by MODEL, and write the decisions. TABLE is files or folders of contexts.
+
+    Each row needs an id: the same id gets the same action as long as the model does not learn, so that a repeated
+    job changes nothing. The decisions are ready for spuir train --from MODEL, joined with their rewards.
+    """
+    from spuir import load
+    from spuir.logs import open_log, write_log
+
+    if any(os.path.realpath(source) == os.path.realpath(out) for source in (*table, model)):
+        raise ParameterError("--out", out, "it would overwrite what is read", "name another file")
+    bandit, how = load(model), options.how_to_open(given, ("id",))
+    opened = open_log(list(table) if len(table) > 1 else table[0], **how, kind="contexts")
+    counts: dict[str, int] = {}
+    batches = _decided(bandit, opened, _eligible(bandit, given["eligible"]), counts)
+    write_log(batches, out)
+    rows = sum(counts.values())
+    summary = {
+        "model": bandit.version_,
+        "rows": rows,
+        "actions": {label: {"rows": count, "share": count / rows} for label, count in counts.items()},
+        "written": str(out),
+    }
+    if as_json:
+        click.echo(json.dumps(summary, indent=2, ensure_ascii=False))
+    elif not quiet:
+        from spuir.cli.terminal import print_shares
+
+        print_shares(f"{rows:,} decisions of model {bandit.version_}", summary["actions"])
+    if not quiet:
+        click.echo(f"wrote {out}", err=True)
+
+
+def _eligible(bandit: "Bandit", names: Sequence[str]) -> list[bool] | None:
+    """Return which actions may be chosen (M,)."""
+    from spuir.errors import UnknownNameError, did_you_mean
+
+    wanted = options.names_in(names, "--eligible")
+    labels = [str(label) for label in bandit.actions_.tolist()]
+    for name in wanted:
+        if name not in labels:
+            raise UnknownNameError("--eligible", repr(name), "no action has that label", did_you_mean(name, labels))
+    return [label in wanted for label in labels] if wanted else None
+
+
+def _decided(bandit: "Bandit", log: "Log", eligible: list[bool] | None, counts: dict[str, int]) -> "Iterator[Any]":
+    """Yield the decisions batch by batch, and count them by action."""
+    from spuir.tables.arrow import arrow
+
+    pa = arrow()
+    context = _context(bandit, log)
+    kept = [name for name in KEPT if name in log.schema.names]
+    seen: set[str] = set()
+    counts |= dict.fromkeys((str(label) for label in bandit.actions_[bandit.active_].tolist()), 0)
+    moment, empty = datetime.now(UTC), True
+    for batch in log.batches(list(dict.fromkeys([*kept, *context]))):
+        ids = _checked_ids(batch["decision_id"].to_pylist(), seen)
+        empty = empty and not ids
+        rows = batch.select(context)
+        day = bandit.decide(rows if bandit.encoder is not None else pa.Table.from_batches([rows]), eligible, ids)
+        for label in day.actions.tolist():
+            counts[str(label)] += 1
+        columns = {name: batch[name] for name in kept}
+        if "time" not in kept:
+            columns["time"] = pa.array([moment] * len(ids), pa.timestamp("us", "UTC"))
+        columns |= {
+            "episode": pa.array([day.episode] * len(ids), pa.int64()),
+            "action": pa.array(day.actions.tolist()),
+            "propensity": pa.array(day.propensities),
+            "probabilities": pa.FixedSizeListArray.from_arrays(day.probabilities.ravel(), len(bandit.actions_)).cast(
+                pa.list_(pa.float64())
+            ),
+            "policy_version": pa.array([bandit.version_] * len(ids)),
+        }
+        yield pa.RecordBatch.from_pydict(columns | {name: batch[name] for name in context})
+    if empty:
+        raise InputError("table", "no rows", "there is nothing to decide", "check the file")
+
+
+def _context(bandit: "Bandit", log: "Log") -> list[str]:
+    """Return the names of the columns that the model reads."""
+    names = bandit._model.names
+    wanted = list(log.context) if names is None else list(names)
+    missing = [name for name in wanted if name not in log.schema.names]
+    if missing:
+        from spuir.errors import nearest
+
+        near = nearest(missing[0], log.context)
+        remedy = f"add it, or rename one (--rename {near or 'OLD'}={missing[0]})"
+        raise InputError("table", f"no column {missing[0]!r}", "the model was trained with it", remedy)
+    return wanted
+
+
+def _checked_ids(ids: list[Any], seen: set[str]) -> list[Any]:
+    """Return the ids of a batch after refusing a missing one, and one that was in an earlier batch."""
+    for row, one in enumerate(ids, start=len(seen)):
+        if one is None or str(one) in seen:
+            got = f"none at row {row}" if one is None else f"{one!r} again at row {row}"
+            raise InputError("decision_id", got, "each row has its own id", "drop the row, or give it an id")
+        seen.add(str(one))
+    return ids

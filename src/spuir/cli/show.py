@@ -1,0 +1,135 @@
+"""``spuir show``: what a saved model is, how it was made, and what it learned."""
+
+import json
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from spuir.cli import options
+
+if TYPE_CHECKING:
+    from spuir.bandit import Bandit
+
+
+@click.command("show")
+@click.argument("model", type=click.Path(path_type=Path))
+@click.option(
+    "-n",
+    "--coefficients",
+    type=click.IntRange(min=0),
+    default=10,
+    show_default=True,
+    help="Number of coefficients, contrasts and moves to show, strongest first.",
+)
+@options.JSON
+def show(*, model: Path, coefficients: int, as_json: bool) -> None:
+    """Show what MODEL is, how it was made, and what it learned.
+
+    That is: rewards and shares of actions, the strongest coefficients, where two actions differ most, and which
+    coefficients moved during the training.
+    """
+    from spuir import load
+    from spuir.cli.terminal import print_model
+
+    described = describe(load(model), coefficients, model)
+    if as_json:
+        click.echo(json.dumps(described, indent=2, ensure_ascii=False))
+    else:
+        print_model(described)
+
+
+def describe(bandit: "Bandit", coefficients: int, path: Path) -> dict[str, Any]:
+    """Return what a model is as JSON-ready data, with this many coefficients; ``path`` is its file."""
+    from spuir.base.parameters import parameters_of
+    from spuir.storage.atomic import finite
+    from spuir.training.drift import read_drift
+
+    policy, encoder, notes = bandit.policy_, bandit.encoder, bandit._notes
+    return {
+        "policy": {"name": policy.name, "parameters": parameters_of(policy)},
+        "version": bandit.version_,
+        "created": notes.created,
+        "episodes": bandit.n_episodes_,
+        "columns": [] if bandit._model.names is None else list(bandit._model.names),
+        "features": encoder.width if encoder else None,
+        "metadata": dict(notes.metadata),
+        "training": dict(notes.training),
+        "actions": learned_actions(bandit),
+        "coefficients": learned_coefficients(bandit, coefficients),
+        "contrasts": contrasts(bandit, coefficients),
+        "drift": finite(read_drift(path)[:coefficients]),
+    }
+
+
+def learned_actions(bandit: "Bandit") -> list[dict[str, Any]]:
+    """Return for each action its rewards in the log, and its share under the policy if a training noted it."""
+    mix = dict(bandit._notes.training.get("mix", []))
+    ramping, imputed = bandit._model.caps, imputed_shares(bandit)
+    return [
+        {
+            "action": str(row.action),
+            "rows": row.rows,
+            "mean_reward": _known(row.mean),
+            "standard_error": _known(row.standard_error),
+            "share": mix.get(str(row.action)),
+            "imputed_share": imputed[code],
+            "active": bool(active),
+            "ramping": ramping is not None and math.isfinite(ramping[code]),
+        }
+        for code, (row, active) in enumerate(zip(bandit.logged_rewards(), bandit.active_, strict=True))
+    ]
+
+
+def learned_coefficients(bandit: "Bandit", count: int) -> list[dict[str, Any]]:
+    """Return the strongest coefficients, none of a policy without a reward model."""
+    from spuir.tables.coefficients import strongest
+
+    if not _estimates(bandit):
+        return []
+    return [
+        {
+            "action": str(row.action),
+            "feature": row.feature,
+            "coefficient": row.coefficient,
+            "standard_error": _known(row.standard_error),
+        }
+        for row in strongest(bandit.coefficient_table(), count)
+    ]
+
+
+def contrasts(bandit: "Bandit", count: int) -> list[dict[str, Any]]:
+    """Return where two actions differ most, in standard errors; nothing of a policy without a reward model."""
+    from spuir.tables.coefficients import strongest_contrasts
+
+    if not _estimates(bandit):
+        return []
+    found = strongest_contrasts(bandit.coefficient_table(), len(bandit.actions_), count)
+    return [
+        {
+            "action": str(row.action),
+            "against": str(other),
+            "feature": row.feature,
+            "difference": row.coefficient,
+            "standard_error": _known(row.standard_error),
+        }
+        for other, row in found
+    ]
+
+
+def imputed_shares(bandit: "Bandit") -> list[float]:
+    """Return the share of imputed rows in the fit of each action, 0 of a policy without a reward model."""
+    policy: Any = bandit.policy_
+    if not _estimates(bandit):
+        return [0.0] * len(bandit.actions_)
+    return policy.imputed_shares(bandit.state_).tolist()
+
+
+def _estimates(bandit: "Bandit") -> bool:
+    """Return whether a model has learned coefficients."""
+    return "ridge" in bandit.policy_.traits and bandit._model.state is not None
+
+
+def _known(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,184 @@
+"""``spuir decide`` and ``spuir show`` as a user calls them."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner, Result
+
+import spuir
+from spuir.cli.app import main
+from spuir.training import train
+from spuir.training.drift import read_drift
+from tests.cli.tables import OFFERS, ROLES, customers, history
+
+
+def call(*arguments: object) -> Result:
+    """Run a command."""
+    return CliRunner().invoke(main, list(map(str, arguments)))
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of the shop."""
+    folder = tmp_path_factory.mktemp("shop")
+    names = {"offer": "action", "bought": "reward", "chance": "propensity", "day": "episode"}
+    train(history(folder / "history.csv"), "puir", rename=names, out=folder / "model.spuir", workers=1)
+    return folder / "model.spuir"
+
+
+@pytest.fixture
+def tonight(tmp_path: Path) -> Path:
+    """Customers to decide about."""
+    customers(40, 5).assign(e_mail="a@b.c").to_csv(tmp_path / "tonight.csv", index=False)
+    return tmp_path / "tonight.csv"
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv", "jsonl"])
+def test_decisions_are_those_of_the_bandit_and_open_as_a_log(
+    model: Path, tonight: Path, tmp_path: Path, ending: str
+) -> None:
+    out = tmp_path / f"decisions.{ending}"
+    result = call("decide", model, tonight, "--id-column", "customer", "--out", out)
+    assert result.exit_code == 0, result.output
+    assert "40 decisions of model 4-" in result.stdout
+    bandit, people = spuir.load(model), customers(40, 5)
+    expected = bandit.decide(people, ids=people.customer.tolist())
+    log = spuir.logs.open_log(out, kind="decisions")  # type: ignore[attr-defined]
+    rows = log.table()
+    assert rows["decision_id"].to_pylist() == people.customer.tolist()
+    assert rows["action"].to_pylist() == expected.actions.tolist()
+    np.testing.assert_allclose(rows["propensity"].to_numpy(), expected.propensities, rtol=1e-12)
+    np.testing.assert_allclose(np.array(rows["probabilities"].to_pylist()), expected.probabilities, rtol=1e-12)
+    assert set(rows["policy_version"].to_pylist()) == {bandit.version_} and set(rows["episode"].to_pylist()) == {4}
+    assert set(log.context) == {"age", "device"}  # what the model does not read stays where it is
+    assert "time" in rows.column_names
+
+
+def test_a_repeated_call_repeats_the_decisions_and_writes_json(model: Path, tonight: Path, tmp_path: Path) -> None:
+    outs = [tmp_path / "one.csv", tmp_path / "two.csv"]
+    told = [
+        json.loads(call("decide", model, tonight, "--id-column", "customer", "-o", out, "--json").stdout)
+        for out in outs
+    ]
+    first, second = (pd.read_csv(out).drop(columns="time") for out in outs)
+    pd.testing.assert_frame_equal(first, second)
+    assert told[0]["rows"] == 40 and sum(one["rows"] for one in told[0]["actions"].values()) == 40
+
+
+def test_only_eligible_actions_are_chosen(model: Path, tonight: Path, tmp_path: Path) -> None:
+    given = ("decide", model, tonight, "--id-column", "customer", "-o", tmp_path / "d.csv", "-q", "--eligible")
+    assert call(*given, "coupon,nothing").exit_code == 0
+    assert set(pd.read_csv(tmp_path / "d.csv").action) <= {"coupon", "nothing"}
+    assert "did you mean 'coupon'?" in call(*given, "cupon").stderr
+
+
+@pytest.mark.parametrize(
+    ("change", "arguments", "words"),
+    [
+        (lambda t: t, [], "need a column 'decision_id'; say which one it is"),
+        (lambda t: t, ["--id-column", "custmer"], "did you mean 'customer'?"),
+        (lambda t: t.rename(columns={"age": "Age"}), ["--id-column", "customer"], "(--rename Age=age)"),
+        (lambda t: t.assign(customer="same"), ["--id-column", "customer"], "'same' again at row 1"),
+        (lambda t: t.assign(customer=None), ["--id-column", "customer"], "decision_id: got none at row 0"),
+        (lambda t: t.assign(age="old"), ["--id-column", "customer"], "column 'age'"),
+        (lambda t: t[:0], ["--id-column", "customer"], "table: got no rows"),
+        (lambda t: t, ["--id-colum", "customer"], "Did you mean '--id-column'? See "),
+    ],
+)
+def test_a_table_that_does_not_fit_is_refused_and_nothing_is_written(
+    model: Path, tmp_path: Path, change, arguments: list[str], words: str
+) -> None:
+    change(customers(5, 1)).to_csv(tmp_path / "t.csv", index=False)
+    result = call("decide", model, tmp_path / "t.csv", "--out", tmp_path / "d.parquet", *arguments)
+    assert result.exit_code == 2 and words in result.stderr and "Traceback" not in result.output
+    assert not (tmp_path / "d.parquet").exists()
+
+
+def test_nothing_that_is_read_is_overwritten(model: Path, tonight: Path) -> None:
+    for out in (model, tonight):
+        result = call("decide", model, tonight, "--id-column", "customer", "-o", out)
+        assert result.exit_code == 2 and "it would overwrite what is read" in result.stderr
+    assert "no such file" in call("decide", "absent.spuir", tonight).stderr
+
+
+def test_a_model_made_in_python_decides_by_its_columns(tmp_path: Path) -> None:
+    people = customers(50, 3)[["customer", "age"]]
+    bandit = spuir.Bandit("sbucb", 2, random_state=0)
+    bandit.partial_fit(people[["age"]], np.arange(50) % 2, people.age / 80).save(tmp_path / "m")
+    people.to_csv(tmp_path / "t.csv", index=False)
+    result = call("decide", tmp_path / "m", tmp_path / "t.csv", "--id-column", "customer", "-o", tmp_path / "d.csv")
+    assert result.exit_code == 0, result.output
+    expected = bandit.decide(people[["age"]], ids=people.customer)
+    assert pd.read_csv(tmp_path / "d.csv").action.tolist() == expected.actions.tolist()
+
+
+class TestShow:
+    def test_it_says_what_a_model_is_and_how_it_was_made(self, model: Path) -> None:
+        result = call("show", model)
+        assert result.exit_code == 0, result.output
+        for words in ("puir", "4-", "history.csv", "1200", "age, device", "2026-01-01", "share of the policy", *OFFERS):
+            assert words in result.stdout, words
+
+    def test_json_has_rewards_mix_and_coefficients(self, model: Path) -> None:
+        told = json.loads(call("show", model, "--json", "-n", 3).stdout)
+        bandit = spuir.load(model)
+        assert (told["version"], told["episodes"]) == (bandit.version_, 4)
+        assert [line["action"] for line in told["actions"]] == OFFERS
+        assert sum(line["rows"] for line in told["actions"]) == 1_200
+        assert sum(line["share"] for line in told["actions"]) == pytest.approx(1)
+        assert len(told["coefficients"]) == 3
+
+    def test_contrasts_drift_and_imputed_shares(self, model: Path, tmp_path: Path) -> None:
+        text = call("show", model, "-n", 2).stdout
+        assert "largest contrasts of two actions" in text and "imputed share" in text
+        told = json.loads(call("show", model, "--json", "-n", 2).stdout)
+        bandit = spuir.load(model)
+        assert len(told["contrasts"]) == 2
+        largest = told["contrasts"][0]
+        frame = bandit.contrast(largest["action"], largest["against"]).set_index("feature").loc[largest["feature"]]
+        assert (largest["difference"], largest["standard_error"]) == pytest.approx(tuple(frame))
+        shares = [line["imputed_share"] for line in told["actions"]]
+        assert shares == pytest.approx(bandit.action_weights().imputed_share.tolist())
+        assert told["drift"] == []  # it was trained in Python, which records nothing beside the model
+        call("train", history(tmp_path / "log.csv"), *ROLES, "-p", "puir", "-o", tmp_path / "m.spuir", "-w", 1, "-q")
+        moves = json.loads(call("show", tmp_path / "m.spuir", "--json", "-n", 2).stdout)["drift"]
+        assert moves == read_drift(tmp_path / "m.spuir")[:2] and len(moves) == 2
+        assert "drift: coefficients" in call("show", tmp_path / "m.spuir").stdout
+
+    def test_older_and_unlearned_models_are_shown_too(self, tmp_path: Path) -> None:
+        spuir.Bandit("uniform", 2).save(tmp_path / "m", metadata={"owner": "crm"})
+        result = call("show", tmp_path / "m")
+        assert result.exit_code == 0 and "crm" in result.stdout
+        old = Path(__file__).parents[1] / "fixtures" / "v0_1"
+        assert all(call("show", path).exit_code == 0 for path in (old / "puir.spuir", old / "live-actions.spuir"))
+        assert call("show", __file__).exit_code == 2
+
+
+def test_from_a_csv_file_to_the_next_night_without_python(tmp_path: Path) -> None:
+    """Doctor, train, decide, and train on what came of it: the whole way of someone who has CSV files."""
+    log, model, decisions = history(tmp_path / "history.csv"), tmp_path / "m.spuir", tmp_path / "decisions.csv"
+    assert call("doctor", log, *ROLES).exit_code in (0, 1)
+    assert call("train", log, *ROLES, "-p", "puir", "--out", model, "-q", "-w", 1).exit_code == 0
+    customers(200, 9).to_csv(tmp_path / "tonight.csv", index=False)
+    given = ("decide", model, tmp_path / "tonight.csv", "--id-column", "customer", "--out", decisions)
+    assert call(*given).exit_code == 0
+    people, decided = customers(200, 9), pd.read_csv(decisions)
+    best = np.where(people.device == "phone", "gift", "coupon")
+    assert (decided.action == best).mean() > 0.8
+    decided.loc[decided.action == best, ["decision_id"]].assign(value=1.0).to_csv(tmp_path / "sales.csv", index=False)
+    nightly = ("train", decisions, "--from", model, "--rewards", tmp_path / "sales.csv", "--reward-column", "value")
+    learned = call(*nightly, "-w", 1)
+    assert learned.exit_code == 0, learned.output
+    assert "share of the policy" in learned.stdout and spuir.load(model).n_episodes_ == 5
+    again = call(*nightly, "-w", 1)
+    assert again.exit_code == 2 and "200 rows that were learned in the last episode" in again.stderr
+    # More sales came in since: the ids tell that it is the same night.
+    decided[["decision_id"]].assign(value=1.0).to_csv(tmp_path / "sales.csv", index=False)
+    assert call(*nightly, "-w", 1).exit_code == 2 and spuir.load(model).n_episodes_ == 5
+    assert call(*nightly, "-w", 1, "--allow-repeat").exit_code == 0
+    # The next night has the same customers: other decisions, although their ids are the same.
+    assert call(*given).exit_code == 0
+    assert call(*nightly, "-w", 1).exit_code == 0 and spuir.load(model).n_episodes_ == 7
