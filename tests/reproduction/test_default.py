@@ -8,6 +8,7 @@ import pytest
 from spuir.environments import make_environment
 from spuir.loop import run
 from spuir.policies import make_policy
+from spuir.reproduction import plots
 from spuir.reproduction.base import FAILS, HOLDS, OPEN, Scope
 from spuir.reproduction.experiments import default
 from spuir.reproduction.other_libraries import play_library
@@ -15,6 +16,7 @@ from spuir.reproduction.policy_runs import Setup
 from spuir.reproduction.rivals import AUTO, FLOORED, OTHERS, SUM_BASED, WORLDS, Rival, WorldResult, expected
 from spuir.reproduction.tasks import Result
 from spuir.reproduction.tuning import TUNING_SEEDS
+from spuir.reproduction.verdicts import Interval
 
 FULL = Scope(repeats=3)
 SETUP = Setup(environment="linear", episodes=3, batch_size=40)
@@ -129,3 +131,13 @@ def test_linucb_of_contextualbandits_chooses_what_sbucb_does():
     # The two draw another first episode, and theirs does not shrink the intercept; untrained, it is about 1.2.
     assert row["regret_per_step"] < 0.02
     assert ours.regret[-1] / 1200 < 0.02
+
+
+def test_a_forest_marks_what_reaches_below_the_margin():
+    pytest.importorskip("matplotlib")
+    gains = {"good": Interval(0.5, 0.1, 0.9), "bad": Interval(-0.9, -1.2, -0.6)}
+    figure = plots.forest({"one": gains, "other": gains}, xlabel="gain", margin=-1.0)
+    assert [text.get_text() for text in figure.axes[0].get_yticklabels()] == ["good", "bad"]
+    for ax in figure.axes:
+        faces = [line.get_markerfacecolor() for line in ax.lines if line.get_marker() == "o"]
+        assert [face == "white" for face in faces] == [False, True]
