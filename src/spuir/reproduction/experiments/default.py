@@ -34,7 +34,6 @@ from spuir.reproduction.tasks import Result, Task
 from spuir.reproduction.tuning import words
 from spuir.reproduction.verdicts import (
     ENOUGH_SEEDS,
-    all_above,
     last,
     say,
     summary,
@@ -47,6 +46,7 @@ if TYPE_CHECKING:
 QUICK_WORLDS = ("poly",)
 FLOOR, SIZE, BATCH_LEVELS = "floor", "batch size", "levels of a batch size"
 BEST_SHARE = "% of the best possible"
+COST = "cost of the default floor, %"
 SHOPS = {False: "one offer is better for everybody", True: "new customers want the other offer"}
 FLOORS = (0.0, 0.01, 0.02, 0.05, 0.1)
 BATCHES = (100, 200, 500, 1000, 2000, 5000)
@@ -59,7 +59,6 @@ SALES = {"episodes": 14, "batch_size": BATCH}
 SALES_SHARE = 0.95
 ALLOWED, ENOUGH_WORLDS = 1.0, 13
 """Per cent of reward that may be lost to the best rival, and in how many worlds no more than this is lost."""
-FLOOR_COST = 2.0
 
 
 def played(scope: Scope) -> dict[str, Setup]:
@@ -203,7 +202,7 @@ def main_rows(places: Sequence[WorldResult]) -> list[dict[str, Any]]:
         | {label: place.mean(label) for label in (AUTO, FLOORED, *SUM_BASED) if label in place.rewards}
         | {"best": place.best, "gain on the best, %": say(place.gain(place.best), "+.2f")}
         | {"gain on SBUCB, %": say(place.gain("SBUCB"), "+.2f")}
-        | {"cost of the default floor, %": say(-place.gain(AUTO, FLOORED), "+.2f")}
+        | ({COST: say(-place.gain(AUTO, FLOORED), "+.2f")} if FLOORED in place.rewards else {})
         for place in places
     ]
 
@@ -271,18 +270,9 @@ def skipped_rows(scope: Scope) -> list[dict[str, Any]]:
 
 
 def verdicts(places: Sequence[WorldResult], sales: Mapping[bool, Mapping[int, float]]) -> list[Verdict]:
-    """Judge the reward, the cost of the default floor, and the shop."""
-    floors = {place.name: place.gain(AUTO, FLOORED) for place in places if FLOORED in place.rewards}
+    """Judge the reward and the shop."""
     return [
         within(places),
-        all_above(
-            "default-floor-cost",
-            f"The default floor costs at most {FLOOR_COST:g} % of the reward.",
-            "Change of the reward in per cent",
-            floors,
-            spec="+.2f",
-            margin=-FLOOR_COST,
-        ),
         *(sold(contextual, list(shares.values())) for contextual, shares in sales.items() if shares),
     ]
 
