@@ -106,11 +106,7 @@ class FixedTarget(Target):
         """Return 1 for the action."""
         chances = np.zeros((len(rows), len(self.log.actions)))
         chances[:, self.code] = 1.0
-        if rows.eligible is not None:
-            barred = ~rows.eligible[:, self.code]
-            others = rows.eligible[barred]
-            chances[barred] = others / others.sum(axis=1, keepdims=True)
-        return chances
+        return chances if rows.eligible is None else _or_others(chances, rows.eligible)
 
     def view(self, rows: LoggedRows, predicted: Floats | None) -> TargetView:
         """Return what estimators need, without a table of zeros where the action is always eligible."""
@@ -144,8 +140,12 @@ class LabelledTarget(Target):
         """Return the policy's columns (n, m) in the order of the log's labels (n, M)."""
         if np.array_equal(self._columns, np.arange(len(self.log.actions))):
             return own
+        known = self._columns >= 0
+        for at in np.flatnonzero(~known & own.any(axis=0)).tolist():
+            rule, remedy = f"the log has {listed(self.log.actions)}", "name all labels in actions=[…]"
+            raise UnknownNameError(self.name, f"a probability for {self.own_labels()[at]!r}", rule, remedy)
         chances = np.zeros((len(own), len(self.log.actions)))
-        chances[:, self._columns] = own
+        chances[:, self._columns[known]] = own[:, known]
         return chances
 
     def own_mask(self, rows: LoggedRows) -> Mask | None:
@@ -213,9 +213,9 @@ class TableTarget(LabelledTarget):
         """Return the labels of the columns: given, or those of the log in order."""
         if self._labels is not None:
             return self._labels
-        known = self.log.actions
-        numbered = all(isinstance(label, int) and 0 <= label < self._values.shape[1] for label in known)
-        labels: list[Any] = list(range(self._values.shape[1])) if numbered else sorted(known, key=str)
+        known, width = self.log.actions, self._values.shape[1]
+        numbered = all(isinstance(label, int) and 0 <= label < width for label in known)
+        labels: list[Any] = list(range(width)) if numbered else sorted(known, key=str)
         return labels
 
     def prepare(self, log: EvaluationLog) -> list[str]:
@@ -228,12 +228,20 @@ class TableTarget(LabelledTarget):
         check_chances(self.name, self._values)
         return super().prepare(log)
 
+    def allowed(self, chances: Floats, rows: LoggedRows) -> Floats:
+        """Return probabilities (n, M) after refusing any of an action that is not eligible."""
+        if rows.eligible is not None and (barred := (chances > TOLERANCE) & ~rows.eligible).any():
+            at, code = np.argwhere(barred)[0].tolist()
+            got = f"a probability for {self.log.actions[code]!r} at row {rows.numbers[at]}"
+            raise InputError(self.name, got, "it was not eligible there", "give its probability to eligible actions")
+        return chances
+
     def probabilities(self, rows: LoggedRows) -> Floats:
         """Return the table's rows for these rows of the log."""
         if int(rows.numbers[-1]) >= len(self._values):
             rule = "it has one row for each row of the log"
             raise InputError(self.name, f"{len(self._values):,} rows", rule, "pass the probabilities of the whole log")
-        return self.ordered(self._values[rows.numbers])
+        return self.allowed(self.ordered(self._values[rows.numbers]), rows)
 
 
 class RuleTarget(TableTarget):
@@ -244,8 +252,8 @@ class RuleTarget(TableTarget):
         self._rule, self._labels = rule, actions
 
     def own_labels(self) -> Sequence[Hashable]:
-        """Return the labels of its columns: given, or those of the log."""
-        return self.log.actions if self._labels is None else self._labels
+        """Return the labels of its columns: given, or those of the log, sorted as for tables."""
+        return sorted(self.log.actions, key=str) if self._labels is None else self._labels
 
     def prepare(self, log: EvaluationLog) -> list[str]:
         """Match the labels."""
@@ -259,12 +267,13 @@ class RuleTarget(TableTarget):
             got = f"{len(values)} answers for {len(rows)} rows"
             raise InputError(self.name, got, "a rule answers for every row", "return one label or row of them")
         if values.ndim == 2:
-            check_chances(self.name, np.asarray(values, np.float64))
-            return self.ordered(np.asarray(values, np.float64))
+            given = TableTarget(self.name, answer, self.own_labels())
+            given.prepare(self.log)
+            return given.allowed(given.ordered(given._values), rows)
         codes = self._codes(values.tolist())
         chances = np.zeros((len(rows), len(self.log.actions)))
         chances[np.arange(len(rows)), codes] = 1.0
-        return chances
+        return chances if rows.eligible is None else _or_others(chances, rows.eligible)
 
     def _codes(self, labels: list[Any]) -> Codes:
         """Return labels as codes of the log."""
@@ -277,9 +286,17 @@ class RuleTarget(TableTarget):
         return np.array([known[label] for label in labels], np.intp)
 
 
+def _or_others(chances: Floats, eligible: Mask) -> Floats:
+    """Return the choice of one action per row (n, M); where it is not eligible, the eligible ones evenly."""
+    barred = ~(eligible & (chances > 0)).any(axis=1)
+    others = eligible[barred]
+    chances[barred] = others / others.sum(axis=1, keepdims=True)
+    return chances
+
+
 def check_chances(name: str, values: Floats) -> None:
     """Refuse rows (n, M) that are no distribution."""
-    bad = (np.abs(values.sum(axis=1) - 1) > TOLERANCE) | (values.min(axis=1) < -TOLERANCE)
+    bad = ~((np.abs(values.sum(axis=1) - 1) <= TOLERANCE) & (values.min(axis=1) >= -TOLERANCE))  # NaN is bad too
     if bad.any():
         row = int(np.argmax(bad))
         got = f"a sum of {values[row].sum():.6g} at row {row}"
