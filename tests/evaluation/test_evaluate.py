@@ -83,6 +83,43 @@ class TestPolicies:
         chances = np.where(masked, 1 / 2, 1.0)
         assert found.value_of("c").value == pytest.approx((frame.reward * chances / frame.propensity).mean())
 
+    def test_a_rule_that_names_a_barred_action_falls_back_as_always_does(self, frame: pd.DataFrame) -> None:
+        log = frame.assign(eligible=[["a", "b", "c"] if one == "c" else ["a", "b"] for one in frame.action])
+        found = evaluate(log, {"rule": lambda rows: ["c"] * len(rows)}, against=["always:c"])
+        assert values(found, "rule") == values(found, "always:c")
+
+    def test_barred_actions_in_a_table_are_refused(self, frame: pd.DataFrame) -> None:
+        log = frame.assign(eligible=[["a", "b", "c"] if one == "c" else ["a", "b"] for one in frame.action])
+        even = np.full((900, 3), 1 / 3)
+        for policy in (even, lambda rows: even[: len(rows)]):
+            with pytest.raises(InputError, match=r"a probability for 'c' at row \d+, but it was not eligible there"):
+                evaluate(log, {"even": policy}, against=[])
+
+    @pytest.mark.parametrize("place", [0, 3])
+    def test_labels_of_a_table_that_the_log_does_not_have(self, place: int, frame: pd.DataFrame) -> None:
+        """Neither is their probability given to another action, nor is it forgotten."""
+        table = pd.DataFrame(np.tile([0.5, 0.0, 0.1], (900, 1)), columns=ACTIONS)
+        table.insert(place, "d", 0.4)
+        with pytest.raises(UnknownNameError, match=r"a probability for 'd', but the log has .* in actions="):
+            evaluate(frame, {"table": table}, against=[])
+        found = evaluate(frame, {"table": table}, against=[], actions=[*ACTIONS, "d"])
+        assert found.supports["table"].unseen == pytest.approx(0.4)
+        assert found.refused == ["table"]
+        without = table.assign(d=0.0, c=0.5)
+        found = evaluate(frame, {"table": without, "same": without.drop(columns="d")}, against=[])
+        assert values(found, "table") == values(found, "same")
+        numbered = frame.assign(action=frame.action.map({"a": 0, "b": 1, "c": 3}))
+        with pytest.raises(UnknownNameError, match="a probability for 2"):
+            evaluate(numbered, {"table": np.full((900, 4), 0.25)}, against=[])
+
+    def test_columns_of_a_rule_do_not_depend_on_the_order_of_the_log(self, frame: pd.DataFrame) -> None:
+        table = pd.DataFrame(np.tile([0.7, 0.2, 0.1], (900, 1)), columns=ACTIONS)
+        shuffled = table[["c", "a", "b"]]
+        for log in (frame, frame.sort_values("action"), frame.sort_values("action", ascending=False)):
+            rules = {"array": lambda rows: table.to_numpy()[: len(rows)], "frame": lambda rows: shuffled[: len(rows)]}
+            found = evaluate(log, {"table": table} | rules, against=[], estimators=["ips"])
+            assert values(found, "array") == values(found, "frame") == values(found, "table")
+
     def test_masks_are_in_the_order_of_the_actions(self, frame: pd.DataFrame) -> None:
         masks = [[True, True, one == "c"] for one in frame.action]
         lists = [[name for name, on in zip(ACTIONS, mask, strict=True) if on] for mask in masks]
@@ -243,7 +280,11 @@ class TestRefusals:
             ({"policies": ["uniform", "uniform"]}, "each has a name of its own"),
             ({"against": "logged"}, "it is a list of names"),
             ({"against": ["model.spuir"]}, "a baseline is logged, uniform, always:LABEL or always:\\*"),
+            ({"policies": {"t": np.full((900, 3), np.nan)}}, "a sum of nan at row 0"),
+            ({"policies": {"t": lambda rows: np.full((len(rows), 2), 0.5)}}, "2 columns, but the actions are"),
             ({"level": 1.5}, "level: got 1.5"),
+            ({"level": 1.0}, r"level: got 1.0, but it must be a number in \(0, 1\)"),
+            ({"group_by": "episode"}, "no column 'episode'.*cut"),
             ({"group_by": "day"}, "rows are grouped by row, unit, episode"),
             ({"group_by": "unit"}, "grouping by unit needs it"),
             ({"estimators": ["dm"], "reward_model": None}, "an evaluation needs at least one"),

@@ -54,6 +54,22 @@ def test_what_promises_more_is_wider() -> None:
     assert widths["normal"] < widths["empirical-bernstein"]
 
 
+def test_weights_stretch_the_span() -> None:
+    """A row of weight ω moves a mean ω times as far as one of weight 1."""
+    adder, terms = BlockAdder(np.arange(4), 4, np.array([1.0, 1, 1, 7])), Terms(np.array([0.0, 1, 0, 1]))
+    sums, weight = TermSums.zero(4, terms), np.zeros(4)
+    sums.add(adder, terms)
+    adder(weight, np.ones(4))
+    estimate = Estimate(parts=((1.0, sums),), weight=weight, rows=np.ones(4, np.int64))
+    assert estimate.span == pytest.approx(7 * 4 / 10)
+
+
+def test_a_bootstrap_of_few_units_has_no_empty_draws() -> None:
+    values = np.random.default_rng(4).random(40)
+    low, high = interval(mean_of(values, np.arange(40) % 4, "unit"), 0.95, "bootstrap")
+    assert low < values.mean() < high
+
+
 def test_merged_rows_keep_their_error() -> None:
     """Sums over blocks of ten rows say nearly the same as single rows: relative error of a variance √(2/1000)."""
     values = np.random.default_rng(2).gamma(1, 1, 10_000)

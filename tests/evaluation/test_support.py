@@ -80,6 +80,22 @@ def test_wrong_propensities_are_noticed() -> None:
     assert any("do not agree with how often they were chosen" in notice for notice in report.notices)
 
 
+def test_weights_of_rows_count_in_support() -> None:
+    """Equal weights change nothing, whatever their size, and one row that outweighs all others is noticed."""
+    frame, _ = World().draw(900, np.random.default_rng(3))
+    plain, heavy = (evaluate(frame.assign(weight=weight), {"rule": threshold}) for weight in (1.0, 1e4))
+    assert heavy.notices == plain.notices
+    for name, support in plain.supports.items():
+        assert heavy.supports[name].reasons == support.reasons
+        numbers = ("effective_rows", "largest", "mean_weight", "match")
+        assert [getattr(heavy.supports[name], one) for one in numbers] == pytest.approx(
+            [getattr(support, one) for one in numbers]
+        )
+    one = evaluate(frame.assign(weight=np.where(frame.index == 0, 1e6, 1.0)), {"same": "uniform"})
+    assert one.supports["same"].effective_rows < 2
+    assert one.refused
+
+
 def test_without_support_the_number_is_refused() -> None:
     """All of 40 logs that never tried what the policy chooses; the benchmark has more."""
     for seed in range(40):

@@ -62,6 +62,11 @@ class BlockAdder:
             self._starts = np.flatnonzero(np.concatenate([[True], blocks[1:] != blocks[:-1]]))
             self._numbers = blocks[self._starts]
 
+    @property
+    def heaviest(self) -> float:
+        """The largest weight of a row."""
+        return 1.0 if self._weights is None else float(self._weights.max(initial=0.0))
+
     def at(self, rows: Codes) -> "BlockAdder":
         """Return an adder for some of the rows, given by their places in order."""
         weights = None if self._weights is None else self._weights[rows]
@@ -79,7 +84,7 @@ class BlockAdder:
 
 @dataclass(eq=False)
 class TermSums:
-    """Sums (B,) of one estimator's terms per block, and the span of its terms over single rows.
+    """Sums (B,) of one estimator's terms per block, and the span of its weighted terms over single rows.
 
     ``model`` is Σωv̂, None without a reward model; ``plain`` is Σωa, ``numerator`` Σωb and ``denominator`` Σωd of an
     estimator with a ratio.
@@ -107,7 +112,7 @@ class TermSums:
             if terms.numerator is not None and terms.denominator is not None:
                 adder(self.numerator, terms.numerator)
                 adder(self.denominator, terms.denominator)
-        self.own_span = max(self.own_span, span)
+        self.own_span = max(self.own_span, span * adder.heaviest)
 
     @property
     def span(self) -> float:
@@ -146,7 +151,7 @@ class ModelSums:
     def add(self, adder: BlockAdder, expected: Floats) -> None:
         """Add v̂ (n,)."""
         adder(self.sums, expected)
-        self.span = max(self.span, span_of(expected))
+        self.span = max(self.span, span_of(expected) * adder.heaviest)
 
 
 def span_of(values: Floats) -> float:

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from spuir.base.parameters import COUNT, UNIT, check_value
+from spuir.base.parameters import COUNT, INSIDE, check_value
 from spuir.errors import InputError, ParameterError
-from spuir.evaluation.block_sums import GROUPINGS, Blocks
+from spuir.evaluation.block_sums import Blocks
 from spuir.evaluation.estimators import Chosen, ValueEstimator, make_estimators
 from spuir.evaluation.evaluation_report import ALWAYS, EvaluationReport
 from spuir.evaluation.learned_rows import LearnedRows
@@ -103,7 +103,7 @@ def evaluate(
     watch
         Called with (stage, rows done, rows in total).
     """
-    check_value("level", level, UNIT, "choose a level such as 0.95")
+    check_value("level", level, INSIDE, "choose a level such as 0.95")
     check_value("folds", folds, COUNT, "choose a number of folds such as 5")
     log = _open(source, propensity, opening)
     log = log if after is None else log_after(log, after)
@@ -131,7 +131,7 @@ def evaluate(
         job.check_learned(on_training_rows)
         baselines, candidates = make_baselines(against, fit, targets)
         notices = [notice for target in (*targets, *baselines) for notice in target.prepare(fit.log)]
-        blocks = Blocks.of(_grouping(group_by, log), fit.rows)
+        blocks = Blocks.of(_grouping(group_by, job.log), fit.rows)
         second = EstimatePass(fit, [*targets, *baselines], chosen, blocks, segment or _segment(log))
         second.run(job.watch)
     second.check_groups()
@@ -204,13 +204,16 @@ def _mask_order(targets: Sequence[Target]) -> Sequence[Hashable] | None:
     return next((one.own_labels() for one in targets if isinstance(one, BanditTarget)), None)
 
 
-def _grouping(asked: str | None, log: Log) -> str:
-    has = {"unit": "unit_id" in log.schema.names, "episode": True, "row": True}
+def _grouping(asked: str | None, log: EvaluationLog) -> str:
+    units = "unit_id" in log.log.schema.names
     if asked is None:
-        return "unit" if has["unit"] else "row"
-    if asked in GROUPINGS and not has[asked]:
+        return "unit" if units else "row"
+    if asked == "unit" and not units:
         rule, remedy = "grouping by unit needs it", f"rename one, {renaming('…', 'unit_id')}"
         raise InputError("log", "no column 'unit_id'", rule, remedy)
+    if asked == "episode" and log.cut is None:
+        rule = "grouping by episode needs it, or a way to cut the log"
+        raise InputError("log", "no column 'episode'", rule, "say how episodes are cut (--batch-size, --every)")
     return asked
 
 

@@ -75,9 +75,12 @@ class HeldOut:
         rows, m = self.rows, len(self.rows.labels)
         target, ratios = self._ratios(probabilities)
         weights = WeightSums()
-        weights.add(ratios, target, len(rows))
-        counts, inverse, squares = (per_action(rows.actions, rows.propensities**-power, m) for power in (0.0, 1.0, 2.0))
-        trusted = calibrate(rows.labels, counts, inverse, squares, len(rows)).trusted
+        weights.add(ratios, target, len(rows), rows.weights, rows.weights)
+        scaled = rows.weights / rows.propensities
+        counts, inverse, squares = (
+            per_action(rows.actions, part, m) for part in (np.ones(len(rows)), scaled, scaled**2)
+        )
+        trusted = calibrate(rows.labels, counts, inverse, squares, weights.weight, weights.spread).trusted
         return judge(weights, probabilities.mean(axis=0), counts, rows.labels, trusted)
 
 

@@ -88,10 +88,11 @@ def _bootstrap(estimate: Estimate, risk: float, seed: int) -> tuple[float, float
     step = max(1, DRAW_CELLS // blocks)
     for start in range(0, DRAWS, step):
         draws = counts[start : start + step].astype(np.float64)
+        draws = draws[draws @ estimate.weight > 0]  # of few blocks a draw may have none
         moved = estimate.shifts(draws)
         # The effects of a draw, centred at its own estimate and weight: their squares give the error of the draw.
         squares = np.maximum(draws @ np.square(effects) - moved**2 / len(estimate.influence), 0.0)
-        errors = np.sqrt(squares) * estimate.weight.sum() / np.maximum(draws @ estimate.weight, 1e-300)
+        errors = np.sqrt(squares) * estimate.weight.sum() / (draws @ estimate.weight)
         shifts.append(moved[errors > 0] / errors[errors > 0])
     low, high = np.quantile(np.concatenate(shifts), [1 - risk / 2, risk / 2])
     error = estimate.standard_error

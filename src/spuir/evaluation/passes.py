@@ -65,6 +65,7 @@ class FitPass:
     learned: Sequence[LearnedRows] = ()
     rows: int = 0
     weight: float = 0.0
+    spread: float = 0.0
     reward: float = 0.0
     unit_weights: bool = True
     reward_range: tuple[float, float] = (np.inf, -np.inf)
@@ -94,6 +95,7 @@ class FitPass:
         n_actions = len(self.log.actions)
         self.rows += len(rows)
         self.weight += float(rows.weights.sum())
+        self.spread += float(rows.weights @ rows.weights)
         self.reward += float(rows.weights @ rows.rewards)
         self.unit_weights = self.unit_weights and bool((rows.weights == 1).all())
         self.reward_range = _wider(self.reward_range, rows.rewards)
@@ -102,7 +104,7 @@ class FitPass:
             self.propensity_range = _wider(self.propensity_range, rows.propensities)
         self.sums.add("counts", rows.actions, None, n_actions)
         self.sums.add("inverse", rows.actions, rows.weights * inverse, n_actions)
-        self.sums.add("squares", rows.actions, rows.weights * inverse**2, n_actions)
+        self.sums.add("squares", rows.actions, (rows.weights * inverse) ** 2, n_actions)
         self.sums.add("earned", rows.actions, rows.weights * inverse * rows.rewards, n_actions)
         for one in self.learned:
             one.add(rows)
@@ -125,7 +127,7 @@ class FitPass:
         """Whether the logged propensities agree with the shares of the actions."""
         n = len(self.log.actions)
         inverse, squares = self.sums.get("inverse", n), self.sums.get("squares", n)
-        return calibrate(self.log.actions, self.counts, inverse, squares, self.weight)
+        return calibrate(self.log.actions, self.counts, inverse, squares, self.weight, self.spread)
 
     def ranked(self) -> Codes:
         """Return the logged actions, that with the largest self-normalised estimate first."""
@@ -212,12 +214,12 @@ class EstimatePass:
             if view.expected is not None:
                 sums.model.add(adder, view.expected)
             chosen = np.flatnonzero(view.target)
-            part, some = logged._replace(target=view.target), adder
+            part, some, carried = logged._replace(target=view.target), adder, weights
             if len(chosen) < MOSTLY * len(rows):
-                part = part.at(chosen)
-                some = adder.at(chosen)
+                part, some = part.at(chosen), adder.at(chosen)
+                carried = None if weights is None else weights[chosen]
             ratios = part.ratios
-            sums.weights.add(ratios, part.target, len(rows))
+            sums.weights.add(ratios, part.target, len(rows), carried, weights)
             self._add_terms(sums, some, [form.terms(part, ratios) for form in self._forms], ratios, spans)
             self._add_mass(sums, len(rows), view.probabilities, levels)
 

@@ -36,17 +36,24 @@ class WeightSums:
 
     def __init__(self) -> None:
         self.rows, self.total, self.squares, self.matched = 0, 0.0, 0.0, 0.0
+        self.weight, self.spread = 0.0, 0.0  # Σω and Σω² of the row weights ω
         self.largest: Floats = np.zeros(0)
         self.same = True
         self.histogram = np.zeros(len(EDGES) + 1)
 
-    def add(self, ratios: Floats, target: Floats, rows: int) -> None:
-        """Take the weights ρ and probabilities π (k,) of the executed actions; the others of ``rows`` have 0."""
+    def add(self, ratios: Floats, target: Floats, rows: int, weights: Floats | None = None, every: Any = None) -> None:
+        """Take the weights ρ and probabilities π (k,) of the executed actions; the others of ``rows`` have 0.
+
+        ``weights`` (k,) are the row weights ω of these, and ``every`` (n,) those of all rows; None = ones.
+        """
         self.rows += rows
-        self.total += float(ratios.sum())
-        self.squares += float(ratios @ ratios)
-        self.matched += float(target.sum())
-        top = ratios if len(self.largest) < LARGEST else ratios[ratios > self.largest.min()]
+        self.weight += rows if every is None else float(every.sum())
+        self.spread += rows if every is None else float(every @ every)
+        carried = ratios if weights is None else weights * ratios
+        self.total += float(carried.sum())
+        self.squares += float(carried @ carried)
+        self.matched += float(target.sum() if weights is None else weights @ target)
+        top = carried if len(self.largest) < LARGEST else carried[carried > self.largest.min()]
         joined = np.concatenate([self.largest, top])
         self.largest = joined if len(joined) <= LARGEST else np.partition(joined, -LARGEST)[-LARGEST:]
         self.same = self.same and len(ratios) == rows and bool(np.abs(ratios - 1).max(initial=0.0) < 1e-9)
@@ -57,16 +64,16 @@ class WeightSums:
     @property
     def mean(self) -> float:
         """Mean weight, which is 1 where the log supports the policy."""
-        return self.total / self.rows
+        return self.total / self.weight
 
     @property
     def error(self) -> float:
         """Standard error of the mean weight."""
-        return float(np.sqrt(max(self.squares / self.rows - self.mean**2, 0.0) / self.rows))
+        return float(np.sqrt(max(self.squares - self.mean**2 * self.spread, 0.0)) / self.weight)
 
     @property
     def effective(self) -> float:
-        """Effective sample size (Σρ)²/Σρ²."""
+        """Effective sample size (Σωρ)²/Σ(ωρ)²."""
         return self.total**2 / self.squares if self.squares else 0.0
 
 
@@ -132,6 +139,7 @@ def judge(sums: WeightSums, mass: Floats, counts: Floats, actions: Sequence[Hash
     unseen = float(mass[counts == 0].sum())
     tail = pareto_tail(sums.largest, sums.rows)
     short = sums.mean + SURE * sums.error
+    largest = float(sums.largest.max(initial=0.0)) * sums.rows / sums.weight
     bad, doubts = list[str](), list[str]()
     if unseen > SOME_UNSEEN:
         never = [str(actions[code]) for code in np.flatnonzero((counts == 0) & (mass > 0)).tolist()][:5]
@@ -150,7 +158,7 @@ def judge(sums: WeightSums, mass: Floats, counts: Floats, actions: Sequence[Hash
     if sums.effective >= FEW_PIECES and sums.largest.max() > MOST_OF_ONE * sums.total:
         doubts.append(f"a single row has {sums.largest.max() / sums.total:.1%} of the whole weight")
     if tail is not None and tail > HEAVY_TAIL:
-        sentence = f"a few rows dominate (Pareto index {tail:.2f}, largest weight {sums.largest.max():,.0f})"
+        sentence = f"a few rows dominate (Pareto index {tail:.2f}, largest weight {largest:,.0f})"
         (bad if tail > HOPELESS_TAIL and sums.effective < FEW_PIECES else doubts).append(sentence)
     if not trusted:
         doubts.append("the logged propensities do not agree with the shares of the actions")
@@ -159,10 +167,10 @@ def judge(sums: WeightSums, mass: Floats, counts: Floats, actions: Sequence[Hash
         reasons=tuple(bad + doubts),
         effective_rows=sums.effective,
         share=sums.effective / sums.rows,
-        largest=float(sums.largest.max(initial=0.0)),
+        largest=largest,
         mean_weight=sums.mean,
         tail=tail,
-        match=sums.matched / sums.rows,
+        match=sums.matched / sums.weight,
         unseen=unseen,
         same_policy=sums.same,
         histogram=tuple(sums.histogram.tolist()),
@@ -211,11 +219,19 @@ class Calibration:
 
 
 def calibrate(
-    actions: Sequence[Hashable], counts: Floats, inverse: Floats, squares: Floats, rows: float
+    actions: Sequence[Hashable],
+    counts: Floats,
+    inverse: Floats,
+    squares: Floats,
+    weight: float,
+    spread: float | None = None,
 ) -> Calibration:
-    """Compare Σ 1[a]/p (M,), with the sums of squares of its terms, with the number of rows."""
-    mean = inverse / rows
-    error = np.sqrt(np.maximum(squares / rows - mean**2, 0.0) / rows)
+    """Compare Σ ω1[a]/p (M,), with the sums of squares of its terms, with the weight Σω of the rows.
+
+    ``spread`` is Σω²; None where every weight ω is 1.
+    """
+    mean = inverse / weight
+    error = np.sqrt(np.maximum(squares - mean**2 * (weight if spread is None else spread), 0.0)) / weight
     lines = tuple(
         (label, int(counts[code]), float(mean[code]), float(error[code])) for code, label in enumerate(actions)
     )
