@@ -14,6 +14,7 @@ from benchmarks.worlds import ACTIONS, World, soft, threshold
 from spuir.errors import InputError, ParameterError, UnknownNameError
 from spuir.evaluation import action_dist, evaluate
 from spuir.evaluation.estimators import FAMILY
+from spuir.evaluation.intervals import INTERVALS
 from spuir.logs import open_log
 
 CONTEXT = ["x", "y"]
@@ -389,6 +390,32 @@ class TestReport:
         data = json.loads(json.dumps(report.to_dict(), allow_nan=False))
         assert data["support"]["rule"]["verdict"] == "good"
         assert data["winner"]["policy"] == report.winner.policy
+
+
+@pytest.mark.parametrize("kind", INTERVALS)
+def test_rewards_too_rare_to_be_seen_are_allowed_for(kind: str) -> None:
+    """100 rows of b without a reward: a share up to 1 − 0.025^(1/100), nearly log(40)/100, is in the exact interval."""
+    actions = np.repeat(["a", "b"], [400, 100])
+    log = pd.DataFrame({"action": actions, "reward": 0.0, "propensity": np.repeat([0.8, 0.2], [400, 100])})
+    log.loc[:19, "reward"] = 1.0
+    found = evaluate(log, {"b": "always:b"}, against=["always:a"], reward_model=None, interval=kind)
+    value = found.value_of("b")
+    assert value.value == 0
+    assert (value.low, value.high) == (0, pytest.approx(np.log(40) / 100))
+    assert found.differences_found[0].high >= np.log(40) / 100 - 0.05  # around a difference of −0.05
+
+
+def test_intervals_of_rare_rewards_cover() -> None:
+    """About one reward per log: 95 % nominal; fewer than 85 of 100 would be chance with probability 1e-4."""
+    covered = 0
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        second = rng.random(300) < 0.3
+        log = pd.DataFrame({"action": np.where(second, "b", "a"), "propensity": np.where(second, 0.3, 0.7)})
+        log["reward"] = (rng.random(300) < 0.012).astype(float)
+        value = evaluate(log, {"b": "always:b"}, against=[], reward_model=None, estimators=["snips"]).value_of("b")
+        covered += value.low <= 0.012 <= value.high
+    assert covered >= 85
 
 
 def test_many_actions_are_ranked_and_all_are_candidates() -> None:

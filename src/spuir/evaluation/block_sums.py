@@ -7,6 +7,7 @@ their errors, paired differences and bootstrap draws all follow from the blocks.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import hypot
 
 import numpy as np
 from numpy.typing import NDArray
@@ -177,6 +178,9 @@ class Estimate:
         What a block consists of: "row", "unit" or "episode".
     error_parts
         Sums that the error follows from, where it is not that of ``parts``.
+    one_more
+        By how much one more effective row with the least and with the largest reward of the log would lower and raise
+        the estimate, where that is more than its error: rewards may be too rare to be among the rows of a policy.
     """
 
     parts: tuple[tuple[float, TermSums], ...]
@@ -184,6 +188,7 @@ class Estimate:
     rows: NDArray[np.int64]
     by: str = "row"
     error_parts: tuple[tuple[float, TermSums], ...] | None = None
+    one_more: tuple[float, float] = (0.0, 0.0)
 
     @property
     def _errors(self) -> tuple[tuple[float, TermSums], ...]:
@@ -236,6 +241,7 @@ class Estimate:
             rows=self.rows,
             by=self.by,
             error_parts=self._errors + _negative(other._errors),
+            one_more=(hypot(self.one_more[0], other.one_more[1]), hypot(self.one_more[1], other.one_more[0])),
         )
 
 

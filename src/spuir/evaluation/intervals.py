@@ -38,15 +38,24 @@ class ValueInterval(NamedTuple):
 
 
 def interval(estimate: Estimate, level: float = 0.95, kind: str = "normal", seed: int = 0) -> ValueInterval:
-    """Return the two-sided interval of an estimate, infinite where the log has fewer than two blocks."""
+    """Return the two-sided interval of an estimate, infinite where the log has fewer than two blocks.
+
+    Where one more row would move an estimate by more than its error, rewards may be too rare to have been seen: n rows
+    show none of probability q with probability (1 − q)ⁿ, so that any q up to log(2/risk)/n is possible.
+    """
     if kind not in INTERVALS:
         rule = f"the intervals are {', '.join(INTERVALS)}"
         raise UnknownNameError("interval", repr(kind), rule, did_you_mean(kind, INTERVALS, "intervals"))
     if len(estimate.influence) < 2:
         return ValueInterval(-np.inf, np.inf)
-    if not estimate.variance > 0:
-        return ValueInterval(estimate.value, estimate.value)
-    low, high = INTERVALS[kind](estimate, 1 - level, seed)
+    low = high = estimate.value
+    if estimate.variance > 0:
+        low, high = INTERVALS[kind](estimate, 1 - level, seed)
+    down, up = np.log(2 / (1 - level)) * np.array(estimate.one_more)
+    if down:
+        low = estimate.value - np.hypot(estimate.value - low, down)
+    if up:
+        high = estimate.value + np.hypot(high - estimate.value, up)
     return ValueInterval(float(low), float(high))
 
 

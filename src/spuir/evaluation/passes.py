@@ -220,6 +220,7 @@ class EstimatePass:
                 carried = None if weights is None else weights[chosen]
             ratios = part.ratios
             sums.weights.add(ratios, part.target, len(rows), carried, weights)
+            sums.weights.earned += float((ratios if carried is None else carried * ratios) @ part.rewards)
             self._add_terms(sums, some, [form.terms(part, ratios) for form in self._forms], ratios, spans)
             self._add_mass(sums, len(rows), view.probabilities, levels)
 
@@ -297,12 +298,21 @@ class EstimatePass:
         made = self._estimate(target, estimator)
         if estimator.error_of is not None:
             made = replace(made, error_parts=self._estimate(target, FAMILY[estimator.error_of]()).parts)
-        return made, estimator.setting
+        return replace(made, one_more=self._one_more(target, made.standard_error)), estimator.setting
 
     def _estimate(self, target: Target, form: ValueEstimator) -> Estimate:
         key = OBSERVED if isinstance(target, LoggedTarget) else form_key(form)
         sums = self.sums[target.name].terms[key]
         return Estimate(parts=((1.0, sums),), weight=self.weight, rows=self.rows, by=self.blocks.by)
+
+    def _one_more(self, target: Target, error: float) -> tuple[float, float]:
+        """Return how far one more effective row with the least or the largest reward moves a value beyond its error."""
+        weights, (least, most) = self.sums[target.name].weights, self.fit.reward_range
+        if not weights.total:  # the logged policy has no weights: its rewards are all there
+            return 0.0, 0.0
+        mean = weights.earned / weights.total
+        down, up = (mean - least) / weights.effective, (most - mean) / weights.effective
+        return down if down > error else 0.0, up if up > error else 0.0
 
     def support(self, target: Target) -> Support | None:
         """Return the support of a policy; None for the logged one, which needs none."""

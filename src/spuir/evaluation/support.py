@@ -36,7 +36,7 @@ class WeightSums:
 
     def __init__(self) -> None:
         self.rows, self.total, self.squares, self.matched = 0, 0.0, 0.0, 0.0
-        self.weight, self.spread = 0.0, 0.0  # Σω and Σω² of the row weights ω
+        self.weight, self.spread, self.earned = 0.0, 0.0, 0.0  # Σω and Σω² of the row weights ω, and Σωρr
         self.largest: Floats = np.zeros(0)
         self.same = True
         self.histogram = np.zeros(len(EDGES) + 1)
