@@ -413,8 +413,8 @@ def test_intervals_of_rare_rewards_cover() -> None:
         second = rng.random(300) < 0.3
         log = pd.DataFrame({"action": np.where(second, "b", "a"), "propensity": np.where(second, 0.3, 0.7)})
         log["reward"] = (rng.random(300) < 0.012).astype(float)
-        value = evaluate(log, {"b": "always:b"}, against=[], reward_model=None, estimators=["snips"]).value_of("b")
-        covered += value.low <= 0.012 <= value.high
+        found = evaluate(log, {"b": "always:b"}, against=[], reward_model=None, estimators=["snips"])
+        covered += found.table.low[0] <= 0.012 <= found.table.high[0]
     assert covered >= 85
 
 
