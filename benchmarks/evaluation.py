@@ -6,8 +6,8 @@ coverage
 calls
     500 logs: how often a worse policy is called better, and how often a policy without support gets a number.
 speed
-    A log of N rows: evaluating by all estimators against reading the log twice and scoring it by the model, in CPU
-    seconds of all threads, so that other work on the machine does not matter.
+    A log of N rows: evaluating by all estimators against reading the log twice and scoring it by the model, in
+    seconds and in CPU seconds of all threads.
 """
 
 import json
@@ -109,7 +109,7 @@ def write_log(path: Path, rows: int, seed: int = 0) -> None:
 
 
 def speed(rows: int) -> dict[str, float]:
-    """Return CPU seconds for reading twice, for scoring and for evaluating, with the peak memory of this process."""
+    """Return seconds and CPU seconds for reading twice, scoring and evaluating, and the peak memory of this process."""
     names = [f"x{at}" for at in range(COLUMNS)]
     with tempfile.TemporaryDirectory() as folder:
         path, earlier = Path(folder) / "log.parquet", Path(folder) / "earlier.parquet"
@@ -120,10 +120,10 @@ def speed(rows: int) -> dict[str, float]:
         bandit = spuir.Bandit(policy, list("abcd"), random_state=0)
         bandit.partial_fit(first[names], first.action, first.reward)
 
-        def clock(work: Any) -> float:
-            begin = time.process_time()
+        def clock(work: Any) -> np.ndarray:
+            begin = np.array([time.perf_counter(), time.process_time()])
             work()
-            return time.process_time() - begin
+            return np.array([time.perf_counter(), time.process_time()]) - begin
 
         def read() -> None:
             for _ in open_log(path).batches():
@@ -135,12 +135,14 @@ def speed(rows: int) -> dict[str, float]:
 
         read()
         spuir.evaluate(first[:2000], {"uniform": "uniform"})  # imports do not count
-        reading = clock(read) + clock(read)
-        scoring = clock(score) - reading / 2
-        found = {"rows": rows, "reading twice": reading, "scoring": scoring}
-        found["evaluating"] = clock(lambda: spuir.evaluate(path, {"model": bandit}))
-        found["bootstrap"] = clock(lambda: spuir.evaluate(path, {"model": bandit}, interval="bootstrap"))
-    found["ratio"] = found["evaluating"] / (reading + scoring)
+        steps = {"reading twice": clock(read) + clock(read)}
+        steps["scoring"] = clock(score) - steps["reading twice"] / 2
+        steps["evaluating"] = clock(lambda: spuir.evaluate(path, {"model": bandit}))
+        steps["bootstrap"] = clock(lambda: spuir.evaluate(path, {"model": bandit}, interval="bootstrap"))
+    found: dict[str, float] = {"rows": rows}
+    for at, unit in enumerate(("s", "CPU s")):
+        found |= {f"{name}, {unit}": float(values[at]) for name, values in steps.items()}
+        found[f"ratio, {unit}"] = float(steps["evaluating"][at] / (steps["reading twice"] + steps["scoring"])[at])
     found["peak MB"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
     return found
 

@@ -9,6 +9,7 @@ import pytest
 from spuir.environments import make_environment
 from spuir.loop import run
 from spuir.policies import make_policy
+from spuir.reproduction import plots
 from spuir.reproduction.base import FAILS, HOLDS, OPEN, Scope
 from spuir.reproduction.experiments import default
 from spuir.reproduction.other_libraries import play_library
@@ -16,6 +17,7 @@ from spuir.reproduction.policy_runs import Setup
 from spuir.reproduction.rivals import AUTO, FLOORED, OTHERS, SUM_BASED, WORLDS, Rival, WorldResult, expected
 from spuir.reproduction.tasks import Result
 from spuir.reproduction.tuning import TUNING_SEEDS
+from spuir.reproduction.verdicts import Interval
 
 FULL = Scope(repeats=3)
 SETUP = Setup(environment="linear", episodes=3, batch_size=40)
@@ -85,7 +87,7 @@ def test_all_settings_of_a_rival_are_different_policies(label):
 
 def test_missing_files_and_libraries_are_left_out_with_the_reason(monkeypatch):
     monkeypatch.setattr(default, "installed", lambda library: False)
-    assert set(default.rivals("poly")) == {*SUM_BASED, "linear Thompson"}
+    assert set(default.rivals(FULL, "poly")) == {*SUM_BASED, "linear Thompson"}
     reasons = {row["left out"]: row["reason"] for row in default.skipped_rows(FULL)}
     assert reasons["covertype"] == "skipped: no --data"
     assert reasons["Vowpal Wabbit"] == "skipped: not installed"
@@ -102,6 +104,13 @@ def test_rewards_are_what_the_best_actions_earn_minus_the_regret():
     noisy = run(make_policy("auto", floor=0.0), make_environment("linear", seed=0), 3, 40, 0)
     assert reward == pytest.approx(oracle[0] - noisy.regret[-1] / 120)
     assert history.rewards.mean() == pytest.approx(oracle[0] - history.regret[-1] / 120), "without noise they are equal"
+
+
+def test_the_shop_is_judged_by_the_mean_and_a_uniform_episode_counts_once():
+    assert default.sold(True, [1.0, 1.0, 0.9]).outcome == HOLDS
+    assert default.sold(True, [1.0, 1.0, 0.8]).outcome == FAILS
+    assert default.sold(False, [1.0, 1.0]).outcome == OPEN
+    assert default.with_first({0: 1.0}, {0: 0.0}, 4) == {0: 0.8}
 
 
 def library_reward(library, episodes=4, **parameters):
@@ -124,3 +133,13 @@ def test_linucb_of_contextualbandits_chooses_what_sbucb_does():
     # The two draw another first episode, and theirs does not shrink the intercept; untrained, it is about 1.2.
     assert row["regret_per_step"] < 0.02
     assert ours.regret[-1] / 1200 < 0.02
+
+
+def test_a_forest_marks_what_reaches_below_the_margin():
+    pytest.importorskip("matplotlib")
+    gains = {"good": Interval(0.5, 0.1, 0.9), "bad": Interval(-0.9, -1.2, -0.6)}
+    figure = plots.forest({"one": gains, "other": gains}, xlabel="gain", margin=-1.0)
+    assert [text.get_text() for text in figure.axes[0].get_yticklabels()] == ["good", "bad"]
+    for ax in figure.axes:
+        faces = [line.get_markerfacecolor() for line in ax.lines if line.get_marker() == "o"]
+        assert [face == "white" for face in faces] == [False, True]

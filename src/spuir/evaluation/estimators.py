@@ -32,9 +32,9 @@ import numpy as np
 from spuir.base.records import Codes, Floats
 from spuir.errors import ParameterError, UnknownNameError, did_you_mean
 
-GRID = (3.0, 10.0, 30.0, 100.0, float("inf"))
+GRID = (3.0, 10.0, 30.0, 100.0)
 """Bounds on weights to choose from where none is given."""
-SHRINKAGES = (1.0, 10.0, 100.0, 1000.0, 1e6)
+SHRINKAGES = (1.0, 10.0, 100.0, 1000.0)
 """Values of λ to choose from where none is given."""
 
 
@@ -239,7 +239,8 @@ class BalancedInversePropensity(ValueEstimator):
 class Chosen(NamedTuple):
     """An estimator whose setting the data choose: the candidate with the least estimated mean squared error.
 
-    The squared error of a candidate is its variance plus its squared distance to ``reference``, which is unbiased.
+    The squared error of a candidate is its variance plus its squared distance to ``reference``, which is unbiased, and
+    a candidate itself: no bound, no shrinkage.
     """
 
     name: str

@@ -107,7 +107,7 @@ class FitPass:
         for one in self.learned:
             one.add(rows)
         folds = rows.folds(self.fold_by, self.folds)
-        self.seen_folds.update(np.unique(folds).tolist())
+        self.seen_folds.update(np.flatnonzero(np.bincount(folds)).tolist())
         if self.reward_model is not None or self.propensity_model is not None:
             features = self.features(rows.table)
             if self.reward_model is not None:
@@ -289,8 +289,9 @@ class EstimatePass:
     def estimate(self, target: Target, estimator: ValueEstimator | Chosen) -> tuple[Estimate, float | None]:
         """Return an estimate of a policy's value, and the setting that it has or that the data chose."""
         if isinstance(estimator, Chosen):
-            some = [self._estimate(target, one) for one in estimator.candidates]
-            estimator = estimator.candidates[least_error(some, self._estimate(target, estimator.reference))]
+            options = (*estimator.candidates, estimator.reference)
+            some = [self._estimate(target, one) for one in options]
+            estimator = options[least_error(some, some[-1])]
         made = self._estimate(target, estimator)
         if estimator.error_of is not None:
             made = replace(made, error_parts=self._estimate(target, FAMILY[estimator.error_of]()).parts)

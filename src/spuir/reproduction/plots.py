@@ -198,6 +198,7 @@ def forest(panels: Mapping[str, Mapping[str, Interval]], xlabel: str, margin: fl
     for ax, (title, intervals) in zip(axes, panels.items(), strict=True):
         ax.set(xlabel=xlabel, ylim=(len(rows) - 0.4, -0.6))
         ax.set_yticks(range(len(rows)), rows if ax is axes[0] else [""] * len(rows))
+        ax.locator_params(axis="x", nbins=6)
         ax.grid(axis="y", color=figures.FAINT, linewidth=0.5, linestyle=figures.DOTTED)
         ax.set_title(title, fontsize=figures.TEXT_POINTS, color=figures.INK, loc="left")
         ax.axvline(0.0, color=figures.INK, linewidth=0.6)

@@ -122,7 +122,7 @@ SAMPLING = [
     for setting in _settings(scale=(0.1, 0.0, 0.03, 0.3), ridge=(ridge,), scale_contexts=(scaled,), intercept=(True,))
 ]
 WABBIT = _settings(options=("--squarecb --gamma_scale 1000", "--bag 5"))
-LINUCB = _settings(alpha=(0.1, 0.0, 0.3, 1.0), ridge=(10.0, 1.0, 100.0))
+LINUCB = _settings(alpha=(0.1, 0.01, 0.3, 1.0), ridge=(10.0, 1.0, 100.0))
 
 SUM_BASED: Mapping[str, Rival] = {
     "SBUCB": Rival(policy="sbucb", settings=LINEAR),
