@@ -19,7 +19,7 @@ def test_the_page_shows_every_script_with_its_output() -> None:
     )
 
 
-@pytest.mark.parametrize(("name", "output"), SHOWN.findall(PAGE), ids=lambda text: text.splitlines()[0])
+@pytest.mark.parametrize(("name", "output"), SHOWN.findall(PAGE), ids=[name for name, _ in SHOWN])
 def test_a_script_prints_what_the_page_says(
     name: str, output: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
