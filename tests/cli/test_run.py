@@ -3,7 +3,6 @@
 import csv
 import json
 import sys
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -42,8 +41,7 @@ def test_json_goes_to_standard_output_alone(tmp_path):
     assert done.stderr == ""
     assert data == json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
     assert data["preset"] == "default"
-    sbucb: Any = spuir.make_policy("sbucb")
-    assert data["policies"]["sbucb"]["alpha"] == sbucb.alpha
+    assert data["policies"]["sbucb"]["alpha"] == vars(spuir.make_policy("sbucb"))["alpha"]
     assert data["seeds"] == data["environment"]["parameters"]["seed"] == [0, 1]
     assert data["versions"]["spuir"] == spuir.__version__
 
