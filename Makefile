@@ -8,7 +8,7 @@ RUN_ARGS ?=
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
 REPRODUCE_ARGS ?=
-SOURCES := src tests benchmarks docs
+SOURCES := src tests benchmarks docs examples
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run reproduce test test-engines check bench docs clean

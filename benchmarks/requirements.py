@@ -143,6 +143,24 @@ def grid(seeds: int = 20) -> list[Requirement]:
             "at most",
             {"paper": 3.0, "wide": 3.0},
         ),
+        *_rows(
+            "speed/auto-episode",
+            "auto, learning and deciding where the kernel acts, time over SBUCB on 200 Fourier features",
+            "at most",
+            {"rbf": 1.0, "poly": 1.0},
+        ),
+        *_rows(
+            "speed/auto-decide",
+            "auto, deciding where it acts linearly, time over SBUCB",
+            "at most",
+            {"heterogeneous": 1.3},
+        ),
+        *_rows(
+            "speed/auto-learn",
+            "auto, learning where it acts linearly, time over SBUCB on 200 Fourier features",
+            "at most",
+            {"heterogeneous": None},
+        ),
         *_rows("scaling/learn", "exponent of exact learning around large", "at most", {"B": 1.1, "M": 1.1, "d": 2.2}),
         *_rows("scaling/decide", "exponent of dense deciding around large", "at most", {"B": 1.1, "M": 1.1, "d": 2.2}),
         *_rows(

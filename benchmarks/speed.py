@@ -288,6 +288,61 @@ def predicting(out: Speed, shape: Shape, effort: Effort) -> None:
     out.found[f"speed/one-row/{shape.name}"] = ratio(clocks["decide, one row"], clocks["bare NumPy, one row"])
 
 
+def self_tuning(out: Speed, effort: Effort) -> None:
+    """Learn and decide 1,000 rows by the default policy, against SBUCB on as many Fourier features as it has landmarks.
+
+    Where rewards are not linear the kernel acts; where they are, deciding is compared with plain SBUCB.
+    """
+    worlds = {"rbf": ("nonlinear", {"truth": "rbf"}), "poly": ("nonlinear", {"truth": "poly"}), "heterogeneous": None}
+    for name, given in worlds.items():
+        kind, parameters = given or (name, {})
+        world = make_environment(kind, seed=0, **parameters)
+        shape = Shape(name, 1_000, world.dim, world.n_actions)
+        made = {
+            "auto": Bandit("auto", shape.actions, random_state=0, floor=0.0),
+            "sbucb, Fourier": Bandit(
+                "sbucb", shape.actions, random_state=0, features="fourier", n_features=200, intercept=True
+            ),
+            "sbucb": Bandit("sbucb", shape.actions, random_state=0, intercept=True),
+        }
+        batches = [_uniform_batch(world, shape, episode) for episode in range(7)]
+        for one in made.values():
+            for rows in batches[:-1]:
+                one.partial_fit(rows.contexts, rows.actions, rows.rewards)
+        last, contexts = batch_of(batches[-1]), batches[0].contexts
+        acting: dict[str, Task] = {who: (lambda one=one, rows=contexts: one.decide(rows)) for who, one in made.items()}
+        # Learning by the policy itself leaves the state as it was: the same episode again and again would change it.
+        learning = {who: _learn_and_decide(one, last, contexts[:0]) for who, one in made.items()}
+        both = {who: _learn_and_decide(one, last, contexts) for who, one in made.items()}
+        clocks = out.keep("auto, learn, then decide", shape, effort.race(both))
+        if given is not None:
+            out.found[f"speed/auto-episode/{name}"] = ratio(clocks["auto"], clocks["sbucb, Fourier"])
+            continue
+        learned = out.keep("auto, learn", shape, effort.race(learning))
+        out.found[f"speed/auto-learn/{name}"] = ratio(learned["auto"], learned["sbucb, Fourier"])
+        decided = out.keep("auto, decide", shape, effort.race(acting))
+        out.found[f"speed/auto-decide/{name}"] = ratio(decided["auto"], decided["sbucb"])
+
+
+def _learn_and_decide(made: Bandit, batch: Batch, contexts: Floats) -> Task:
+    """Return a task that learns one episode and decides contexts with the state after it."""
+    policy, state, rng = made.policy_, made.state_, generator(0, "benchmarks", "auto")
+
+    def both() -> None:
+        after, _ = policy.learn(state, batch, rng)
+        if len(contexts):
+            policy.decide(after, contexts, rng)
+
+    return both
+
+
+def _uniform_batch(world: Any, shape: Shape, episode: int) -> Rows:
+    """Return an episode of uniformly drawn actions in a world."""
+    rng = generator(0, "benchmarks", "auto", shape.name, episode)
+    rounds, actions = world.draw(shape.rows, rng), rng.integers(shape.actions, size=shape.rows)
+    return Rows(rounds.contexts, actions, world.feedback(rounds, actions, rng).rewards)
+
+
 def measure(effort: Effort, say: Callable[[str], None]) -> Speed:
     """Run every race."""
     out = Speed()
@@ -306,6 +361,8 @@ def measure(effort: Effort, say: Callable[[str], None]) -> Speed:
     for shape in (PAPER, WIDE):
         say(f"predict and single rows, {shape}")
         predicting(out, shape, effort)
+    say("the default policy")
+    self_tuning(out, effort)
     for shape in (DEEP, LARGE):
         say(f"sketched learning, {shape}")
         sketching(out, shape, effort, naive=shape is LARGE)

@@ -216,7 +216,7 @@ def kind_of(item: click.Option) -> str:
         return ", ".join(f"`{choice}`" for choice in item.type.choices)
     if item.metavar:
         return f"`{item.metavar}`"
-    names = {"integer range": "integer", "float": "number"}
+    names = {"integer range": "integer", "float": "number", "float range": "number"}
     return names.get(item.type.name, item.type.name)
 
 

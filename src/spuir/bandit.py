@@ -93,11 +93,13 @@ class Bandit(LearnedModel):
             repeats the decision. Without ids the row's number within the episode takes their place.
         """
         model = self._model
-        contexts, state, mask = self._prepared(model, X, eligible, own=True)
+        rows, drift = model.encoded(X)
+        contexts, state, mask = self._prepared(model, rows, eligible, own=True)
         n = len(contexts)
         ids = ids if ids is None or hasattr(ids, "__len__") else list(ids)
         if ids is not None and len(ids) != n:
             raise InputError("ids", f"{len(ids)} of them", f"there are {n} rows", "give one id per row")
+        self._warn(drift)
         episode, first = state.episode, None
         if ids is None:
             with self._lock:
@@ -120,6 +122,8 @@ class Bandit(LearnedModel):
             with self._lock:
                 if self._current is model:  # no other thread has settled them, or added an action
                     self._current = model._replace(state=state, names=model.names_after(X))
+        self._count(drift)
+        decided.drift = drift
         return decided.relabel(model.labels.array, ids, episode, first, contexts, mask)
 
     def predict(self, X: Any, eligible: ArrayLike | None = None) -> NDArray[Any]:
@@ -237,9 +241,11 @@ class Bandit(LearnedModel):
         given = {"actions": actions, "rewards": rewards, "propensities": propensities, "eligible": eligible}
         with self._lock:
             model = self._model
-            batch = model.batch(X, **model.executed(X, given), sample_weight=sample_weight, columns=columns)
+            executed, (rows, drift) = model.executed(X, given), model.encoded(X)
+            batch = model.batch(rows, **executed, sample_weight=sample_weight, columns=columns)
             if not len(batch):
                 return self
+            self._warn(drift)
             policy, state = self.policy_, self._start(model, int(batch.contexts.shape[1]))
             contents = contents_of(batch, state.n_actions, model.decision_ids(X) if ids is None else ids)
             if not allow_repeat:
@@ -249,7 +255,9 @@ class Bandit(LearnedModel):
             state, info = policy.learn(state, batch, self._episode_rng(policy, state.episode))
             lineage = model.lineage.after(contents)
             self._current = model._replace(names=model.names_after(X), state=state, lineage=lineage)
-            self.last_info_ = info
+            self.last_info_ = info if drift is None else replace(info, drift=drift)
+            if not isinstance(X, Decision):  # whose rows were counted when they were decided
+                self._count(drift)
         return self
 
     def fit(self, X: Any, actions: Any = None, rewards: ArrayLike | None = None, *args: Any, **kwargs: Any) -> Self:
@@ -263,6 +271,7 @@ class Bandit(LearnedModel):
         with self._lock:
             self._seed, self._rows, self._checked = fresh._seed, fresh._rows, fresh._checked
             self._current, self.last_info_ = fresh._model, fresh.last_info_
+            self._drift, self._warned = fresh._drift, fresh._warned
         return self
 
     def collect(
@@ -288,13 +297,14 @@ class Bandit(LearnedModel):
         numbers = None if row_ids is None else as_ids(row_ids)
         check_shards(policy, numbers)
         known = {name: columns.pop(name, None) for name in ("propensities", "sample_weight", "eligible")}
-        batch = model.batch(X, actions, rewards, **known, columns={**columns, "row_ids": numbers})
+        rows, drift = model.encoded(X)
+        batch = model.batch(rows, actions, rewards, **known, columns={**columns, "row_ids": numbers})
         state = self._start(model, int(batch.contexts.shape[1]))
         number = coming_episode(policy, state.episode, episode)
         sums = policy.collect(state, batch, self._episode_rng(policy, number))
         mark, names = self._fingerprint(model, state), model.names_after(X)
-        contents = contents_of(batch, state.n_actions, ids, first_row)
-        return Shard(episode=number, fingerprint=mark, dim=state.dim, names=names, sums=sums, contents=contents)
+        about = {"names": names, "contents": contents_of(batch, state.n_actions, ids, first_row), "drift": drift}
+        return Shard(episode=number, fingerprint=mark, dim=state.dim, sums=sums, **about)
 
     def absorb(self, shard: Shard, allow_repeat: bool = False) -> Self:
         """Learn one episode from the sum of its shards; ``allow_repeat`` as in :meth:`partial_fit`."""
@@ -312,7 +322,9 @@ class Bandit(LearnedModel):
                     lineage.check(shard.contents)
                 lineage = lineage.after(shard.contents)
             # A copy: absorbing may overwrite the sums, and a shard can be absorbed by several bandits.
-            state, self.last_info_ = self.policy_.absorb(state, deepcopy(shard.sums))
+            state, info = self.policy_.absorb(state, deepcopy(shard.sums))
+            self.last_info_ = info if shard.drift is None else replace(info, drift=shard.drift)
+            self._count(shard.drift)
             self._current = model._replace(state=state, names=model.names or shard.names, lineage=lineage)
         return self
 

@@ -102,3 +102,7 @@ def did_you_mean(name: object, names: Iterable[str], kind: str = "names") -> str
 
 class InterceptWarning(UserWarning):
     """A policy without an intercept learns from rewards that do not average 0."""
+
+
+class DriftWarning(UserWarning):
+    """Many values of a raw column are unlike the sample that the encoder was learned on."""

@@ -182,3 +182,12 @@ def test_from_a_csv_file_to_the_next_night_without_python(tmp_path: Path) -> Non
     # The next night has the same customers: other decisions, although their ids are the same.
     assert call(*given).exit_code == 0
     assert call(*nightly, "-w", 1).exit_code == 0 and spuir.load(model).n_episodes_ == 7
+
+
+def test_customers_unlike_the_sample_are_reported(model: Path, tmp_path: Path) -> None:
+    customers(150, 5).assign(device="watch").to_csv(tmp_path / "tonight.csv", index=False)
+    given = ("decide", model, tmp_path / "tonight.csv", "--id-column", "customer", "--out", tmp_path / "d.csv")
+    result = call(*given)
+    assert result.stderr.startswith("· column 'device' has drifted: 100% of the values are levels without a feature")
+    assert "drift" in result.stdout
+    assert json.loads(call(*given, "--json").stdout)["drift"]["columns"]["device"]["unseen"] == 150

@@ -94,8 +94,9 @@ def test_the_holdout_goes_by_order_where_there_is_no_time(folder: Path) -> None:
     log = pd.read_csv(folder / "log.csv").drop(columns="time")
     log.to_csv(folder / "timeless.csv", index=False)
     given = ("-p", "sbucb", "-b", "400", "--against", "logged")
-    found = [data(folder, name, *given) for name in ("log.csv", "timeless.csv")]
-    assert found[0]["values"] == found[1]["values"]
+    log.assign(time=np.nan).to_csv(folder / "empty.csv", index=False)
+    found = [data(folder, name, *given) for name in ("log.csv", "timeless.csv", "empty.csv")]
+    assert found[0]["values"] == found[1]["values"] == found[2]["values"]
     assert found[1]["facts"]["rows"] == 720
 
 

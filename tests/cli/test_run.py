@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 import spuir
 from spuir.cli.app import main
-from spuir.cli.run import PAPER_POLICIES, assign
+from spuir.cli.run import COMPARED, assign
 from spuir.errors import ParameterError
 from spuir.policies import list_policies
 
@@ -24,7 +24,7 @@ def test_run_writes_table_figure_and_numbers(tmp_path):
     pytest.importorskip("matplotlib")
     done = spuir_command(*SHORT, "-o", tmp_path)
     assert done.exit_code == 0
-    for text in ("sbucb", "puir", "±", "regret per step", "CVR", "4 episodes of 60 decisions, 2 seeds, paper preset"):
+    for text in ("sbucb", "puir", "±", "regret per step", "CVR", "4 episodes of 60 decisions, 2 seeds, default preset"):
         assert text in done.stdout
     assert "wrote" in done.stderr
     names = {path.name for path in tmp_path.iterdir()}
@@ -40,7 +40,8 @@ def test_json_goes_to_standard_output_alone(tmp_path):
     data = json.loads(done.stdout)
     assert done.stderr == ""
     assert data == json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
-    assert data["policies"]["sbucb"]["alpha"] == 1.0
+    assert data["preset"] == "default"
+    assert data["policies"]["sbucb"]["alpha"] == vars(spuir.make_policy("sbucb"))["alpha"]
     assert data["seeds"] == data["environment"]["parameters"]["seed"] == [0, 1]
     assert data["versions"]["spuir"] == spuir.__version__
 
@@ -70,9 +71,9 @@ def test_settings_reach_policies_and_environment(tmp_path):
 
 def test_presets_differ(tmp_path):
     alphas = []
-    for preset in ("paper", "default"):
+    for preset in (("--preset", "paper"), ()):
         done = spuir_command(
-            "run", "-p", "sbucb", "-n", 1, "-b", 20, "--seeds", 1, "-w", 1, "--preset", preset, "--json", "-o", tmp_path
+            "run", "-p", "sbucb", "-n", 1, "-b", 20, "--seeds", 1, "-w", 1, *preset, "--json", "-o", tmp_path
         )
         alphas.append(json.loads(done.stdout)["policies"]["sbucb"]["alpha"])
     assert alphas[0] == 1.0 != alphas[1]
@@ -122,7 +123,7 @@ def test_an_unwritable_folder_is_a_refusal(tmp_path):
 
 
 def test_the_default_policies_are_registered():
-    assert set(PAPER_POLICIES) <= set(list_policies())
+    assert set(COMPARED) <= set(list_policies())
 
 
 def test_a_place_that_cannot_be_written_is_refused_before_any_work(tmp_path, monkeypatch):

@@ -76,7 +76,7 @@ def test_a_refusal_reaches_the_caller_as_it_is(engine: Engine) -> None:
         list(engine.map(refuse, range(8)))
 
 
-@pytest.mark.parametrize("name", ["puir", "spuir", "puir-kernel", "bexp3"])
+@pytest.mark.parametrize("name", ["auto", "puir", "spuir", "puir-kernel", "bexp3"])
 def test_the_model_is_the_local_one(engine: Engine, folder: Path, tmp_path: Path, name: str) -> None:
     for place, out in ((engine, "there"), ("local", "here")):
         train(str(folder), name, batch_size=BATCH, engine=place, out=tmp_path / out)
@@ -157,7 +157,11 @@ def test_a_scheduler_without_workers_is_refused(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("spuir.training.engines.dask.CONNECT_SECONDS", 1)
     with LocalCluster(n_workers=0, host="127.0.0.1", dashboard_address="127.0.0.1:0", silence_logs=50) as cluster:
         with pytest.raises(InputError, match=r"no workers after 1 seconds; start some: dask worker tcp://127"):
-            make_engine("dask", address=cluster.scheduler_address)
+            make_engine("dask", address=address_of(cluster))
+
+
+def address_of(cluster: Any) -> str:
+    return cluster.scheduler_address
 
 
 def test_a_lost_scheduler_is_one_sentence(caplog: pytest.LogCaptureFixture) -> None:
@@ -166,7 +170,7 @@ def test_a_lost_scheduler_is_one_sentence(caplog: pytest.LogCaptureFixture) -> N
     with LocalCluster(
         n_workers=1, host="127.0.0.1", dashboard_address="127.0.0.1:0", silence_logs=50, threads_per_worker=1
     ) as cluster:
-        with make_engine("dask", address=cluster.scheduler_address) as engine:
+        with make_engine("dask", address=address_of(cluster)) as engine:
             results = engine.map(double, range(1_000))
             assert next(results) == 0
             cluster.close()

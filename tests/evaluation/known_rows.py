@@ -45,8 +45,8 @@ def logged(n: int, seed: int = 0, *, batch: int = 100, tilt: float = 1.0, binary
     return LoggedWorld(rows, means, chances)
 
 
-def as_table(n: int = 1_500, seed: int = 0, **columns: Any) -> pa.Table:
+def as_table(n: int = 1_500, seed: int = 0, *, tilt: float = 1.0, **columns: Any) -> pa.Table:
     """Return n logged rows as a table with the columns of a log."""
-    rows = logged(n, seed).rows
+    rows = logged(n, seed, tilt=tilt).rows
     made = {"x": rows.contexts[:, 1], "y": rows.contexts[:, 2], "action": [rows.labels[code] for code in rows.actions]}
     return pa.table(made | {"reward": rows.rewards, "propensity": rows.propensities} | columns)

@@ -8,7 +8,7 @@ import pytest
 from benchmarks.worlds import ACTIONS, World, row_by_row, soft
 from spuir.errors import ParameterError, UnknownNameError
 from spuir.evaluation import Estimate, TargetRows, TermSums, ValueEstimator, evaluate, make_estimators
-from spuir.evaluation.block_sums import BlockAdder, ModelSums, least_error
+from spuir.evaluation.block_sums import BlockAdder, ModelSums, least_error, span_of
 from spuir.evaluation.estimators import FAMILY, ClippedInversePropensity, ShrunkDoublyRobust, SwitchDoublyRobust
 
 SET = {"clipped-ips": 1.7, "switch-dr": 1.7, "dros": 4.0}
@@ -96,6 +96,20 @@ def test_the_settings_at_their_limits_are_the_unbiased_estimators(table: list[di
     assert np.array_equal(plain(SwitchDoublyRobust(np.inf)), plain(FAMILY["dr"]()))
     assert np.allclose(plain(ShrunkDoublyRobust(1e12)), plain(FAMILY["dr"]()))
     assert not plain(SwitchDoublyRobust(0.0)).any()  # v̂ alone, as dm
+
+
+@pytest.mark.parametrize("name", FAMILY)
+def test_no_term_exceeds_the_bound_that_goes_with_it(name: str, table: list[dict[str, Any]]) -> None:
+    rows = target_rows(table)
+    for setting in (0.5, 1.7, 40.0) if name in SET else (None,):
+        kind: Any = FAMILY[name]
+        estimator = kind() if setting is None else kind(setting)
+        terms = estimator.terms(rows, rows.ratios)
+        gaps = rows.rewards - rows.predicted if estimator.needs_model else rows.rewards
+        bound = estimator.reach(float(rows.ratios.max())) * span_of(gaps)
+        seen = [span_of(values) for values in terms[:2] if values is not None]
+        assert sum(seen) <= bound * (1 + 1e-12)
+        assert not seen or sum(seen) > 0.1 * bound
 
 
 def clipped(bound: float, ratios: np.ndarray, rewards: np.ndarray) -> Estimate:

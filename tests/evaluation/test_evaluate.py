@@ -345,7 +345,7 @@ class TestReport:
     def test_data_are_json(self, report: Any) -> None:
         import json
 
-        data = json.loads(json.dumps(report.to_dict()))
+        data = json.loads(json.dumps(report.to_dict(), allow_nan=False))
         assert data["support"]["rule"]["verdict"] == "good"
         assert data["winner"]["policy"] == report.winner.policy
 

@@ -96,3 +96,11 @@ def test_without_support_the_number_is_refused() -> None:
 def test_advice_has_a_smaller_floor_for_many_actions() -> None:
     assert advice(3) == "log with floor 0.05 for about 3,000 decisions"
     assert advice(100) == "log with floor 0.005 for about 30,000 decisions"
+
+
+def test_a_policy_with_weak_support_does_not_win() -> None:
+    frame, _ = World().draw(250, np.random.default_rng(4))
+    report = evaluate(frame, {"rule": threshold}, against=["logged"])
+    assert report.supports["rule"].verdict == "weak"
+    assert (report.value_of("rule").value or 0) > (report.value_of("logged").value or 1)
+    assert report.winner is not None and report.winner.policy == "logged"

@@ -19,6 +19,7 @@ from spuir.evaluation.halving import Contest, Results, Scored, survivors
 from spuir.evaluation.held_out import HeldOut, relative
 from spuir.evaluation.simulation import fit_world
 from spuir.evaluation.tune import TuneJob, tune
+from spuir.evaluation.tuning_result import compared
 from spuir.logs import cut_episodes, open_log
 from spuir.tables.encoder import Encoder
 from spuir.training.engines.local import Local
@@ -101,6 +102,20 @@ def test_held_out_values_are_doubly_robust_row_by_row():
     assert abs(estimate.value - truth) < 4 * estimate.standard_error
 
 
+def test_rows_of_one_unit_count_as_one():
+    rows = logged(300, tilt=0.5).rows
+    chances = np.full((300, 3), 1 / 3)
+    alone = HeldOut(rows, np.zeros((300, 3))).estimate(chances)
+    copied = rows.at(np.repeat(np.arange(300), 4))
+    copies = np.repeat(chances, 4, axis=0), np.zeros((1_200, 3))
+    units = np.repeat(np.arange(300, dtype=np.uint64), 4)
+    grouped = HeldOut(replace(copied, units=units), copies[1]).estimate(copies[0])
+    blind = HeldOut(copied, copies[1]).estimate(copies[0])
+    assert grouped.value == pytest.approx(alone.value) and blind.value == pytest.approx(alone.value)
+    assert grouped.standard_error == pytest.approx(alone.standard_error, rel=1e-9)
+    assert blind.standard_error == pytest.approx(alone.standard_error / 2, rel=0.01)
+
+
 def test_the_error_of_a_relative_gain_is_that_of_the_ratio():
     gains, errors = [], []
     for seed in range(200):
@@ -112,8 +127,11 @@ def test_the_error_of_a_relative_gain_is_that_of_the_ratio():
         errors.append(found[1].standard_error)
     # A standard deviation from 200 draws is known to 5 %; the bound is three times that.
     assert np.mean(errors) == pytest.approx(np.std(gains), rel=0.15)
-    below = HeldOut(replace(rows, rewards=-rows.rewards), np.zeros((400, 3)))
-    assert relative(below.estimate(None), below.estimate(None)) is None
+    for rewards in (-rows.rewards, rows.rewards - rows.rewards.mean() + 0.001):
+        unclear = HeldOut(replace(rows, rewards=rewards), np.zeros((400, 3))).estimate(None)
+        assert relative(unclear, unclear) is None
+        line = compared("logged", unclear, unclear)
+        assert line.gain is None and line.in_words() == "0 per decision (0 to 0)"
 
 
 # ---- candidates and rounds --------------------------------------------------------------------------------------
@@ -203,12 +221,16 @@ def test_simulations_are_equally_long_and_count_the_episode_decided_at_random(mo
     rows = logged(1_000, tilt=0.0).rows
     rehearsals = Rehearsals(rows, "simulation", [50, 400], 0)
     world = fit_world(rows)
-    for size, episodes in ((50, 23), (400, 2)):
+    for size, episodes in ((50, 39), (400, 4)):  # at least five of the largest batches
         (task,) = rehearsals.tasks(Candidate("sbucb"), [Exploring(0.1, 0.0, size)], range(1))
         policy = spuir.make_policy("sbucb", alpha=0.1)
         rewards = spuir.run(policy, world, episodes=episodes, batch_size=size, seed=0).rewards
         expected = (world.means.mean() + rewards.sum()) / (episodes + 1)
         assert rehearsals._learn(task)["value"] == pytest.approx(expected, rel=1e-12)
+    monkeypatch.setattr(exploration, "DECISIONS", 20_000)
+    assert rehearsals._decisions(spuir.make_policy("sbucb")) == 16_000
+    monkeypatch.setattr(exploration, "OPERATIONS", 10 * 3 * 3.0**3)
+    assert rehearsals._decisions(spuir.make_policy("sbucb")) == 4_000
 
 
 # ---- the whole --------------------------------------------------------------------------------------------------
@@ -234,6 +256,21 @@ def test_from_a_log_to_a_trained_winner(tmp_path: Path):
     assert all(done <= total for _, done, total in stages)
     assert json.loads(json.dumps(found.to_dict()))["rows"] == {"learn": 900, "compare": 300, "final": 300}
     assert len(found.to_frame()) == len(found.scores)
+
+
+@pytest.mark.usefixtures("quick")
+def test_eligibility_units_and_weights_of_a_log_are_read():
+    source = as_table(1_200, tilt=0.0)
+    own = source["action"].to_pylist()
+    eligible = [sorted({"a", "b", label}) for label in own]
+    chances = [1 / len(labels) for labels in eligible]
+    columns = {"eligible": eligible, "unit_id": [f"u{row // 3}" for row in range(1_200)], "weight": [2.0] * 1_200}
+    given = source.set_column(source.schema.names.index("propensity"), "propensity", [chances])
+    for name, values in columns.items():
+        given = given.append_column(name, pa.array(values))
+    found = tune(given, **{**SMALL, "batch_size": 60})
+    assert found.how == "replay" and found.value is not None
+    assert found.rows == (720, 240, 240)
 
 
 @pytest.mark.usefixtures("quick")

@@ -65,7 +65,7 @@ def campaign() -> Any:
             "income": np.where(rng.random(n) < 0.1, np.nan, income / 1000),
             "last_order": rng.lognormal(3, 1.2, n),
             "orders": rng.geometric(0.2, n),
-            "segment": rng.choice(["x", "y", None], n),
+            "segment": rng.choice(np.array(["x", "y", None], dtype=object), n),
         }
     )
 

@@ -149,11 +149,11 @@ def test_it_is_the_recipe(forgetting: float, curved: bool, empty: bool) -> None:
 def test_curves_need_the_kernel_and_lines_do_not() -> None:
     curved: Any = taught(policy(), curved=True)
     straight: Any = taught(policy(), curved=False)
-    told = curved.policy_.diagnosis(curved.state_)
-    assert told["model"] == "linear + kernel" and told["evidence_difference"] > 0 and 0.3 < told["kernel_share"] <= 1
+    told = curved.diagnosis()
+    assert told["model"] == "linear + kernel" and told["evidence difference"] > 0 and 0.3 < told["kernel share"] <= 1
     assert told["noise"] == pytest.approx(0.5, rel=0.4) and set(told["ridges"]) == {"constant", "linear", "kernel"}
-    told = straight.policy_.diagnosis(straight.state_)
-    assert told["model"] == "linear" and told["evidence_difference"] <= 0 and told["kernel_share"] == 0
+    told = straight.diagnosis()
+    assert told["model"] == "linear" and told["evidence difference"] <= 0 and told["kernel share"] == 0
     # Column 1 earns 0.3 per standard deviation of 20, whatever the action; column 0 one per unit of action − 1.
     np.testing.assert_allclose(straight.coefficients_[:, 1], 0.3 / 20, atol=0.006)
     np.testing.assert_allclose(straight.coefficients_[:, 0], [-1.0, 0.0, 1.0], atol=0.12)

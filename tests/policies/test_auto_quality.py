@@ -1,5 +1,7 @@
 """The default policy earns what it promises, without any setting: small forms of the experiment `default`."""
 
+from typing import Any, cast
+
 import numpy as np
 import pytest
 
@@ -32,7 +34,7 @@ def test_untuned_it_beats_linear_policies_where_rewards_are_not_linear():
     # Polynomial rewards, one seed. Over 20 seeds auto is ahead by more than 10 % in each.
     world = make_environment("nonlinear", truth="poly", seed=0)
     auto, linear = (
-        run(make_policy(name, **given), world, 20, 500, 0).rewards.mean()
+        run(make_policy(name, **cast(Any, given)), world, 20, 500, 0).rewards.mean()
         for name, given in (("auto", {"floor": 0.0}), ("sbucb", {"scale": True, "intercept": True, "alpha": 0.1}))
     )
     assert auto > 1.05 * linear

@@ -186,7 +186,7 @@ def test_unusable_rows_are_refused_and_change_nothing(change, words):
 @pytest.mark.parametrize("memory", MEMORIES)
 def test_what_overflows_is_refused_and_changes_nothing(memory):
     bandit = Bandit(make("dfm-s", memory=memory, horizon=None), 1, random_state=0)
-    columns = {"click": np.ones(2), "conversion": np.ones(2)}
+    columns: dict[str, Any] = {"click": np.ones(2), "conversion": np.ones(2)}
     bandit.partial_fit(np.ones((2, 1)), [0, 0], [0, 0], **columns, elapsed=np.ones(2))
     state = bandit.state_
     before = arrays_of(state)

@@ -3,6 +3,7 @@
 import math
 import warnings
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -44,7 +45,7 @@ def exact_errors(contexts: np.ndarray, rewards: np.ndarray, ridge: float) -> lis
     goals, p = [Fraction(float(reward)) for reward in rewards], contexts.shape[1]
     every = range(p)
     gram = [[sum(row[i] * row[j] for row in rows) for j in every] for i in every]
-    wide = [
+    wide: list[list[Any]] = [
         [gram[i][j] + (Fraction(ridge) if i == j else 0) for j in every] + [Fraction(int(i == j)) for j in every]
         for i in every
     ]

@@ -1,6 +1,7 @@
 """The default policy beside tuned rivals: how a rival chooses, what is judged, and that other libraries play fair."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -48,7 +49,8 @@ def test_thirteen_worlds_have_to_be_within_one_per_cent():
 
 
 def test_the_rival_of_a_world_is_the_one_that_did_best_there():
-    ahead = place(**{"Fourier SBUCB": 1.2, "linear Thompson": 9.0})
+    rivals: dict[str, Any] = {"Fourier SBUCB": 1.2, "linear Thompson": 9.0}
+    ahead = place(**rivals)
     assert ahead.best == "Fourier SBUCB", "linear Thompson sampling is no sum-based rival of the claim"
     assert ahead.gain(ahead.best).estimate == pytest.approx(100 * (1 / 1.2 - 1), abs=0.02)
     assert default.within([ahead, *(place(str(i)) for i in range(14))]).outcome == HOLDS

@@ -592,7 +592,7 @@ def test_arrow_columns_of_another_type_are_refused_with_the_row_in_the_whole_tab
     good = pa.Table.from_pylist([GOOD] * 3)
     bad = pa.Table.from_pylist([GOOD] * 2).drop_columns([name]).append_column(name, values)
     with pytest.raises(InputError) as refusal:
-        LEARNT._write(spuir_block(bad, 3), np.zeros((2, LEARNT.width)))
+        LEARNT._write(spuir_block(bad, 3), np.zeros((2, LEARNT.width)), [(0, 0, 0)] * len(LEARNT._parts))
     assert str(refusal.value).startswith(start)
     assert LEARNT.encode(good).shape == (3, LEARNT.width)
 

@@ -36,18 +36,18 @@ def test_the_peak_is_below_the_forecast(name: str, actions: int, dim: int, rows:
         assert needed.tables * needed.table < 3 * peak
 
 
-@pytest.mark.parametrize("limit", [None, 6 * 2**20])
+@pytest.mark.parametrize("limit", [None, 5 * 2**20])
 @pytest.mark.parametrize("name", ["spuir", "puir", "bexp3"])
 def test_open_sketches_and_sums_are_in_the_forecast(
     name: str, limit: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Forty scattered episodes, all open at once: a sketch each, a table each, or their rows."""
+    """Twenty scattered episodes, all open at once: a sketch each, a table each, or their rows."""
     monkeypatch.setattr("spuir.training.memory.BLOCK_ROWS", 1_000)
     monkeypatch.setattr("spuir.training.group.SORT_BYTES", 2**16)
     monkeypatch.setattr("spuir.training.group.MIN_FRAGMENTS", 10**9)  # grouped for memory only, not for speed
     monkeypatch.setattr("spuir.logs.open.TABLE_ROWS", 10_000)
-    rows, dim = (50_000, 4) if name == "spuir" else (16_000, 30)
-    table = table_of(rows, 3, dim).append_column("episode", pa.array(generator(1, "memory").integers(40, size=rows)))
+    rows, dim = (25_000, 4) if name == "spuir" else (8_000, 30)
+    table = table_of(rows, 3, dim).append_column("episode", pa.array(generator(1, "memory").integers(20, size=rows)))
     policy = make_policy(name, **({"sketch_size": 600, "preset": "paper"} if name == "spuir" else {}))
     train(table.slice(0, 500), policy, workers=1)  # what is imported on the way is not of interest
     tracemalloc.start()

@@ -15,16 +15,16 @@ from spuir.errors import SpuirError
 COMMANDS = Registry(
     "command",
     {
+        "doctor": "spuir.cli.doctor:doctor",
+        "train": "spuir.cli.train:train",
+        "evaluate": "spuir.cli.evaluate:evaluate",
+        "tune": "spuir.cli.tune:tune",
+        "decide": "spuir.cli.decide:decide",
+        "show": "spuir.cli.show:show",
         "run": "spuir.cli.run:run_command",
         "list": "spuir.cli.list:list_command",
         "plan": "spuir.cli.plan:plan_command",
         "reproduce": "spuir.cli.reproduce:reproduce",
-        "doctor": "spuir.cli.doctor:doctor",
-        "train": "spuir.cli.train:train",
-        "decide": "spuir.cli.decide:decide",
-        "show": "spuir.cli.show:show",
-        "evaluate": "spuir.cli.evaluate:evaluate",
-        "tune": "spuir.cli.tune:tune",
     },
 )
 """The commands, in the order in which ``--help`` lists them."""

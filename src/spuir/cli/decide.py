@@ -2,6 +2,7 @@
 
 import json
 import os
+import warnings
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from spuir.cli import options
-from spuir.errors import InputError, ParameterError
+from spuir.errors import DriftWarning, InputError, ParameterError
 
 if TYPE_CHECKING:
     from spuir.bandit import Bandit
@@ -40,12 +41,15 @@ KEPT = ("decision_id", "time", "unit_id")
 @options.JSON
 @options.QUIET
 def decide(*, model: Path, table: Sequence[str], out: Path, as_json: bool, quiet: bool, **given: Any) -> None:
-    """Draw an action for each row of TABLE by MODEL, and write the decisions. TABLE is files or folders of contexts.
+    """Choose an action for each row of TABLE with MODEL.
+
+    TABLE is files or folders of contexts. The command writes the decisions with their propensities.
 
     Each row needs an id: the same id gets the same action as long as the model does not learn, so that a repeated
     job changes nothing. The decisions are ready for spuir train --from MODEL, joined with their rewards.
     """
     from spuir import load
+    from spuir.cli.train import print_note
     from spuir.logs import open_log, write_log
 
     if any(os.path.realpath(source) == os.path.realpath(out) for source in (*table, model)):
@@ -54,20 +58,26 @@ def decide(*, model: Path, table: Sequence[str], out: Path, as_json: bool, quiet
     opened = open_log(list(table) if len(table) > 1 else table[0], **how, kind="contexts")
     counts: dict[str, int] = {}
     batches = _decided(bandit, opened, _eligible(bandit, given["eligible"]), counts)
-    write_log(batches, out)
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always", DriftWarning)
+        write_log(batches, out)
+    for one in [] if quiet else found:
+        print_note(str(one.message))
     rows = sum(counts.values())
     summary = {
         "model": bandit.version_,
         "rows": rows,
         "actions": {label: {"rows": count, "share": count / rows} for label, count in counts.items()},
+        "drift": None if bandit.drift_ is None else bandit.drift_.to_dict(),
         "written": str(out),
     }
     if as_json:
         click.echo(json.dumps(summary, indent=2, ensure_ascii=False))
     elif not quiet:
-        from spuir.cli.terminal import print_shares
+        from spuir.cli.terminal import print_drift, print_shares
 
         print_shares(f"{rows:,} decisions of model {bandit.version_}", summary["actions"])
+        print_drift(summary["drift"])
     if not quiet:
         click.echo(f"wrote {out}", err=True)
 

@@ -19,9 +19,14 @@ NOT_BETTER = 1
 
 @click.command("evaluate")
 @click.argument("log", nargs=-1, required=True)
+@options.config
 @click.option("-m", "--model", "models", multiple=True, help="Saved model to evaluate; repeatable.")
-@click.option("-p", "--policy", help="Policy to train on the earlier part of the log, and to evaluate on the rest.")
-@options.preset("default")
+@click.option(
+    "-p",
+    "--policy",
+    help="Policy to train on the earlier part of the log and to evaluate on the rest.  [default: none]",
+)
+@options.PRESET
 @click.option(
     "-s", "--set", "settings", multiple=True, metavar="NAME=VALUE", help="Set a parameter of --policy; repeatable."
 )
@@ -81,10 +86,10 @@ NOT_BETTER = 1
 @options.JSON
 @options.QUIET
 def evaluate(*, models: Sequence[str], policy: str | None, as_json: bool, quiet: bool, **given: Any) -> None:
-    """Estimate what policies would have earned on the decisions of LOG, and whether LOG can tell.
+    """Estimate what policies would have earned on LOG.
 
     LOG is files or folders of decisions with rewards and propensities. Every evaluated policy is compared with today's
-    decisions, with choosing at random, and with always choosing the same action.
+    decisions, with choosing at random, and with always choosing the same action. The report says whether LOG can tell.
     """
     from spuir.cli.terminal import row_bar
     from spuir.evaluation import evaluate as judge

@@ -13,7 +13,7 @@ KINDS = ("policies", "environments", "sketches", "features", "experiments")
 @click.argument("kind", required=False, type=click.Choice(KINDS))
 @options.JSON
 def list_command(kind: str | None, as_json: bool) -> None:
-    """List everything that can be chosen by name, or one KIND of it, with one line on each."""
+    """List what can be chosen by name: everything, or one kind of it."""
     families = {name: catalogue(name) for name in KINDS if kind in (None, name)}
     if as_json:
         click.echo(json.dumps(families, indent=2, ensure_ascii=False))

@@ -23,6 +23,13 @@ WORKERS = click.option(
     help="Number of workers; the results do not depend on it.  [default: one per core]",
 )
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
+PRESET = click.option(
+    "--preset",
+    type=click.Choice(["default", "paper"]),
+    default="default",
+    show_default=True,
+    help="Parameter values: those of this library (default) or those of the authors' code (paper).",
+)
 QUIET = click.option("-q", "--quiet", is_flag=True, help="Print errors only, and the JSON if --json is given.")
 
 _OPENING = (
@@ -190,17 +197,6 @@ def columns_in(rename: Iterable[str], types: Iterable[str], suffix: str = "") ->
         "rename": {old: new or None for old, new in names.items()} or None,
         "types": pairs_in(types, f"--type{suffix}", "zip=string") or None,
     }
-
-
-def preset(default: str) -> Callable[[Any], Any]:
-    """Return the option that chooses the values of the policies' parameters."""
-    return click.option(
-        "--preset",
-        type=click.Choice(["paper", "default"]),
-        default=default,
-        show_default=True,
-        help="Parameter values: those of the authors' code (paper) or those of this library (default).",
-    )
 
 
 def out(default: str) -> Callable[[Any], Any]:

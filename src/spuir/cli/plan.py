@@ -14,7 +14,10 @@ from spuir.cli import options
 @click.option("--blocks", type=int, default=1, show_default=True, help="Number of blocks of the sketch (D).")
 @options.JSON
 def plan_command(steps: int, dim: int, actions: int, blocks: int, as_json: bool) -> None:
-    """Recommend a batch size, a number of episodes and a sketch size, and show what each choice costs."""
+    """Recommend a batch size and a sketch size.
+
+    Shows what each choice costs in memory and time.
+    """
     from spuir.cli.terminal import print_plan
     from spuir.planning import plan
 

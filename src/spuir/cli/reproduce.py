@@ -45,8 +45,9 @@ def reproduce(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Run the paper's figures and tables, and further ones; write a report with a verdict on each claim.
+    """Run the evaluation of the paper.
 
+    Runs its figures, tables and theorems, and experiments of our own, and writes a report with a verdict on each claim.
     Finished results stay in the folder. Run the same command again to resume after an interruption, and to retry what
     failed.
     """

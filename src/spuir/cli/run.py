@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from spuir.reproduction.runner import Run
     from spuir.results.history import History
 
-PAPER_POLICIES = ("sbucb", "puir", "spuir", "puir-rs", "spuir-rs", "bexp3", "bexp3-ipw", "blts-b", "dfm-s")
+COMPARED = ("auto", "sbucb", "puir", "spuir", "puir-rs", "spuir-rs", "bexp3", "bexp3-ipw", "blts-b", "dfm-s")
+"""The policies that are compared by default: the default policy and those of the paper."""
 FIGURE = "average_reward"
 
 
@@ -35,7 +36,7 @@ SIZE = _Size(max=2**40)
     "--policy",
     "policies",
     multiple=True,
-    help="Policies to compare, separated by commas; repeatable.  [default: the paper's]",
+    help="Policies to compare, separated by commas; repeatable.  [default: auto and the paper's]",
 )
 @click.option("-e", "--environment", default="synthetic", show_default=True, help="Environment to act in.")
 @click.option("-n", "--episodes", type=SIZE, default=90, show_default=True, help="Number of episodes (N).")
@@ -48,7 +49,7 @@ SIZE = _Size(max=2**40)
     show_default=True,
     help="Number of seeds: --seed and those that follow it.",
 )
-@options.preset("paper")
+@options.PRESET
 @click.option(
     "-s",
     "--set",
@@ -77,7 +78,11 @@ def run_command(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Run policies on an environment; write a table, a figure and the raw numbers."""
+    """Compare policies on an environment.
+
+    All policies meet the same contexts and the same noise. The command prints a table, and writes a figure and the raw
+    numbers.
+    """
     from spuir.base.parameters import parameter_names
     from spuir.cli.terminal import print_summary, progress_bar
     from spuir.environments import ENVIRONMENTS, make_environment
@@ -85,7 +90,7 @@ def run_command(
     from spuir.reproduction.runner import Run, run_all
     from spuir.storage.atomic import check_folder, write_csv, write_json
 
-    names = options.names_in(policies or PAPER_POLICIES, "--policy")
+    names = options.names_in(policies or COMPARED, "--policy")
     given = assign(
         settings,
         {name: POLICIES.get(name).parameters() for name in names},

@@ -56,6 +56,7 @@ def describe(bandit: "Bandit", coefficients: int, path: Path) -> dict[str, Any]:
         "features": encoder.width if encoder else None,
         "metadata": dict(notes.metadata),
         "training": dict(notes.training),
+        "diagnosis": bandit.diagnosis(),
         "actions": learned_actions(bandit),
         "coefficients": learned_coefficients(bandit, coefficients),
         "contrasts": contrasts(bandit, coefficients),

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 TABLE_WIDTH = 120
 ENDS_SHOWN = 8
+DRIFT_SHOWN = 0.01
+"""The smallest share of drifted values of a column that is shown."""
 
 
 @contextmanager
@@ -115,6 +117,7 @@ def print_model(model: Mapping[str, Any]) -> None:
         "columns": ", ".join(model["columns"]) or "not named",
         **{f"training: {name}": str(value) for name, value in training.items() if value is not None},
         **{f"metadata: {name}": str(value) for name, value in model["metadata"].items()},
+        **{f"learned: {name}": _shown(value) for name, value in model["diagnosis"].items() if value is not None},
     }
     about = Table(box=None, show_header=False, pad_edge=False)
     about.add_column(style="bold", no_wrap=True)
@@ -125,6 +128,13 @@ def print_model(model: Mapping[str, Any]) -> None:
     print_learned(model["actions"], model["coefficients"])
     _print_contrasts(model["contrasts"])
     _print_drift(model["drift"])
+
+
+def _shown(value: Any) -> str:
+    """Return an estimate with three digits, a record of them as name=value."""
+    if isinstance(value, dict):
+        return ", ".join(f"{name}={_shown(one)}" for name, one in value.items())
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 def _print_contrasts(contrasts: Sequence[Mapping[str, Any]]) -> None:
@@ -188,6 +198,22 @@ def print_learned(actions: Sequence[Mapping[str, Any]], coefficients: Sequence[M
     for line in coefficients:
         value = spread({"mean": line["coefficient"], "standard_error": line["standard_error"]}, 1, 4)
         table.add_row(line["action"], line["feature"], value)
+    console().print(table)
+
+
+def print_drift(drift: Mapping[str, Any] | None) -> None:
+    """Print the columns with values that are unlike the sample of the encoder, most of them first."""
+    columns = {} if drift is None else drift["columns"]
+    lines = [(name, line) for name, line in columns.items() if line["drifted"] >= DRIFT_SHOWN]
+    if drift is None or not lines:
+        return
+    table = Table(title="drift", title_justify="left", caption_justify="left")
+    table.caption = f"rows unlike those that the encoder was learned on, of {drift['rows']:,}"
+    for heading in ("column", "missing", "without a feature", "out of range", "drifted"):
+        table.add_column(heading, justify="left" if heading == "column" else "right")
+    for name, line in sorted(lines, key=lambda line: -line[1]["drifted"]):
+        cells = [f"{line[kind]:,}" for kind in ("missing", "unseen", "outside")]
+        table.add_row(name, *cells, f"{line['drifted']:.2%}")
     console().print(table)
 
 

@@ -40,7 +40,7 @@ UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 )
 @click.option("--allow-repeat", is_flag=True, help="With --from, learn episodes that the model has learned before.")
 @click.option("-p", "--policy", default="auto", show_default=True, help="Policy to train.")
-@options.preset("default")
+@options.PRESET
 @click.option(
     "-s", "--set", "settings", multiple=True, metavar="NAME=VALUE", help="Set a parameter of the policy; repeatable."
 )
@@ -66,8 +66,8 @@ UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
     "number.  [default: the log's column propensity]",
 )
 @click.option("--actions", multiple=True, help="Action labels, separated by commas.  [default: those in the log]")
-@click.option("--scale", is_flag=True, help="Standardise numeric columns by their values in the first episode.")
-@click.option("--intercept", is_flag=True, help="Append a constant column.")
+@click.option("--scale", is_flag=True, help="Standardise numeric columns, for policies that do not (--preset paper).")
+@click.option("--intercept", is_flag=True, help="Append a constant column, for policies that do not (--preset paper).")
 @options.encoding
 @click.option("--engine", default="local", show_default=True, help="Where workers run: local, dask or spark.")
 @click.option(
@@ -96,7 +96,7 @@ def train(*, out: Path | None, start: Path | None, as_json: bool, quiet: bool, *
     LOG on top of what it knows.
     """
     from spuir import load
-    from spuir.cli.terminal import print_episodes, print_learned
+    from spuir.cli.terminal import print_drift, print_episodes, print_learned
     from spuir.training import make_engine
     from spuir.training import train as learn
     from spuir.training.sharing import check_scratch
@@ -143,6 +143,7 @@ def train(*, out: Path | None, start: Path | None, as_json: bool, quiet: bool, *
     elif not quiet:
         print_episodes(summary)
         print_learned(summary["learned"], summary["coefficients"])
+        print_drift(summary["drift"])
     if not quiet:
         click.echo(f"wrote {', '.join(summary['written'])}", err=True)
 
@@ -328,6 +329,7 @@ def _describe(
         "episodes": [line.to_dict() for line in trained.episodes],
         "learned": learned_actions(trained.bandit),
         "coefficients": learned_coefficients(trained.bandit, STRONGEST),
+        "drift": None if trained.drift is None else trained.drift.to_dict(),
         "resumed": trained.resumed,
         "seconds": trained.seconds,
         "rows_per_second": trained.rows / trained.seconds,

@@ -80,7 +80,9 @@ SHOWN = 8
 @options.JSON
 @options.QUIET
 def tune(*, out: Path, as_json: bool, quiet: bool, **given: Any) -> None:
-    """Choose a policy and its parameters on LOG, report what it gains over today's decisions, and train it.
+    """Choose a policy and its parameters on LOG, and train it.
+
+    The command reports what the policy gains over today's decisions.
 
     LOG is files or folders of decisions with rewards and propensities. Candidates learn from the first 60 % of the
     rows and are compared on the next 20 %. The gain is measured on the last 20 %, on which nothing was chosen. Run

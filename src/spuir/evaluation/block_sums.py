@@ -55,12 +55,17 @@ class Blocks:
 class BlockAdder:
     """Adds up values of some rows per block; blocks of consecutive rows are summed at the speed of memory."""
 
-    def __init__(self, blocks: Codes, count: int, weights: Floats | None) -> None:
+    def __init__(self, blocks: Codes, count: int, weights: Floats | None, ordered: bool | None = None) -> None:
         self.count, self._weights, self._blocks = count, weights, blocks
-        self._ordered = bool((blocks[1:] >= blocks[:-1]).all())
+        self._ordered = bool((blocks[1:] >= blocks[:-1]).all()) if ordered is None else ordered
         if self._ordered and len(blocks):
             self._starts = np.flatnonzero(np.concatenate([[True], blocks[1:] != blocks[:-1]]))
             self._numbers = blocks[self._starts]
+
+    def at(self, rows: Codes) -> "BlockAdder":
+        """Return an adder for some of the rows, given by their places in order."""
+        weights = None if self._weights is None else self._weights[rows]
+        return BlockAdder(self._blocks[rows], self.count, weights, self._ordered or None)
 
     def __call__(self, total: Floats, values: Floats) -> None:
         """Add weighted values (n,) to the sums (B,) of their blocks."""
@@ -92,17 +97,16 @@ class TermSums:
         ratio = terms.numerator is not None
         return cls(model, np.zeros(blocks), np.zeros(blocks) if ratio else None, np.zeros(blocks) if ratio else None)
 
-    def add(self, adder: BlockAdder, terms: Terms) -> None:
-        """Add the terms of rows."""
-        span = 0.0
+    def add(self, adder: BlockAdder, terms: Terms, span: float | None = None) -> None:
+        """Add the terms of rows; ``span`` is a bound on that of a row's terms, None = look at them."""
+        if span is None:
+            span = sum(span_of(values) for values in terms[:2] if values is not None)
         if terms.plain is not None:
             adder(self.plain, terms.plain)
-            span = span_of(terms.plain)
         if self.numerator is not None and self.denominator is not None:
             if terms.numerator is not None and terms.denominator is not None:
                 adder(self.numerator, terms.numerator)
                 adder(self.denominator, terms.denominator)
-                span += span_of(terms.numerator)
         self.own_span = max(self.own_span, span)
 
     @property

@@ -32,9 +32,9 @@ import numpy as np
 from spuir.base.records import Codes, Floats
 from spuir.errors import ParameterError, UnknownNameError, did_you_mean
 
-GRID = (3.0, 10.0, 30.0, 100.0, float("inf"))
+GRID = (3.0, 10.0, 30.0, 100.0)
 """Bounds on weights to choose from where none is given."""
-SHRINKAGES = (1.0, 10.0, 100.0, 1000.0, 1e6)
+SHRINKAGES = (1.0, 10.0, 100.0, 1000.0)
 """Values of λ to choose from where none is given."""
 
 
@@ -92,6 +92,10 @@ class ValueEstimator(ABC):
         """The bound or shrinkage in force; None where there is none."""
         return None
 
+    def reach(self, largest: float) -> float:
+        """Return the largest factor of a reward, or of its distance to q̂, where no ratio exceeds ``largest``."""
+        return largest if self.setting is None else min(largest, self.setting)
+
 
 @dataclass(frozen=True)
 class DirectMethod(ValueEstimator):
@@ -104,6 +108,10 @@ class DirectMethod(ValueEstimator):
     def terms(self, rows: TargetRows, ratios: Floats) -> Terms:
         """Return nothing beside v̂."""
         return Terms()
+
+    def reach(self, largest: float) -> float:
+        """Return 0."""
+        return 0.0
 
 
 @dataclass(frozen=True)
@@ -209,6 +217,11 @@ class ShrunkDoublyRobust(ValueEstimator):
         """The shrinkage λ."""
         return self.shrinkage
 
+    def reach(self, largest: float) -> float:
+        """Return λρ/(ρ² + λ) at its largest, which is at ρ = √λ."""
+        ratio = min(largest, self.shrinkage**0.5)
+        return self.shrinkage * ratio / (ratio**2 + self.shrinkage)
+
 
 @dataclass(frozen=True)
 class BalancedInversePropensity(ValueEstimator):
@@ -226,7 +239,8 @@ class BalancedInversePropensity(ValueEstimator):
 class Chosen(NamedTuple):
     """An estimator whose setting the data choose: the candidate with the least estimated mean squared error.
 
-    The squared error of a candidate is its variance plus its squared distance to ``reference``, which is unbiased.
+    The squared error of a candidate is its variance plus its squared distance to ``reference``, which is unbiased, and
+    a candidate itself: no bound, no shrinkage.
     """
 
     name: str

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 MOST_ACTIONS = 12
 """Actions with a colour of their own; the others are one grey rest."""
+LONGEST_NAME = 20
+"""Letters of a segment's name."""
 WIDE = 2 * COLUMN
 
 
@@ -98,6 +100,7 @@ def reward_figure(report: "EvaluationReport") -> "Figure | None":
     ax.fill_between(places, mean - error, mean + error, color=BLUE, alpha=0.2, linewidth=0)
     ax.plot(places, mean, color=BLUE, linewidth=1.1, marker="o", markersize=2.5)
     ax.set(xlabel=report.pictures["over"], ylabel="mean logged reward")
+    ax.locator_params(axis="x", integer=True)
     return figure
 
 
@@ -107,25 +110,29 @@ def shares_figure(report: "EvaluationReport") -> "Figure | None":
     levels = pictures["levels"] or ["all rows"]
     names = [*report.evaluated, *(["logged"] if "logged" in report.baselines else [])]
     tables = {name: pictures["shares"][name] for name in names}
-    lines = [(f"{name} · {level}", tables[name][at]) for at, level in enumerate(levels) for name in names]
+    lines = [(f"{name} · {_short(level)}", tables[name][at]) for at, level in enumerate(levels) for name in names]
     lines = [(name, row / row.sum()) for name, row in lines if row.sum() > 0]
     if not lines:
         return None
     figure, ax = _lines(len(lines))
-    colours = [*_colours(min(len(actions), MOST_ACTIONS)), "#cccccc"]
+    frequent = np.argsort(-sum(row for _, row in lines), kind="stable")[:MOST_ACTIONS].tolist()
+    shown = {actions[code]: np.array([row[code] for _, row in lines]) for code in sorted(frequent)}
+    if len(actions) > MOST_ACTIONS:
+        shown["other actions"] = 1 - np.sum(list(shown.values()), axis=0)
     left = np.zeros(len(lines))
-    for code in range(min(len(actions), MOST_ACTIONS) + (len(actions) > MOST_ACTIONS)):
-        rest = code == MOST_ACTIONS
-        parts = np.array([row[code:].sum() if rest else row[code] for _, row in lines])
-        label = "other actions" if rest else actions[code]
-        ax.barh(np.arange(len(lines)), parts, left=left, color=colours[code], label=label, height=0.75)
+    for (label, parts), colour in zip(shown.items(), [*_colours(len(frequent)), "#cccccc"], strict=False):
+        ax.barh(np.arange(len(lines)), parts, left=left, color=colour, label=label, height=0.75)
         left += parts
     _named(ax, [name for name, _ in lines])
     ax.set(xlim=(0, 1), xlabel="share of the decisions")
     figure.legend(loc="outside upper right", ncols=4, fontsize=TEXT_POINTS, frameon=False)
-    height = figure.get_figheight() + 0.2 * (1 + len(actions) // 4)
+    height = figure.get_figheight() + 0.2 * (1 + len(shown) // 4)
     figure.set_size_inches(WIDE, height)
     return figure
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}…"
 
 
 def _colours(count: int) -> list[Any]:

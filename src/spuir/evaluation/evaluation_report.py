@@ -67,7 +67,7 @@ class EvaluationReport:
     values, differences_found, supports
         Records of all values, differences and supports.
     winner
-        The best supported policy, with an interval that is corrected for the number of candidates.
+        The best policy with good support, with an interval that is corrected for the number of candidates.
     facts
         The log: rows, actions, propensities and more.
     notices

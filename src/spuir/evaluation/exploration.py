@@ -19,6 +19,7 @@ from spuir.evaluation.encoded_rows import EncodedRows
 from spuir.evaluation.halving import Numbers, Results
 from spuir.evaluation.replay import Replay, least_propensity, replay
 from spuir.evaluation.simulation import FittedWorld, fit_world, simulate
+from spuir.policies import Policy
 from spuir.training.engines import Engine
 
 ALPHAS = (0.0, 0.05, 0.2, 0.5, 1.0)
@@ -32,6 +33,8 @@ FLOOR_COST = 0.01
 """Share of the best reward that a floor may cost."""
 DECISIONS, EPISODES = 20_000, 40
 """Most decisions and episodes of a simulation."""
+LEAST_EPISODES, OPERATIONS = 5, 2e9
+"""Episodes of a simulation whatever it costs, and the operations for which it may have more: M·p³ per episode."""
 REPLAYED_ROWS, REPLAYED_EPISODES = 20_000, 20
 """Accepted rows and episodes from which on a replay is preferred to a simulation."""
 REPLAY, SIMULATION = "replay", "simulation"
@@ -88,11 +91,12 @@ class Rehearsals:
         """What the values evaluate."""
         return Replay.what if self.how == REPLAY else FittedWorld.what
 
-    @property
-    def _decisions(self) -> int:
-        """Decisions of a simulation, about the same for all batch sizes."""
+    def _decisions(self, policy: Policy) -> int:
+        """Return the decisions of a simulation, about the same for all batch sizes; fewer where updates cost much."""
+        cost = len(self.rows.labels) * float(policy.width(self.rows.contexts.shape[1])) ** 3
+        episodes = max(LEAST_EPISODES, min(EPISODES, int(OPERATIONS / cost)))
         largest = max(self.batch_sizes)
-        return max(3 * largest, min(DECISIONS, EPISODES * largest))
+        return max(LEAST_EPISODES * largest, min(DECISIONS, episodes * largest))
 
     @cached_property
     def _world(self) -> FittedWorld:
@@ -111,7 +115,7 @@ class Rehearsals:
         policy, size = candidate.make(**setting.parameters()), setting.batch_size
         if self.how == REPLAY:
             return {"value": replay(self.rows, policy, batch_size=size, seed=seed).value}
-        episodes = max(1, self._decisions // size - 1)
+        episodes = max(1, self._decisions(policy) // size - 1)
         history = simulate(self._world, policy, episodes=episodes, batch_size=size, seed=seed)
         # A run does not count episode 0, which is decided at random. It counts here, as it is longer in larger batches.
         return {"value": (self._world.random_reward + float(history.rewards.sum())) / (episodes + 1)}

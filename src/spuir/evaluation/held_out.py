@@ -14,6 +14,9 @@ from spuir.evaluation.estimators import DoublyRobust, TargetRows, Terms
 from spuir.evaluation.support import Support, WeightSums, calibrate, judge
 from spuir.policies import make_policy
 
+CLEARLY_ABOVE = 4.0
+"""Standard errors above 0 from which on gains are given relative to a value."""
+
 
 @dataclass(frozen=True, eq=False)
 class HeldOut:
@@ -79,11 +82,11 @@ class HeldOut:
 
 
 def relative(value: Estimate, base: Estimate) -> tuple[float, Estimate] | None:
-    """Return the relative gain g = value/base − 1, and an estimate of 0 with the error of g; None unless base > 0.
+    """Return the relative gain g = value/base − 1, and an estimate of 0 with the error of g; None if base may be 0.
 
-    To first order g moves as (value − (1 + g)·base)/base does.
+    To first order g moves as (value − (1 + g)·base)/base does, which holds where base is many errors above 0.
     """
-    if not base.value > 0:
+    if not base.value > CLEARLY_ABOVE * base.standard_error:
         return None
     ratio = value.value / base.value
     parts = [(sign / base.value, sums) for sign, sums in value.parts]

@@ -7,6 +7,7 @@ from itertools import accumulate
 import numpy as np
 
 from spuir.base.records import Batch, Codes, Floats
+from spuir.core.statistics import per_action
 from spuir.errors import InputError
 from spuir.evaluation.logged_rows import EvaluationLog, LoggedRows
 from spuir.evaluation.targets import BanditTarget
@@ -57,13 +58,16 @@ class LearnedRows:
             self.unknown = True
             return
         codes = np.array([labels.codes.get(label, -1) for label in self._log.actions])[rows.actions]
-        contexts = self._model.contexts(self.target.table(rows), False)
-        given = {"weights": None if (rows.weights == 1).all() else rows.weights, "rewards": rows.rewards}
+        for column, power in enumerate((0, 1, 2)):
+            self.tally[:, column] += per_action(codes, rows.weights * rows.rewards**power, len(labels.names))
         numbers, places = self._numbered(rows)
-        batch = Batch(contexts=contexts, actions=codes, row_ids=places, **given)
-        self.tally += contents_of(batch, len(labels.names)).tally
+        if int(numbers.max()) < 0 or len(self._episodes) >= MOST_EPISODES:
+            return
+        contexts = self._model.contexts(self.target.table(rows), False)
+        weights = None if (rows.weights == 1).all() else rows.weights
+        batch = Batch(contexts=contexts, actions=codes, rewards=rows.rewards, weights=weights, row_ids=places)
         for number, own in _by_episode(numbers):
-            if number < 0 or (number not in self._episodes and len(self._episodes) >= MOST_EPISODES):
+            if number < 0:
                 continue
             found = contents_of(batch.at(own), len(labels.names))
             self._episodes[number] = self._episodes[number] + found if number in self._episodes else found

@@ -1,6 +1,7 @@
 """Rows of a log as evaluation reads them: checked, with actions as codes, block after block in bounded memory."""
 
 from collections.abc import Hashable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -21,6 +22,8 @@ from spuir.training.scan import with_source
 
 TOLERANCE = 1e-4
 """Logged probabilities may miss a sum of one by this much: logs round them."""
+BLOCK_ROWS = 32_768
+"""Rows that are read at a time: columns of this length stay in the cache while they are combined (measured)."""
 LEAST_EXPLORATION = 1e-12
 """Propensities within this of 1 count as 1."""
 
@@ -139,7 +142,7 @@ class EvaluationLog:
         self.silent, self.faults, start = 0, Faults(), 0
         for part in self.log.parts:
             rows = 0
-            for batch in part.read(self.columns, faults=self.faults):
+            for batch in part.read(self.columns, batch_rows=BLOCK_ROWS, faults=self.faults):
                 if not batch.num_rows:
                     continue
                 try:
@@ -154,12 +157,20 @@ class EvaluationLog:
         if not self._codes or not start:
             raise InputError("log", "no rows", "evaluation needs decisions with rewards", "check the path and --after")
 
+    def ahead(self) -> Iterator[LoggedRows]:
+        """Yield the rows as iterating does, reading the next ones in another thread meanwhile."""
+        coming = iter(self)
+        with ThreadPoolExecutor(1) as reader:
+            read = reader.submit(next, coming, None)
+            while (rows := read.result()) is not None:
+                read = reader.submit(next, coming, None)
+                yield rows
+
     def _read(self, batch: Any, start: int) -> LoggedRows:
         _check_slates(batch)
         _check_propensities(batch)
         check_numbers(batch)
         actions = self._encode(batch.column("action"), "action")
-        self.logged.update(np.unique(actions).tolist())
         rewards = _floats(batch, "reward")
         _check_probabilities(batch)
         names = batch.schema.names
@@ -187,6 +198,8 @@ class EvaluationLog:
             raise InputError(what, f"nothing at row {row}", "every decision has an action", "fill or drop that row")
         encoded = column.dictionary_encode()
         codes = [self._code(label) for label in encoded.dictionary.to_pylist()]
+        if what == "action":
+            self.logged.update(codes)
         return np.array(codes, np.intp)[encoded.indices.to_numpy(zero_copy_only=False)]
 
     def _code(self, label: Hashable) -> int:

@@ -8,7 +8,7 @@ import numpy as np
 
 from spuir.base.records import Codes, Floats
 from spuir.errors import InputError, ParameterError
-from spuir.evaluation.block_sums import BlockAdder, Blocks, Estimate, ModelSums, TermSums, least_error
+from spuir.evaluation.block_sums import BlockAdder, Blocks, Estimate, ModelSums, TermSums, least_error, span_of
 from spuir.evaluation.estimators import FAMILY, BalancedInversePropensity, Chosen, TargetRows, Terms, ValueEstimator
 from spuir.evaluation.learned_rows import LearnedRows
 from spuir.evaluation.logged_rows import EvaluationLog, LoggedRows, refuse_without_exploration
@@ -74,7 +74,7 @@ class FitPass:
 
     def run(self, watch: Watch) -> None:
         """Read the log once."""
-        for rows in self.log:
+        for rows in self.log.ahead():
             self._add(rows)
             watch("fit", self.rows, self.log.log.rows or self.rows)
         if not self.rows:
@@ -107,7 +107,7 @@ class FitPass:
         for one in self.learned:
             one.add(rows)
         folds = rows.folds(self.fold_by, self.folds)
-        self.seen_folds.update(np.unique(folds).tolist())
+        self.seen_folds.update(np.flatnonzero(np.bincount(folds)).tolist())
         if self.reward_model is not None or self.propensity_model is not None:
             features = self.features(rows.table)
             if self.reward_model is not None:
@@ -184,7 +184,7 @@ class EstimatePass:
     def run(self, watch: Watch) -> None:
         """Read the log once."""
         done = 0
-        for rows in self.fit.log:
+        for rows in self.fit.log.ahead():
             self._add(rows, done)
             done += len(rows)
             watch("estimate", done, self.fit.rows)
@@ -198,13 +198,15 @@ class EstimatePass:
         predicted, estimated = self._predict(rows)
         known = np.zeros(len(rows)) if predicted is None else rows.executed(predicted)
         logged = TargetRows(rows.rewards, rows.rewards, fit.propensities(rows, estimated), known, estimated)
+        spans = span_of(rows.rewards), span_of(rows.rewards - known)
         levels = self._levels(rows)
         self._add_time(rows, done)
         for target in self.targets:
             sums = self.sums[target.name]
             if isinstance(target, LoggedTarget):
-                self._add_terms(sums, adder, [Terms(rows.rewards)])
-                self._add_mass(sums, rows.actions, None, levels)
+                observed = sums.terms.setdefault(OBSERVED, TermSums.zero(self.blocks.count, Terms(rows.rewards)))
+                observed.add(adder, Terms(rows.rewards))
+                self._add_choices(sums, rows.actions, levels)
                 continue
             view = target.view(rows, predicted)
             if view.expected is not None:
@@ -213,13 +215,11 @@ class EstimatePass:
             part, some = logged._replace(target=view.target), adder
             if len(chosen) < MOSTLY * len(rows):
                 part = part.at(chosen)
-                some = BlockAdder(blocks[chosen], self.blocks.count, None if weights is None else weights[chosen])
+                some = adder.at(chosen)
             ratios = part.ratios
             sums.weights.add(ratios, part.target, len(rows))
-            self._add_terms(sums, some, [form.terms(part, ratios) for form in self._forms])
-            single = isinstance(view.probabilities, int)
-            codes = np.full(len(rows), view.probabilities) if single else None
-            self._add_mass(sums, codes, None if isinstance(view.probabilities, int) else view.probabilities, levels)
+            self._add_terms(sums, some, [form.terms(part, ratios) for form in self._forms], ratios, spans)
+            self._add_mass(sums, len(rows), view.probabilities, levels)
 
     def _predict(self, rows: LoggedRows) -> tuple[Floats | None, Floats | None]:
         """Return predicted rewards (n, M) and estimated propensities (n,), None where no model is fitted."""
@@ -231,29 +231,38 @@ class EstimatePass:
         chances = None if fit.propensity_model is None else fit.propensity_model.predict(features, rows, folds)
         return predicted, chances
 
-    def _add_terms(self, sums: TargetSums, adder: BlockAdder, terms: Sequence[Terms]) -> None:
-        """Add the terms of every form; those of the log itself are the same for all."""
-        observed = len(terms) < len(self._forms)
-        keys = [OBSERVED] if observed else [form_key(form) for form in self._forms]
-        for at, (key, one) in enumerate(zip(keys, terms, strict=True)):
+    def _add_terms(
+        self, sums: TargetSums, adder: BlockAdder, terms: Sequence[Terms], ratios: Floats, spans: tuple[float, float]
+    ) -> None:
+        """Add the terms of every form, given the spans of the rewards and of their distances to q̂."""
+        largest = float(ratios.max(initial=0.0))
+        for form, one in zip(self._forms, terms, strict=True):
+            key = form_key(form)
             if key not in sums.terms:
-                model = sums.model if not observed and self._forms[at].needs_model else None
-                sums.terms[key] = TermSums.zero(self.blocks.count, one, model)
-            sums.terms[key].add(adder, one)
+                sums.terms[key] = TermSums.zero(self.blocks.count, one, sums.model if form.needs_model else None)
+            # Estimated propensities have ratios of their own.
+            own = isinstance(form, BalancedInversePropensity)
+            sums.terms[key].add(adder, one, None if own else form.reach(largest) * spans[form.needs_model])
 
-    def _add_mass(self, sums: TargetSums, codes: Codes | None, chances: Floats | None, levels: Codes | None) -> None:
-        """Add the probabilities (n, M), or single choices (n,), to the shares of the actions."""
+    def _add_choices(self, sums: TargetSums, codes: Codes, levels: Codes | None) -> None:
+        """Add what was executed (n,) to the shares of the actions."""
         count = sums.segments.shape[1]
-        if chances is None and codes is not None:
-            sums.mass += np.bincount(codes, minlength=count)
+        sums.mass += np.bincount(codes, minlength=count)
+        if levels is not None:
+            cells = np.bincount(levels * count + codes, minlength=sums.segments.size)
+            sums.segments += cells.reshape(sums.segments.shape)
+
+    def _add_mass(self, sums: TargetSums, rows: int, chances: Floats, levels: Codes | None) -> None:
+        """Add the probabilities (n, M), or (M,) for all rows, to the shares of the actions."""
+        if chances.ndim == 1:
+            sums.mass += rows * chances
             if levels is not None:
-                cells = np.bincount(levels * count + codes, minlength=sums.segments.size)
-                sums.segments += cells.reshape(sums.segments.shape)
-        elif chances is not None:
-            sums.mass += chances.sum(axis=0)
-            if levels is not None:
-                for level in np.unique(levels):
-                    sums.segments[level] += chances[levels == level].sum(axis=0)
+                sums.segments += np.bincount(levels, minlength=len(sums.segments))[:, None] * chances
+            return
+        sums.mass += np.ones(rows) @ chances
+        if levels is not None:
+            for level in np.unique(levels):
+                sums.segments[level] += chances[levels == level].sum(axis=0)
 
     def _levels(self, rows: LoggedRows) -> Codes | None:
         """Return the segment (n,) of each row; what comes after the first eight levels is "other"."""
@@ -280,8 +289,9 @@ class EstimatePass:
     def estimate(self, target: Target, estimator: ValueEstimator | Chosen) -> tuple[Estimate, float | None]:
         """Return an estimate of a policy's value, and the setting that it has or that the data chose."""
         if isinstance(estimator, Chosen):
-            some = [self._estimate(target, one) for one in estimator.candidates]
-            estimator = estimator.candidates[least_error(some, self._estimate(target, estimator.reference))]
+            options = (*estimator.candidates, estimator.reference)
+            some = [self._estimate(target, one) for one in options]
+            estimator = options[least_error(some, some[-1])]
         made = self._estimate(target, estimator)
         if estimator.error_of is not None:
             made = replace(made, error_parts=self._estimate(target, FAMILY[estimator.error_of]()).parts)

@@ -129,8 +129,10 @@ class ReportBuilder:
         return WORSE if all(high < 0 for _, high in ends) else OPEN
 
     def _winner(self) -> PolicyValue | None:
-        """Return the best policy that the log supports, with a corrected interval."""
-        able = [one.name for one in (*self.targets, *self.baselines) if not self._refuses(one.name)]
+        """Return the best policy that the log supports well, or else weakly, with a corrected interval."""
+        names = [one.name for one in (*self.targets, *self.baselines) if not self._refuses(one.name)]
+        weak = {name for name in names if name in self.supports and self.supports[name].verdict == WEAK}
+        able = [name for name in names if name not in weak] or names
         best = max(able, key=lambda name: self.estimates[name, self.settings.headline][0].value, default=None)
         return None if best is None else self._value(best, self.settings.headline, self.settings.corrected)
 

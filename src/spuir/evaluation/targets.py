@@ -20,15 +20,15 @@ TOLERANCE = 1e-6
 
 
 class TargetView(NamedTuple):
-    """A policy on n rows: π of the executed action and v̂ under the policy, both (n,), and probabilities or a code.
+    """A policy on n rows: π of the executed action and v̂ under the policy, both (n,), and the probabilities of all.
 
     ``expected`` v̂ is None where there is no reward model.
-    ``probabilities`` is (n, M), or the code of the only action that the policy ever chooses.
+    ``probabilities`` is (n, M), or (M,) where all rows have the same.
     """
 
     target: Floats
     expected: Floats | None
-    probabilities: Floats | int
+    probabilities: Floats
 
 
 class Target(ABC):
@@ -81,7 +81,7 @@ class UniformTarget(Target):
         if rows.eligible is not None:
             return super().view(rows, predicted)
         expected = None if predicted is None else predicted @ self._shares
-        return TargetView(np.full(len(rows), 1 / len(self.log.logged)), expected, self.probabilities(rows))
+        return TargetView(np.full(len(rows), 1 / len(self.log.logged)), expected, self._shares)
 
 
 class FixedTarget(Target):
@@ -118,7 +118,7 @@ class FixedTarget(Target):
             return super().view(rows, predicted)
         target = (rows.actions == self.code).astype(np.float64)
         expected = None if predicted is None else np.ascontiguousarray(predicted[:, self.code])
-        return TargetView(target, expected, self.code)
+        return TargetView(target, expected, np.eye(len(self.log.actions))[self.code])
 
 
 class LabelledTarget(Target):

@@ -26,7 +26,7 @@ class Comparison:
 
     ``value`` is what the alternative earns per decision, with its interval ``low`` to ``high``; ``difference`` is the
     winner minus the alternative, paired row by row, and ``gain`` the same relative to the alternative, None where that
-    is not above 0.
+    is not clearly above 0.
     """
 
     name: str

@@ -7,7 +7,8 @@ from spuir.logs.log import Log
 from spuir.logs.open import open_log
 from spuir.logs.parts import Part
 from spuir.logs.rewards import Report, RewardRules
+from spuir.logs.span import split_log
 from spuir.logs.write import export_log, write_log
 
 __all__ = ["Cut", "Episode", "Joined", "Log", "Part", "Report", "RewardRules"]
-__all__ += ["cut_episodes", "export_log", "join_logs", "open_log", "write_log"]
+__all__ += ["cut_episodes", "export_log", "join_logs", "open_log", "split_log", "write_log"]

@@ -47,10 +47,11 @@ class Folder:
             _remove_stale(place)
             self.path = tempfile.mkdtemp(prefix=PREFIX, dir=place)
             lock = os.open(self.path, os.O_RDONLY)
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except OSError as error:
             got, rule = error.strerror or str(error), "the folder for temporary files must be writable"
             raise InputError(f"folder {str(within or place)!r}", got, rule, "name another (--scratch)") from error
+        with suppress(OSError):  # a file system without locks: nobody can lock it, and so nobody removes it
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
         self.remove = weakref.finalize(self, _remove, self.path, lock)
 
 

@@ -77,7 +77,7 @@ PROBLEMS: dict[str, ProblemKind] = {
     "intercept": ProblemKind(
         "note",
         "Without a constant column a linear model cannot learn an average, and may prefer the worse action.",
-        "learn with an intercept (--intercept, or intercept=True in Python).",
+        "spuir train adds one, and so does the policy auto; pass intercept=True to other policies in Python.",
     ),
     # ---- propensities
     "no propensity": ProblemKind(

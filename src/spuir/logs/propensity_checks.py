@@ -10,6 +10,8 @@ from spuir.logs.checks import ActionCheck, Check, CheckedBatch
 from spuir.logs.findings import Finding, ProblemRows, finding, missing, numbers
 from spuir.tables.arrow import arrow, compute
 
+ROUNDED = 0.01
+"""Relative error of propensities that were rounded, such as 0.33."""
 TOLERANCE = 1e-6
 """Probabilities that differ by less are taken as equal: logs often round them."""
 
@@ -49,7 +51,7 @@ class PropensityCheck(Check):
             mean = total / count
             error = np.sqrt(max(squares / count - mean**2, 0.0) / count)
             # 1/p of the executed action has the number of possible actions as its mean, whatever the policy.
-            if mean > actions + 6 * error + TOLERANCE:
+            if mean > actions * (1 + ROUNDED) + 6 * error:
                 problem = (
                     f"the mean of 1/propensity is {mean:.3g}, but with {actions} actions it cannot exceed {actions}."
                 )

@@ -75,8 +75,9 @@ def split_log(log: Log, share: float) -> tuple[Log, Log]:
         pa = arrow()
         times = [batch["time"].drop_null().cast(pa.int64()).to_numpy() for batch in log.batches(["time"])]
         every = np.concatenate([np.empty(0, np.int64), *times])
-        cut = int(np.quantile(every, 1 - share)) if len(every) else 0
-        return _within(log, -LAST, cut, None), _within(log, cut, LAST, None)
+        if len(every):  # an empty column of times says nothing
+            cut = int(np.quantile(every, 1 - share))
+            return _within(log, -LAST, cut, None), _within(log, cut, LAST, None)
     sizes = [_rows(part) for part in log.parts]
     starts = np.cumsum([0, *sizes]).tolist()
     cut = round(starts[-1] * (1 - share))

@@ -362,19 +362,20 @@ class Auto(Optimism):
     def diagnosis(self, state: AutoState) -> dict[str, Any]:
         """Return what was estimated: noise, ridges, the choice between the models and its reason.
 
-        ``kernel_share`` is the part of the variance of the fitted rewards that the kernel block explains, over the
-        rows learned from.
+        ``model`` is the one that acts: the kernel block is used while the log evidence of the full model exceeds that
+        of the linear one, by ``evidence difference``. ``kernel share`` is the part of the variance of the fitted
+        rewards that the kernel block explains, over the rows learned from.
         """
         names = ("constant", "linear") if state.linear else ("constant", "linear", "kernel")
         ridges = state.linear_ridges if state.linear else state.ridges
         difference = None if state.evidence is None else float(state.evidence[1] - state.evidence[0])
         return {
             "model": "linear" if state.linear else "linear + kernel",
-            "evidence_difference": difference,
+            "evidence difference": difference,
             "noise": self.learner.noise(state),
-            "mean_reward": self.learner.offset(state),
+            "mean reward": self.learner.offset(state),
             "ridges": None if ridges is None else dict(zip(names, ridges.tolist(), strict=False)),
-            "kernel_share": 0.0 if state.linear else self._kernel_share(state),
+            "kernel share": 0.0 if state.linear else self._kernel_share(state),
         }
 
     def _kernel_share(self, state: AutoState) -> float:

@@ -111,6 +111,10 @@ class Policy(ABC):
         """
         return state, (batch,)
 
+    def diagnosis(self, state: Any) -> dict[str, Any]:
+        """Return what the policy estimated about itself, by name; nothing for most policies."""
+        return {}
+
     def advice(self, batch: Batch) -> str | None:
         """Return what is wrong with learning from such a first batch by this policy, None if nothing is."""
         return None

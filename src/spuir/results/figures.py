@@ -30,11 +30,12 @@ TEXT_POINTS = 7.5
 LABEL_PITCH = 8.5
 
 SOLID, DASHED, DOTTED, MIXED, LONG = "-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)), (0, (9, 2))
-BLACK, GREY, SILVER, BLUE, SKY, GREEN, ORANGE, VERMILLION, PINK, WINE, OLIVE = (
-    "#000000 #7f7f7f #a3a3a3 #0072b2 #56b4e9 #009e73 #e69f00 #d55e00 #cc79a7 #882255 #8a8a00".split()
+BLACK, GREY, SILVER, BLUE, SKY, GREEN, ORANGE, VERMILLION, PINK, WINE, OLIVE, VIOLET = (
+    "#000000 #7f7f7f #a3a3a3 #0072b2 #56b4e9 #009e73 #e69f00 #d55e00 #cc79a7 #882255 #8a8a00 #5e3c99".split()
 )
 
 STYLES: Mapping[str, Style] = {
+    "auto": (VIOLET, SOLID),
     "sbucb": (BLACK, SOLID),
     "puir": (VERMILLION, SOLID),
     "puir-rs": (ORANGE, DASHED),

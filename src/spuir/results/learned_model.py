@@ -104,6 +104,16 @@ class LearnedModel(BanditArguments):
         """Return the weight of each action's observed rows and the imputed share of its fit, as a DataFrame."""
         return explanations.action_weights(self.policy_, self._model)
 
+    def diagnosis(self) -> dict[str, Any]:
+        """Return what the policy estimated about itself: for ``auto`` its noise, ridges and choice of model.
+
+        >>> bandit = spuir.Bandit(actions=2, random_state=0)
+        >>> bandit.diagnosis()
+        {}
+        """
+        state = self._model.state
+        return {} if state is None or not state.episode else self.policy_.diagnosis(state)
+
     def logged_rewards(self) -> list[LoggedReward]:
         """Return the mean reward of each action, with its standard error, in all that was learned."""
         return self._model.lineage.rewards(self._model.labels.names)

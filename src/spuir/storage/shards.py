@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from spuir.base.column_drift import Drift
 from spuir.base.hashing import Content, digest
 from spuir.base.packing import pack
 from spuir.base.parameters import SEED, parameters_of
@@ -21,7 +22,7 @@ class Shard:
 
     ``episode`` is the number of episodes learned before, ``fingerprint`` a digest of the policy, its seed, its actions
     and, if the sums depend on it, the acting state. ``names`` are the columns of a DataFrame, ``contents`` what the
-    rows are recognised by.
+    rows are recognised by, and ``drift`` the values of raw columns that are unlike the sample of the encoder.
     """
 
     episode: int
@@ -30,6 +31,7 @@ class Shard:
     sums: Any
     names: tuple[str, ...] | None = None
     contents: Contents | None = None
+    drift: Drift | None = None
 
     def __add__(self, other: "Shard") -> "Shard":
         """Return the shard of both sets of rows."""
@@ -42,7 +44,8 @@ class Shard:
             rule = "before the first episode columns are matched by position"
             raise ShardError("shards", f"columns {other.names} after {self.names}", rule, "give both one order")
         both = None if self.contents is None or other.contents is None else self.contents + other.contents
-        return replace(self, sums=self.sums + other.sums, names=self.names or other.names, contents=both)
+        drift = other.drift if self.drift is None else self.drift + other.drift
+        return replace(self, sums=self.sums + other.sums, names=self.names or other.names, contents=both, drift=drift)
 
     def check(self, episode: int, mark: str) -> None:
         """Refuse to be absorbed by a bandit that awaits another ``episode`` or has another fingerprint, ``mark``."""

@@ -1,14 +1,16 @@
 """scikit-learn's verbs for an object that holds a policy: arguments stored as given, and changed by name."""
 
 import threading
+import warnings
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Self
 
 from spuir.base import streams
+from spuir.base.column_drift import Drift
 from spuir.base.parameters import check_names, parameters_of
 from spuir.base.records import Info
-from spuir.errors import ParameterError
+from spuir.errors import DriftWarning, ParameterError
 from spuir.policies import POLICIES, Policy, as_policy, make_policy
 from spuir.tables.encoder import Encoder
 from spuir.tables.labels import Labels
@@ -23,6 +25,9 @@ class BanditArguments:
     """The arguments of a bandit, checked when they are given, and the policy that they describe."""
 
     _current: Model
+    _drift: Drift | None = None
+    _warned: frozenset[str] = frozenset()
+    """Columns that a warning has said to have drifted."""
 
     def __init__(
         self,
@@ -65,6 +70,33 @@ class BanditArguments:
         self._current = Model(labels=Labels.parse(self.actions), encoder=self.encoder)
         self._checked: Policy | None = None
         self.last_info_: Info | None = None
+        self._drift, self._warned = None, frozenset()
+
+    @property
+    def drift_(self) -> Drift | None:
+        """How many values of raw columns were unlike the sample of the encoder, in all rows decided or learned.
+
+        They are counted since the bandit was made, loaded or fitted anew, and are not saved. None before the first row,
+        and without an encoder.
+        """
+        return self._drift
+
+    def _count(self, drift: Drift | None) -> None:
+        """Add to the counted values."""
+        if drift is not None:
+            with self._lock:
+                self._drift = drift if self._drift is None else self._drift + drift
+
+    def _warn(self, drift: Drift | None) -> None:
+        """Warn of columns that have drifted, once for each."""
+        found = {} if drift is None else dict(drift.notable())
+        if found.keys() - self._warned:
+            with self._lock:
+                fresh = {column: how for column, how in found.items() if column not in self._warned}
+                self._warned |= fresh.keys()
+            for column, how in fresh.items():
+                said = f"column {column!r} has drifted: {how}"
+                warnings.warn(f"{said}; check where it comes from, or train on newer rows.", DriftWarning, stacklevel=3)
 
     def _resume(self, model: Model, rows: dict[int, int]) -> None:
         """Take over a model, and how many rows were decided in its episode."""

@@ -1,7 +1,7 @@
 """How single columns become numbers: one class per kind of column.
 
 Each object is a frozen record of what the encoder learned about one column. It names its features and writes them;
-later rows do not change it.
+later rows do not change it. Writing returns what was unlike most values, from which drift is counted.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,6 +27,22 @@ class Settings(NamedTuple):
 
     scale: bool
     max_levels: int
+
+
+class Seen(NamedTuple):
+    """What a column encoder noticed in some rows: missing values, values without a feature, and numbers.
+
+    ``missing`` and ``unseen`` count rows; ``numbers`` (n,) or (n, L) can be compared with a range, NaN where missing.
+    """
+
+    missing: int
+    unseen: int = 0
+    numbers: NDArray[Any] | None = None
+
+
+def count(mask: Any) -> int:
+    """Return how many are true."""
+    return int(np.count_nonzero(mask))
 
 
 def moments(values: NDArray[Any], scale: bool, place: Location) -> tuple[float, float | None]:
@@ -127,6 +143,15 @@ class FlagEncoder:
         return flags(column, place)
 
 
+def mend(part: NumberEncoder | FlagEncoder, values: NDArray[Any], out: Floats, at: int) -> None:
+    """Replace missing numbers in column ``at`` of ``out`` by the mean, and mark them."""
+    missing = np.isnan(values)
+    if missing.any():
+        out[:, at] = np.where(missing, part.mean, values)
+        if part.missing:
+            out[:, at + 1] = missing
+
+
 def frequent(codes: Codes, levels: Sequence[str], most: int) -> tuple[str, ...]:
     """Return the most frequent levels, most frequent first, ties in alphabetical order."""
     counts = np.bincount(codes[codes >= 0], minlength=len(levels))
@@ -167,11 +192,13 @@ class CategoryEncoder:
     def _index(self) -> dict[str, int]:
         return {level: at for at, level in enumerate(self.levels)}
 
-    def write(self, column: RawColumn, out: Floats, place: Location) -> None:
+    def write(self, column: RawColumn, out: Floats, place: Location) -> Seen:
         """Write the features (n, width) over zeros."""
-        coded = categories(column, place)
-        at = targets(coded.levels, self._index, len(self.levels) + self.missing)
-        out[np.arange(len(out)), at[coded.values]] = 1.0
+        coded, other = categories(column, place), len(self.levels)
+        at = targets(coded.levels, self._index, other + self.missing)[coded.values]
+        out[np.arange(len(out)), at] = 1.0
+        missing = count(coded.values < 0)
+        return Seen(missing, count(at == other) - (0 if self.missing else missing))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,11 +225,12 @@ class ListEncoder:
     def _index(self) -> dict[str, int]:
         return {level: at for at, level in enumerate(self.levels)}
 
-    def write(self, column: RawColumn, out: Floats, place: Location) -> None:
+    def write(self, column: RawColumn, out: Floats, place: Location) -> Seen:
         """Write the features (n, width) over zeros."""
-        lists(column, place)
+        lengths, _ = lists(column, place)
         rows, coded = occurrences(column, place)
         np.add.at(out, (rows, targets(coded.levels, self._index, 0)[coded.values]), 1.0)
+        return Seen(count(lengths < 0), count(out[:, -1] > 0))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -232,7 +260,7 @@ class VectorEncoder:
         """Names of the features."""
         return [f"{self.column}.{at}" for at in range(len(self.means))] + [f"{self.column} is missing"] * self.missing
 
-    def write(self, column: RawColumn, out: Floats, place: Location) -> None:
+    def write(self, column: RawColumn, out: Floats, place: Location) -> Seen:
         """Write the features (n, width) over zeros."""
         table = matrix(column, len(self.means), place)
         for at in range(table.shape[1]):
@@ -242,6 +270,7 @@ class VectorEncoder:
         out[:, : len(self.means)] = standardised(table, self.means, self.deviations)
         if self.missing:
             out[:, -1] = missing.any(axis=1)
+        return Seen(count(missing.any(axis=1)), numbers=np.where(missing, np.nan, table))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -278,7 +307,7 @@ class TimeEncoder:
         endings = ["days", *cycles] + ["is missing"] * self.missing
         return [f"{self.column} {ending}" for ending in endings]
 
-    def write(self, column: RawColumn, out: Floats, place: Location) -> None:
+    def write(self, column: RawColumn, out: Floats, place: Location) -> Seen:
         """Write the features (n, width) over zeros."""
         seconds = times(column, place)
         check_finite(seconds, place)
@@ -292,6 +321,7 @@ class TimeEncoder:
             out[:, 2 + 2 * at] = np.where(missing, 0.0, np.cos(angle))
         if self.missing:
             out[:, -1] = missing
+        return Seen(count(missing), numbers=seconds)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -301,13 +331,15 @@ class HashEncoder:
     column: str
 
     wanted: ClassVar[str] = "category"
+    names: ClassVar[tuple[str, ...]] = ("shared",)
 
-    def write(self, column: RawColumn, out: Floats, place: Location) -> None:
+    def write(self, column: RawColumn, out: Floats, place: Location) -> Seen:
         """Add to the shared features (n, H)."""
         rows, coded = occurrences(column, place)
         hashes = np.array([hash_of(self.column, level) for level in coded.levels], np.uint64)[coded.values]
         signs = np.where(hashes >> np.uint64(63), -1.0, 1.0)
         np.add.at(out, (rows, (hashes % np.uint64(2**63) % np.uint64(out.shape[1])).astype(np.intp)), signs)
+        return Seen(count(column.missing))
 
 
 def hash_of(column: str, level: str) -> int:
@@ -319,3 +351,15 @@ def hash_of(column: str, level: str) -> int:
     # A lone surrogate, e.g. from a text that was cut, is not valid UTF-8; it is hashed as its own three bytes.
     text = f"{column}={level}".encode(errors="surrogatepass")
     return hash64(text)
+
+
+def natural_kind(column: RawColumn, hashing: int | None) -> str:
+    """Return the kind of a column that its values suggest."""
+    if column.items is not None:
+        items, known = column.items.values, column.values[column.values >= 0]
+        if column.items.kind == "number" and items.dtype.kind == "f":
+            fractions = bool((items[np.isfinite(items)] % 1).any())
+            if fractions or known.min() == known.max():
+                return "vector"
+        return "list" if hashing is None else "hash"
+    return "hash" if column.kind == "category" and hashing is not None else column.kind

@@ -17,15 +17,17 @@ The result never has NaN.
 """
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from inspect import signature
-from typing import Any, Self, cast
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from spuir.base.column_drift import Drift
 from spuir.base.hashing import digest
 from spuir.base.packing import pack, unpack
 from spuir.base.parameters import COUNT, FLAG, check_names, check_value, optional
@@ -37,11 +39,16 @@ from spuir.tables.column_encoders import (
     HashEncoder,
     ListEncoder,
     NumberEncoder,
+    Seen,
     Settings,
     TimeEncoder,
     VectorEncoder,
     check_finite,
+    count,
+    mend,
+    natural_kind,
 )
+from spuir.tables.column_samples import ColumnSample
 from spuir.tables.raw_columns import Location, RawColumn
 from spuir.tables.raw_tables import Block, blocks, listed
 
@@ -65,6 +72,8 @@ _SPAN_BYTES = 1 << 20
 """Rows are written in blocks of this size, which stay in cache while their columns are written one by one."""
 
 ColumnEncoder = NumberEncoder | FlagEncoder | CategoryEncoder | HashEncoder | TimeEncoder | ListEncoder | VectorEncoder
+Counts = list[tuple[int, int, int]]
+"""Missing, unseen and outside values of each column; a list, which is faster than an array for a single row."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,9 +81,7 @@ class EncodedColumn:
     """A top-level column and its encoders: several for a column of objects, none if it had no value."""
 
     name: str
-    parts: tuple[
-        NumberEncoder | FlagEncoder | CategoryEncoder | HashEncoder | TimeEncoder | ListEncoder | VectorEncoder, ...
-    ]
+    parts: tuple[ColumnEncoder, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,13 +89,15 @@ class Encoder:
     """A fixed map from rows of a table to rows of numbers; made by :meth:`fit`.
 
     ``sources`` are the columns, ``hashing`` is the number of features that hashed columns share, ``intercept`` whether
-    the last feature is a constant 1, and ``rows`` the number of rows that the encoder learned from.
+    the last feature is a constant 1, and ``rows`` the number of rows that the encoder learned from. ``samples`` has
+    what it saw of each column there; encoders that were saved by version 0.1 have none, and count no drift.
     """
 
     sources: tuple[EncodedColumn, ...]
     hashing: int | None = None
     intercept: bool = False
     rows: int = 0
+    samples: tuple[ColumnSample, ...] = ()
 
     def __post_init__(self) -> None:
         check_value("hashing", self.hashing, optional(COUNT), "give the number of features, such as 64")
@@ -96,6 +105,9 @@ class Encoder:
         if any(type(part) is HashEncoder for source in self.sources for part in source.parts) and self.hashing is None:
             rule = "hashed columns share a number of features"
             raise ParameterError("hashing", None, rule, "give it, such as hashing=64")
+        if self.samples and len(self.samples) != len(self._parts):
+            rule = f"there are {len(self._parts)} columns"
+            raise InputError("samples", f"{len(self.samples)} of them", rule, "learn the encoder again")
         if len(set(self.names)) < len(self.names):
             twice = next(name for at, name in enumerate(self.names) if name in self.names[:at])
             raise InputError(
@@ -165,7 +177,12 @@ class Encoder:
         check_names(given, [one for name in taken for one in block.flatten(name)], "table", "kinds")
         if not any(source.parts for source in sources):
             raise InputError("table", "no value", "an encoder needs a column with a value", "check the columns")
-        return cls(sources=tuple(sources), hashing=hashing, intercept=intercept, rows=block.rows)
+        samples = tuple(
+            ColumnSample.learn(part, block.column(part.column, source.name, part.wanted))
+            for source in sources
+            for part in source.parts
+        )
+        return cls(sources=tuple(sources), hashing=hashing, intercept=intercept, rows=block.rows, samples=samples)
 
     learn = fit  # its name before there was ``fit``
 
@@ -181,6 +198,12 @@ class Encoder:
         """Names of the columns that had no value at learning, and have no feature."""
         return tuple(source.name for source in self.sources if not source.parts)
 
+    @property
+    def constant(self) -> tuple[str, ...]:
+        """Names of the columns (dotted inside objects) that had one value in all rows at learning."""
+        known = zip(self._parts, self.samples, strict=False)
+        return tuple(part.column for (_, part), sample in known if sample.constant)
+
     @cached_property
     def names(self) -> tuple[str, ...]:
         """Names of the features (d,), in their order: columns, then hashed, then the intercept."""
@@ -191,7 +214,8 @@ class Encoder:
     @cached_property
     def fingerprint(self) -> str:
         """Digest of the encoder: equal for encoders that give the same features."""
-        return digest(json.dumps(self.to_dict(), sort_keys=True))
+        features = {name: part for name, part in self.to_dict().items() if name != "samples"}
+        return digest(json.dumps(features, sort_keys=True))
 
     @property
     def width(self) -> int:
@@ -203,27 +227,35 @@ class Encoder:
         return [(source.name, part) for source in self.sources for part in source.parts]
 
     @cached_property
-    def _hashed(self) -> list[tuple[str, HashEncoder]]:
-        return [(owner, part) for owner, part in self._parts if isinstance(part, HashEncoder)]
+    def _hashed(self) -> list[tuple[str, HashEncoder, int]]:
+        """Hashed columns, with their number among all."""
+        parts = enumerate(self._parts)
+        return [(owner, part, number) for number, (owner, part) in parts if isinstance(part, HashEncoder)]
 
     @cached_property
-    def _plain(self) -> list[tuple[str, NumberEncoder | FlagEncoder, int]]:
-        """Numbers and booleans, with the position of their feature."""
-        return [(owner, part, at) for owner, part, at in self._placed if isinstance(part, (NumberEncoder, FlagEncoder))]
+    def _plain(self) -> list[tuple[str, NumberEncoder | FlagEncoder, int, int]]:
+        """Numbers and booleans, with the position of their feature and their number among all columns."""
+        return [line for line in self._placed if isinstance(line[1], (NumberEncoder, FlagEncoder))]
 
     @cached_property
-    def _placed(self) -> list[tuple[str, Any, int]]:
-        own = [(owner, part) for owner, part in self._parts if not isinstance(part, HashEncoder)]
-        starts = np.cumsum([0, *(len(part.names) for _, part in own)]).tolist()
-        return [(owner, part, start) for (owner, part), start in zip(own, starts, strict=False)]
+    def _placed(self) -> list[tuple[str, Any, int, int]]:
+        own = [(owner, part, at) for at, (owner, part) in enumerate(self._parts) if not isinstance(part, HashEncoder)]
+        starts = np.cumsum([0, *(len(part.names) for _, part, _ in own)]).tolist()
+        return [(owner, part, start, at) for (owner, part, at), start in zip(own, starts, strict=False)]
+
+    @cached_property
+    def _undrifted(self) -> tuple[tuple[str, ...], Floats]:
+        """The columns (C,), and the shares (C, 3) of drifted values that are usual in the sample."""
+        usual = np.array([(sample.missing, sample.unseen, 0.0) for sample in self.samples], np.float64)
+        return tuple(part.column for _, part in self._parts), usual
 
     @cached_property
     def _scales(self) -> tuple[Floats, Floats] | None:
         """What to subtract from all features, and what to divide them by; None if numbers are not scaled."""
-        if all(part.deviation is None for _, part, _ in self._plain):
+        if all(part.deviation is None for _, part, _, _ in self._plain):
             return None
         shift, divisor = np.zeros(self.width), np.ones(self.width)
-        for _, part, at in self._plain:
+        for _, part, at, _ in self._plain:
             if part.deviation is not None:
                 shift[at], divisor[at] = part.mean, part.deviation or np.inf
         return shift, divisor
@@ -253,6 +285,16 @@ class Encoder:
         out
             Array (n, d) of float64 to write to, in any memory layout.
         """
+        return self.transform_and_count(raw, out)[0]
+
+    encode = transform  # its name before there was ``transform``
+
+    def drift(self, raw: Any) -> Drift | None:
+        """Return how many values of rows are unlike the sample; None if the encoder was saved by version 0.1."""
+        return self.transform_and_count(raw)[1]
+
+    def transform_and_count(self, raw: Any, out: NDArray[np.float64] | None = None) -> tuple[Floats, Drift | None]:
+        """Return what :meth:`transform` and :meth:`drift` return, of one pass over the rows."""
         parts = blocks(raw)
         shape = (sum(block.rows for block in parts), self.width)
         if out is None:
@@ -262,46 +304,61 @@ class Encoder:
             raise InputError("out", f"{out.dtype} of shape {out.shape}", rule, "allocate such an array")
         if len(self._plain) < self.width:
             out[...] = 0.0
+        counts = [(0, 0, 0)] * len(self._parts)
         for block in parts:
             if block.rows:
-                self._write(block, out[block.first : block.first + block.rows])
-        return out
+                self._write(block, out[block.first : block.first + block.rows], counts)
+        if not self.samples:
+            return out, None
+        columns, usual = self._undrifted
+        found = np.array(counts, np.int64)
+        return out, Drift(rows=shape[0], columns=columns, counts=found, usual=usual, sample=self.rows)
 
-    encode = transform  # its name before there was ``transform``
-
-    def _write(self, block: Block, out: Floats) -> None:
-        """Write one block of rows over zeros."""
+    def _write(self, block: Block, out: Floats, counts: Counts) -> None:
+        """Write one block of rows over zeros, and add its missing, unseen and outside values to ``counts`` (C)."""
         block.require(self.columns)
-        self._write_plain(block, out)
-        for owner, part, at in self._placed:
+        self._write_plain(block, out, counts)
+        for owner, part, at, number in self._placed:
             if not isinstance(part, (NumberEncoder, FlagEncoder)):
                 column = block.column(part.column, owner, part.wanted)
-                part.write(column, out[:, at : at + len(part.names)], Location(part.column, block.first))
+                seen = part.write(column, out[:, at : at + len(part.names)], Location(part.column, block.first))
+                self._count(seen, number, counts)
         shared = out[:, self.width - bool(self.intercept) - (self.hashing or 0) :][:, : self.hashing]
-        for owner, part in self._hashed:
-            part.write(block.column(part.column, owner, part.wanted), shared, Location(part.column, block.first))
+        for owner, part, number in self._hashed:
+            column = block.column(part.column, owner, part.wanted)
+            self._count(part.write(column, shared, Location(part.column, block.first)), number, counts)
         if self.intercept:
             out[:, -1] = 1.0
 
-    def _write_plain(self, block: Block, out: Floats) -> None:
+    def _count(self, seen: Seen, number: int, counts: Counts, extremes: Any = None) -> None:
+        """Add what was seen in a column to its counts."""
+        if self.samples:
+            outside = 0 if seen.numbers is None else self.samples[number].outside(seen.numbers, extremes)
+            missing, unseen, before = counts[number]
+            counts[number] = (missing + seen.missing, unseen + seen.unseen, before + outside)
+
+    def _write_plain(self, block: Block, out: Floats, counts: Counts) -> None:
         """Write numbers and booleans, a span of rows at a time."""
-        given: list[tuple[NumberEncoder | FlagEncoder, int, NDArray[Any]]] = []
-        for owner, part, at in self._plain:
+        given: list[tuple[int, NDArray[Any]]] = []
+        mended: list[tuple[NumberEncoder | FlagEncoder, int, NDArray[Any]]] = []
+        for owner, part, at, number in self._plain:
             column: RawColumn = block.column(part.column, owner, part.wanted)
-            given.append((part, at, part.values(column, Location(part.column, block.first))))
-        if not given:
-            return
-        for rows in _spans(out):
+            values = part.values(column, Location(part.column, block.first))
+            # The extremes show missing and infinite values too, much faster than a test of each value.
+            low, high, missing = np.minimum.reduce(values), np.fmax.reduce(values), 0
+            if not (math.isfinite(low) and math.isfinite(high)):
+                low, missing = np.fmin.reduce(values), count(np.isnan(values))
+                if math.isinf(low) or math.isinf(high):
+                    check_finite(values, Location(part.column, block.first))
+                mended.append((part, at, values))
+            self._count(Seen(missing, numbers=values), number, counts, (low, high))
+            given.append((at, values))
+        for rows in _spans(out) if given else ():
             target = out[rows]
-            for _, at, values in given:
+            for at, values in given:
                 target[:, at] = values[rows]
-            # One dot product shows whether any value is not finite, much faster than a test of each column.
-            flat = target.ravel(order="K")
-            with np.errstate(over="ignore", invalid="ignore"):
-                total = np.dot(flat, flat)
-            if not np.isfinite(total):
-                for part, at, values in given:
-                    _mend(part, values[rows], target, at, Location(part.column, block.first + cast(int, rows.start)))
+            for part, at, values in mended:
+                mend(part, values[rows], target, at)
             if self._scales is not None:
                 with np.errstate(over="ignore", invalid="ignore"):
                     target -= self._scales[0]
@@ -327,16 +384,6 @@ def _spans(out: Floats) -> Iterator[slice]:
     return (slice(start, min(start + size, n)) for start in range(0, n, size))
 
 
-def _mend(part: NumberEncoder | FlagEncoder, values: NDArray[Any], out: Floats, at: int, place: Location) -> None:
-    """Replace missing numbers by the mean, mark them, and refuse infinities."""
-    check_finite(values, place)
-    missing = np.isnan(values)
-    if missing.any():
-        out[:, at] = np.where(missing, part.mean, values)
-        if part.missing:
-            out[:, at + 1] = missing
-
-
 def _learned(
     block: Block, name: str, owner: str, kind: str | None, hashing: int | None, settings: Settings
 ) -> ColumnEncoder | None:
@@ -348,20 +395,8 @@ def _learned(
     column = block.column(name, owner, None if target is None else target.wanted)
     if column.kind == "empty":
         return None
-    kind = kind or _natural(column, hashing)
+    kind = kind or natural_kind(column, hashing)
     return HashEncoder(column=name) if kind == "hash" else COLUMN_ENCODERS[kind].learn(name, column, settings)
-
-
-def _natural(column: RawColumn, hashing: int | None) -> str:
-    """Return the kind of a column that its values suggest."""
-    if column.items is not None:
-        items, known = column.items.values, column.values[column.values >= 0]
-        if column.items.kind == "number" and items.dtype.kind == "f":
-            fractions = bool((items[np.isfinite(items)] % 1).any())
-            if fractions or known.min() == known.max():
-                return "vector"
-        return "list" if hashing is None else "hash"
-    return "hash" if column.kind == "category" and hashing is not None else column.kind
 
 
 def check_options(options: Mapping[str, Any]) -> None:

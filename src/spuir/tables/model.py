@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from spuir.base.column_drift import Drift
 from spuir.base.records import FLOAT, Batch, Codes, Decision, Floats, Mask, State
 from spuir.core.statistics import dense_rows
 from spuir.core.ties import eligible_mask
@@ -16,6 +17,12 @@ from spuir.tables.lineage import Lineage
 
 FURTHER = ("revealed", "revealed_rewards", "click", "conversion", "elapsed", "row_ids")
 """Columns of a batch that a bandit hands on as they are."""
+
+
+class _Features(NamedTuple):
+    """The features (n, d) of raw rows, which take the place of these rows."""
+
+    features: Floats
 
 
 class Model(NamedTuple):
@@ -48,8 +55,19 @@ class Model(NamedTuple):
         """Return contexts as a numeric table (n, d) or a CSR matrix, encoded where there is an encoder."""
         if isinstance(X, Decision):
             return X.contexts
+        if isinstance(X, _Features):
+            return X.features
         given = X if self.encoder is None else self.encoder.transform(X)
         return as_table(given, self.names)
+
+    def encoded(self, X: Any) -> tuple[Any, Drift | None]:
+        """Return what stands for X in :meth:`contexts` and :meth:`batch`, encoded, and how its values have drifted."""
+        if isinstance(X, Decision):
+            return X, X.drift
+        if self.encoder is None:
+            return X, None
+        features, drift = self.encoder.transform_and_count(X)
+        return _Features(features), drift
 
     def contexts(self, X: Any, own: bool) -> Floats:
         """Return contexts as float64 (n, d), in memory of their own if ``own``."""

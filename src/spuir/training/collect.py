@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from spuir.bandit import Bandit
+from spuir.base.column_drift import Drift
 from spuir.errors import InputError, SpuirError, UnknownNameError
 from spuir.logs import Cut
 from spuir.logs.decision_rows import checked
@@ -67,11 +68,15 @@ class EpisodeShard:
 
 
 class PartShards(NamedTuple):
-    """What a worker collected from one part: its rows, its shards by episode number, and the broken rows."""
+    """What a worker collected from one part: its rows, its shards by episode number, and the broken rows.
+
+    ``drift`` counts the values that are unlike the sample, by the row of the log that a batch begins with.
+    """
 
     rows: int
     shards: dict[int, EpisodeShard]
     faults: Faults
+    drift: dict[int, Drift]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -108,23 +113,27 @@ class Collect:
     def __call__(self, scanned: ScannedPart) -> PartShards:
         """Read the part and return its shards."""
         shards: dict[int, EpisodeShard] = {}
+        drift: dict[int, Drift] = {}
         rows, faults, part = 0, Faults(), scanned.part
         with threadpool_limits(limits=1):
             most = block_rows(self.encoder.width)
             for block in part.read(self.columns, batch_rows=most, faults=faults):
                 for batch in (block.slice(start, most) for start in range(0, block.num_rows, most)):
                     try:
-                        self._add_batch(shards, batch, scanned, rows)
+                        counted = self._add_batch(shards, batch, scanned, rows)
                     except SpuirError as error:
                         raise with_source(self._within_batch(error, batch), part, part.first_row + rows) from None
+                    drift |= {} if counted is None else {scanned.start + rows: counted}
                     rows += batch.num_rows
-        return PartShards(rows, shards, faults)
+        return PartShards(rows, shards, faults, drift)
 
-    def _add_batch(self, shards: dict[int, EpisodeShard], batch: Any, scanned: ScannedPart, earlier: int) -> None:
+    def _add_batch(
+        self, shards: dict[int, EpisodeShard], batch: Any, scanned: ScannedPart, earlier: int
+    ) -> Drift | None:
         """Add the rows of a batch to their shards; ``earlier`` rows of the part came before it."""
         runs = list(self._runs(batch, scanned, earlier))
         if not runs:
-            return
+            return None
         rows = self._arranged(batch, runs)
         start = 0
         for episode, selection in runs:
@@ -135,6 +144,7 @@ class Collect:
         if any(self._keeps(episode) for episode, _ in runs):
             # Sums check their rows at once; kept rows would be checked only when they are learned, far from their file.
             check_rows(batch, self.bandit.actions)
+        return rows.drift
 
     def _runs(self, batch: Any, scanned: ScannedPart, earlier: int) -> Iterator[tuple[PartEpisode, Selection]]:
         """Yield each episode to collect with its rows in the batch."""
@@ -148,17 +158,18 @@ class Collect:
 
     def _arranged(self, batch: Any, runs: Sequence[tuple[PartEpisode, Selection]]) -> "_Rows":
         """Return the rows of some episodes, one episode after the other, as arrays."""
-        contexts = self.encoder.encode(batch)
+        contexts, drift = self.encoder.transform_and_count(batch)
         read = ("action", "reward", *ROW_COLUMNS, *ID_COLUMNS)
         columns = {name: _numbers(batch, name) for name in read if name in self.columns}
         learned = learned_rows(batch)
         whole = sum(_length(selection) for _, selection in runs) == len(learned)
         if whole and all(isinstance(selection, slice) for _, selection in runs):
-            return _Rows(contexts, columns, learned)
+            return _Rows(contexts, columns, learned, drift)
         # One gather for all episodes: one per episode and batch would dominate where episodes are scattered.
         every = np.arange(len(learned))
         order = np.concatenate([every[selection] for _, selection in runs])
-        return _Rows(contexts[order], {name: column[order] for name, column in columns.items()}, learned[order])
+        columns = {name: column[order] for name, column in columns.items()}
+        return _Rows(contexts[order], columns, learned[order], drift)
 
     def _shard(self, rows: "_Rows", here: slice, episode: PartEpisode, earlier: int) -> EpisodeShard:
         """Return the shard of some rows of a batch; ``earlier`` learned rows of the episode are before them."""
@@ -211,11 +222,15 @@ class Collect:
 
 
 class _Rows(NamedTuple):
-    """Rows of a batch as arrays: encoded contexts (n, d), columns (n,) by name, and which are learned from (n,)."""
+    """Rows of a batch as arrays: encoded contexts (n, d), columns (n,) by name, and which are learned from (n,).
+
+    ``drift`` counts the values of the batch that are unlike the sample.
+    """
 
     contexts: NDArray[np.float64]
     columns: Mapping[str, NDArray[Any]]
     learned: NDArray[np.bool_]
+    drift: Drift | None
 
 
 def _length(selection: Selection) -> int:

@@ -2,15 +2,17 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from spuir.base.column_drift import Drift
 from spuir.core.ties import TIE
 from spuir.logs.columns import declaring
 from spuir.logs.formats import Faults
 from spuir.policies import Policy
 from spuir.tables.column_encoders import CategoryEncoder
 from spuir.tables.encoder import Encoder
+from spuir.tables.raw_tables import listed
 from spuir.training.fold import EpisodeSummary
 
 NUMERAL = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*")
@@ -36,18 +38,33 @@ def of_keys(keys: Sequence[Any]) -> Iterator[str]:
     numbered = all(re.search("[0-9]", text) for text in texts)
     if len(texts) > 1 and not (numbered and texts == sorted(texts)):
         shown = [repr(text) for text in texts]
-        listed = shown if len(shown) <= 4 else [*shown[:3], "…", shown[-1]]
-        yield f"Episodes are learned in this order: {', '.join(listed)}; number them if it is another."
+        ends = shown if len(shown) <= 4 else [*shown[:3], "…", shown[-1]]
+        yield f"Episodes are learned in this order: {', '.join(ends)}; number them if it is another."
 
 
 def of_encoder(encoder: Encoder) -> Iterator[str]:
-    """Yield the columns of text that look like numbers."""
+    """Yield the columns without information in the sample, and those of text that look like numbers."""
+    sample = f"in the first {encoder.rows:,} rows, on which the encoder was learned"
+    if encoder.empty:
+        yield f"Columns without a value {sample}, are left out: {listed(encoder.empty)}."
+    if encoder.constant:
+        yield f"Columns with a single value {sample}, tell the policy nothing: {listed(encoder.constant)}."
     for part in (part for source in encoder.sources for part in source.parts):
         if isinstance(part, CategoryEncoder) and part.levels and all(map(NUMERAL.fullmatch, part.levels)):
             yield (
                 f"Column {part.column!r} is text and becomes categories, but looks like numbers; "
                 f"{declaring(part.column, 'float64')} reads it as numbers, or names the first cell that is not one."
             )
+
+
+def of_drift(drift: Mapping[int, Drift]) -> Iterator[str]:
+    """Yield the columns that have drifted from the sample, each with the first rows where they have."""
+    first: dict[str, str] = {}
+    for row in sorted(drift):
+        for column, how in drift[row].notable():
+            first.setdefault(column, f"in rows {row:,} to {row + drift[row].rows - 1:,} of the log, {how}")
+    for column, how in first.items():
+        yield f"Column {column!r} has drifted: {how}; check where it comes from, or train on newer rows."
 
 
 def of_faults(faults: Iterable[Faults]) -> Iterator[str]:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from contextlib import nullcontext
 from copy import copy
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import add
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from threadpoolctl import threadpool_limits
 
 from spuir import __version__
 from spuir.bandit import Bandit
+from spuir.base.column_drift import Drift
 from spuir.base.hashing import digest
 from spuir.base.parameters import parameters_of
 from spuir.core.ties import check_floor
@@ -172,6 +175,7 @@ def train(
         needed=needed,
         seconds=time.perf_counter() - begin,
         resumed=resumed,
+        drift=reduce(add, job.drift.values()) if job.drift else None,
     )
 
 
@@ -184,7 +188,7 @@ class Job:
     """What to learn from which log, and where; its methods are the steps of :func:`train`.
 
     ``faults`` are the broken rows by part, so that a part that is read twice counts once; parts that were
-    grouped count down from −1.
+    grouped count down from −1. ``drift`` is counted by the row of the log that a batch begins with.
     """
 
     log: Log
@@ -196,6 +200,7 @@ class Job:
     tell: Callable[[str], object]
     told: list[str] = field(default_factory=list[str])
     faults: dict[int, Faults] = field(default_factory=dict[int, Faults])
+    drift: dict[int, Drift] = field(default_factory=dict[int, Drift])
     rows_done: int = 0
     propensity: float | None = None
     start: Bandit | None = None
@@ -359,6 +364,7 @@ class Job:
                 self._save(checkpoint, bandit, episodes)
             raise
         self.add_notices(*notices.of_faults(self.faults.values()), *notices.of_episodes(episodes))
+        self.add_notices(*notices.of_drift(self.drift))
         if not bandit.n_episodes_:
             rule = "a policy is learned from rewards"
             remedy = "join the rewards to the decisions first (--rewards), and give some rows a weight above 0"
@@ -392,6 +398,7 @@ class Job:
         for at, part in parts:
             yield at, part
             self.faults[at] = part.faults
+            self.drift |= part.drift
             self.rows_done += part.rows
             self.watch("learn", self.rows_done, total)
 

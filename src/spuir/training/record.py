@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from spuir.bandit import Bandit
+from spuir.base.column_drift import Drift
 from spuir.errors import InputError
 from spuir.logs import Cut, Log
 from spuir.training import memory
@@ -32,6 +33,8 @@ class Training:
         The memory forecast.
     seconds, resumed
         Time spent, and how many episodes come from an earlier run.
+    drift
+        How many values are unlike the sample that the encoder was learned on, in the rows read by this run.
     """
 
     bandit: Bandit
@@ -40,6 +43,7 @@ class Training:
     needed: memory.Forecast
     seconds: float
     resumed: int
+    drift: Drift | None = None
 
     @property
     def rows(self) -> int:

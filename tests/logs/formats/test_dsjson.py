@@ -321,7 +321,7 @@ CHANGES: dict[str, list[Any]] = {
     "_label_cost": [None, 0, -0.0, 2.5, "x"],
     "_original_label_cost": [1, -0.5, "x"],
     "_label_probability": [None, 1, 0.5, 0, 1.0000001, 1.5],
-    "_label_Action": [None, 1, 2],
+    "_label_Action": [None, 1, 2, -1],
     "_labelIndex": [None, 0, 1, 7, -1],
     "EventId": [None, "", "e2"],
     "Timestamp": [None, "2021-02-04T16:31:29Z"],
@@ -467,7 +467,8 @@ class TestParsedOnce:
         parsed = pa.Table.from_batches([batch for part in log.parts for batch in replace(part, options={}).read()])
         assert log.table().equals(parsed)
         assert log.table(["odd"])["odd"].to_pylist()[:4] == ["true", "false", "true", "false"]
-        assert [part.first_row for part in log.parts][-1] + log.parts[-1].rows == 398
+        last: Any = log.parts[-1]
+        assert last.first_row + last.rows == 398
 
     def test_broken_lines_have_their_numbers_in_the_file(self, path: Path) -> None:
         for part in open_log(path).parts:
@@ -493,9 +494,10 @@ class TestParsedOnce:
     def test_the_copy_goes_with_the_log(self, path: Path) -> None:
         log = open_log(path)
         sent, expected = pickle.loads(pickle.dumps(log.parts)), log.table()
-        folder = Path(log.parts[0].options["copies"].folder.path)
+        first: Any = log.parts[0]
+        folder = Path(first.options["copies"].folder.path)
         assert list(folder.iterdir())
-        del log
+        del log, first
         gc.collect()
         assert not folder.exists()
         # Another machine has no copy, and parses the text.

@@ -106,10 +106,12 @@ class RecordPlan:
 
     def gather(self, records: Sequence[Any], found: Columns) -> None:
         """Add the columns of some records, one for each row; None is no record."""
-        whole = None not in records
         for field, kind, name, inner in self.fields:
             get = attrgetter(field)
-            values = list(map(get, records)) if whole else [self.absent if r is None else get(r) for r in records]
+            try:
+                values = list(map(get, records))
+            except AttributeError:  # some row has no record
+                values = [self.absent if one is None else get(one) for one in records]
             if inner is None and kind == "scalar":
                 _put(found, name, values)
             elif kind == "items":
@@ -248,6 +250,9 @@ class UsualEvents(NamedTuple):
 
     def runs(self) -> Iterator[range]:
         """Yield the runs of places that follow each other."""
+        if self.places and self.places[-1] - self.places[0] == len(self.places) - 1:
+            yield range(self.places[0], self.places[-1] + 1)
+            return
         start = 0
         for at in range(1, len(self.places) + 1):
             if at == len(self.places) or self.places[at] != self.places[at - 1] + 1:
@@ -265,13 +270,14 @@ class EventDecoder:
             raise UnusualBlockError("two keys give one column, whose value depends on their order")
         # What msgspec checks while it decodes need not be checked for each event.
         text = Annotated[str, library.Meta(min_length=1)]
-        chance, place = Annotated[float, library.Meta(gt=0, le=1)], Annotated[int, library.Meta(ge=0)]
+        chance = Annotated[float, library.Meta(gt=0, le=1)]
+        place: Any = Annotated[int, library.Meta(ge=0)]
         action = library.defstruct("Action", [("tag", text)], rename={"tag": "_tag"}, gc=False)
         state = library.defstruct("State", [("m", str | None, None)], gc=False)
         self._plan = plan_record(node, "", None, (("actions", "_multi", list[action]),))
         fields = [("cost", float), ("index", place), ("probability", chance), ("event", text)]
         fields += [("a", list[int]), ("p", list[float]), ("c", self._plan.record)]
-        fields += [("number", int | None, None), ("original", float | None, None), ("time", str | None, None)]
+        fields += [("number", place | None, None), ("original", float | None, None), ("time", str | None, None)]
         fields += [("state", state | None, None), ("dropped", float | None, None), ("ours", None, None)]
         fields += [(name, bool | None, None) for name in ("skipped", "deferred", "deferred_action")]
         event = library.defstruct("Event", fields, rename=_LABELS, gc=False)
@@ -290,8 +296,9 @@ class EventDecoder:
             places.append(place)
         tags = [tuple([action.tag for action in event.c.actions]) for event in events]
         try:
-            usual = [_is_usual(event, one) for event, one in zip(events, tags, strict=True)]
-            kept = UsualEvents(places, events, tags, None).filter(usual)
+            kept, usual = UsualEvents(places, events, tags, None), _are_usual(events, tags)
+            if not usual.all():
+                kept = kept.filter(usual.tolist())
             aligned, good = _align(kept.events)
         except OverflowError:
             return UsualEvents([], [], [], None)
@@ -300,31 +307,53 @@ class EventDecoder:
             aligned, _ = _align(kept.events)
         return kept._replace(probabilities=aligned)
 
-    def columns(self, usual: UsualEvents, names: list[list[str]]) -> Columns:
-        """Return the columns of usual events, given the names of the actions that each offered."""
+    def columns(self, usual: UsualEvents) -> Columns:
+        """Return the columns of usual events."""
         pa = arrow()
         events = usual.events
         costs = [event.cost if event.original is None else event.original for event in events]
+        actions, eligible = _offered(usual)
         found: Columns = {
             "decision_id": [event.event for event in events],
             "time": [event.time for event in events],
             "policy_version": [None if event.state is None else event.state.m for event in events],
             "weight": pa.array(np.ones(len(events))),
-            "action": [offered[event.index] for offered, event in zip(names, events, strict=True)],
+            "action": actions,
             "reward": pa.array(0.0 - np.array(costs, np.float64)),
             "propensity": [event.probability for event in events],
-            "eligible": names,
+            "eligible": eligible,
             "probabilities": usual.probabilities,
         }
         self._plan.gather([event.c for event in events], found)
         return found
 
 
-def _is_usual(event: Any, tags: tuple[str, ...]) -> bool:
-    """Return whether an event has one choice of the actions that it offers, and no flag."""
-    flagged = event.dropped or event.skipped or event.deferred or event.deferred_action
-    fits = event.index < len(tags) == len(event.a) == len(event.p) and event.number in (None, event.index + 1)
-    return fits and not flagged
+def _offered(usual: UsualEvents) -> tuple[Any, Any]:
+    """Return the executed and the offered actions (n,); the same actions are offered often, and converted once."""
+    pa = arrow()
+    known: dict[tuple[str, ...], int] = {}
+    codes = np.array([known.setdefault(one, len(known)) for one in usual.tags], np.int64)
+    if any(len(set(one)) < len(one) for one in known):
+        raise UnusualBlockError("two actions have one name")
+    starts = np.cumsum([0, *map(len, known)])[codes]
+    chosen = starts + np.fromiter((event.index for event in usual.events), np.int64, len(codes))
+    names = pa.array(list(chain.from_iterable(known)), pa.string())
+    return names.take(pa.array(chosen)), pa.array(list(known), pa.list_(pa.string())).take(pa.array(codes))
+
+
+def _are_usual(events: Sequence[Any], tags: Sequence[tuple[str, ...]]) -> NDArray[np.bool_]:
+    """Return which events (n,) have one choice of the actions that they offer, and no flag."""
+    n = len(events)
+    index = np.fromiter([event.index for event in events], np.int64, n)
+    counts, ordered, shares = (
+        np.fromiter(map(len, lists), np.int64, n)
+        for lists in (tags, [event.a for event in events], [event.p for event in events])
+    )
+    numbers = [-1 if event.number is None else event.number for event in events]
+    flagged = [event.dropped or event.skipped or event.deferred or event.deferred_action for event in events]
+    number = np.fromiter(numbers, np.int64, n)
+    fits = (index < counts) & (counts == ordered) & (counts == shares) & ((number == -1) | (number == index + 1))
+    return fits & ~np.fromiter(map(bool, flagged), np.bool_, n)
 
 
 def _align(events: Sequence[Any]) -> tuple[Any, NDArray[np.bool_]]:

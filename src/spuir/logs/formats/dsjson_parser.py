@@ -6,7 +6,7 @@ from typing import Any
 
 from spuir.errors import InputError
 from spuir.logs.formats.base import Faults
-from spuir.logs.formats.dsjson_decoder import EventDecoder, KeyTree, UnusualBlockError, UsualEvents, is_ignored
+from spuir.logs.formats.dsjson_decoder import EventDecoder, KeyTree, UnusualBlockError, is_ignored
 from spuir.logs.formats.feature_names import context_name, unescape
 from spuir.logs.formats.line_events import (
     BrokenLineError,
@@ -58,11 +58,11 @@ class DsjsonParser(LineParser):
             self.feed_block(first + _SAMPLE, lines[_SAMPLE:], rows, faults, path)
             return
         columns: dict[str, Any] = {}
-        usual = names = None
+        usual = None
         if self._shape is not None:
             try:
-                usual, names = self._named(self._shape.decode(lines))
-                columns = self._shape.columns(usual, names)
+                usual = self._shape.decode(lines)
+                columns = self._shape.columns(usual)
             except UnusualBlockError:
                 usual = None
             self._count(0 if usual is None else len(usual.places), len(lines))
@@ -76,13 +76,6 @@ class DsjsonParser(LineParser):
             start = run.stop
         super().feed_block(first + start, lines[start:], rows, faults, path)
         rows.groups.append((held, columns))
-
-    def _named(self, usual: UsualEvents) -> tuple[UsualEvents, list[list[str]]]:
-        """Return usual events with the names of the actions that each offered; a name twice is unusual."""
-        try:
-            return usual, [_tags(one) for one in usual.tags]
-        except BrokenLineError as odd:
-            raise UnusualBlockError from odd
 
     def feed(self, number: int, line: bytes) -> Iterable[Row]:
         """Return the row of an event, or a row for each of its slots."""

@@ -85,7 +85,7 @@ class ParsedSection(NamedTuple):
 def _wanted(batch: "pa.RecordBatch", field: "pa.Field", blank: float | None) -> "pa.Array":
     pa = arrow()
     known = field.name in batch.schema.names
-    array = batch[field.name].cast(field.type) if known else pa.nulls(batch.num_rows, field.type)
+    array = _cast(batch[field.name], field.type) if known else pa.nulls(batch.num_rows, field.type)
     return array.fill_null(blank) if blank is not None and pa.types.is_floating(field.type) else array
 
 
@@ -183,7 +183,11 @@ class CopyWriter:
 
 
 def _or_nulls(arrays: "dict[str, pa.Array]", name: str, kind: "pa.DataType") -> "pa.Array":
-    return arrays[name].cast(kind) if name in arrays else arrow().nulls(len(arrays[""]), kind)
+    return _cast(arrays[name], kind) if name in arrays else arrow().nulls(len(arrays[""]), kind)
+
+
+def _cast(array: "pa.Array", kind: "pa.DataType") -> "pa.Array":
+    return array if array.type.equals(kind) else array.cast(kind)
 
 
 class ParsedCopies:

@@ -1,0 +1,228 @@
+"""Draw the figures of the pages by running what the pages show, and keep the figures that come out.
+
+Run ``python docs/page_figures.py`` after changing the README, the tutorial, a how-to with a figure or an example.
+"""
+
+import os
+import runpy
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).parents[1]
+FIGURES = ROOT / "docs" / "figures"
+sys.path.insert(0, str(ROOT))
+
+from spuir.results import figures  # noqa: E402
+
+SEEDS, NIGHTS = 20, 14
+COLOURS = (figures.VERMILLION, figures.BLUE, figures.GREY)
+
+
+def drawn(page: str) -> dict[str, Any]:
+    """Run the blocks of a page in the current folder, and return its names."""
+    from tests.docs.test_snippets import blocks, call_spuir, script
+
+    program = Path("page.py")
+    program.write_text(script(blocks((ROOT / page).read_text(encoding="utf-8"))), encoding="utf-8")
+    return runpy.run_path(str(program), init_globals={"call_spuir": call_spuir})
+
+
+def example(name: str) -> dict[str, Any]:
+    """Run an example in the current folder, and return its names."""
+    return runpy.run_path(str(ROOT / "examples" / name), run_name="__main__")
+
+
+def nights() -> tuple[np.ndarray, np.ndarray]:
+    """Return what the bandit of the README earns each night (seeds, nights), and what is possible."""
+    import spuir
+
+    earned, possible = np.empty((SEEDS, NIGHTS)), np.empty((SEEDS, NIGHTS))
+    for seed in range(SEEDS):
+        rng = np.random.default_rng(seed)
+        bandit = spuir.Bandit(actions=["mail", "call"], random_state=seed)
+        for night in range(NIGHTS):
+            customers = rng.normal(size=(500, 2))
+            day = bandit.decide(customers)
+            value = np.where(day.actions == "mail", customers[:, 0], customers[:, 1])
+            bandit.partial_fit(day, value + 3 * rng.normal(size=500))
+            earned[seed, night], possible[seed, night] = value.mean(), customers.max(axis=1).mean()
+    return earned, possible
+
+
+def home() -> Any:
+    """Draw the figure of the README: how a bandit learns night by night, and what a log says about a new policy."""
+    from spuir.logs import open_log, split_log
+    from spuir.training import policy_for_logs, train
+
+    figure, (left, right) = figures.new_figure(2)
+    earned, possible = nights()
+    days = np.arange(1, NIGHTS + 1)
+    left.plot(days, possible.mean(axis=0), color=figures.GREY, linestyle=figures.DASHED, linewidth=1.1)
+    left.plot(days, earned.mean(axis=0), color=figures.BLUE, marker="o", markersize=3, linewidth=1.3)
+    left.axhline(0, color=figures.GREY, linestyle=figures.DOTTED, linewidth=1.1)
+    notes = (("best action for each customer", 0.60), ("spuir", 0.46), ("one action for all, or a random one", 0.02))
+    for text, height in notes:
+        left.text(NIGHTS, height, text, fontsize=figures.TEXT_POINTS, ha="right", color=figures.INK)
+    left.set(xlabel="night", ylabel="reward per customer", ylim=(-0.05, 0.65), xlim=(0.5, NIGHTS + 0.5))
+    left.set_title("It learns once a night", fontsize=figures.TEXT_POINTS + 1, loc="left")
+
+    names = example("coupon_campaign.py")
+    earlier, later = split_log(open_log("visits.csv", rename=names["COLUMNS"]), 0.4)
+    bandit = train(earlier, policy_for_logs("auto"), propensity="uniform").bandit
+    import spuir
+
+    table = spuir.evaluate(later, {"spuir": bandit}, propensity="uniform").table
+    table = table[table.policy != "uniform"].sort_values("value")
+    texts = [name.replace("always:", "always ").replace("logged", "today") for name in table.policy]
+    for at, (name, row) in enumerate(zip(texts, table.itertuples(), strict=True)):
+        colour = figures.BLUE if name == "spuir" else figures.INK
+        right.plot([row.low, row.high], [at, at], color=colour, linewidth=1.3)
+        right.plot(row.value, at, "o", color=colour, markersize=4)
+    right.set_yticks(range(len(texts)), texts)
+    right.grid(axis="y", visible=False)
+    right.grid(axis="x", color=figures.FAINT, linewidth=0.5)
+    right.set(xlabel="purchases per visitor, 95 % intervals", ylim=(-0.6, len(texts) - 0.4))
+    right.set_title("A log says what it would earn", fontsize=figures.TEXT_POINTS + 1, loc="left")
+    return figure
+
+
+def offers() -> Any:
+    """Draw what the policy of the page on logs prefers, by age and basket."""
+    names = drawn("docs/howto/from-a-log.md")
+    import pandas as pd
+
+    figure, panels = figures.new_figure(2)
+    bandit = names["bandit"]
+    steady = {"age": 40.0, "basket": 60.0, "device": "phone"}
+    ranges = {"age": np.arange(18, 71.0), "basket": np.arange(0, 151.0, 2)}
+    for ax, (column, values) in zip(panels, ranges.items(), strict=True):
+        people = pd.DataFrame([steady | {column: value} for value in values])
+        means = bandit.decide(people).means
+        curves = [
+            figures.Curve(offer, means[:, code], np.zeros(len(values)), 1, values, (colour, figures.SOLID))
+            for code, (offer, colour) in enumerate(zip(names["OFFERS"], COLOURS, strict=True))
+        ]
+        figures.draw_curves(ax, curves)
+        ax.set(xlabel=column, ylabel="estimated reward" if column == "age" else "")
+        ax.set_xlim(values[0], values[-1])
+        if column == "basket":
+            figures.label_ends(figure, {ax: curves})
+    return figure
+
+
+def window() -> Any:
+    """Draw the episode of the page on logs: decisions, the window of their rewards, and what arrives when."""
+    figure, (ax,) = figures.new_figure(1)
+    arrivals = {"a": [(20, 1.0), (40, 0.5)], "b": [(90, 1.0)], "c": [], "z": [(30, 1.0)]}
+    results = {"a": "1 + 0.5 = 1.5", "b": "late: 0", "c": "none: 0", "z": "no decision"}
+    for at, (name, rewards) in enumerate(reversed(arrivals.items())):
+        if name != "z":
+            ax.barh(at, 60, height=0.5, color=figures.SKY, alpha=0.35)
+            ax.plot(0, at, "s", color=figures.INK, markersize=4)
+        for minute, reward in rewards:
+            counts = name != "z" and minute <= 60
+            ax.plot(minute, at, "o", color=figures.BLUE if counts else figures.VERMILLION, markersize=5)
+            ax.text(minute, at + 0.32, f"{reward:g}", ha="center", fontsize=figures.TEXT_POINTS - 1)
+        ax.text(112, at, results[name], va="center", fontsize=figures.TEXT_POINTS)
+    ax.set_yticks(range(4), list(reversed(arrivals)))
+    ax.set_xticks([0, 30, 60, 90], ["10:00", "10:30", "11:00", "11:30"])
+    ax.set(xlim=(-6, 110), ylim=(-0.6, 3.7), ylabel="decision")
+    ax.grid(visible=False)
+    ax.set_title("shaded: the window of one hour", fontsize=figures.TEXT_POINTS, loc="left")
+    return figure
+
+
+def sales() -> Any:
+    """Draw the share of customers who bought in each night of the example."""
+    import contextlib
+    import io
+    import re
+
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        example("nightly_job.py")
+    bought = [int(one) / int(all_) for one, all_ in re.findall(r": (\d+) of (\d+) customers", printed.getvalue())]
+    figure, (ax,) = figures.new_figure(1)
+    ax.plot(range(1, len(bought) + 1), bought, color=figures.BLUE, marker="o", markersize=3.5, linewidth=1.3)
+    notes = ((0.5, 0.40, "the right offer for each customer"), (0.1 + 0.4 / 3, 0.19, "a random offer"))
+    for height, place, text in notes:
+        ax.axhline(height, color=figures.GREY, linestyle=figures.DASHED, linewidth=0.9)
+        ax.text(len(bought), place, text, ha="right", fontsize=figures.TEXT_POINTS, color=figures.INK)
+    ax.set(xlabel="night", ylabel="share of customers who bought", ylim=(0, 0.6))
+    return figure
+
+
+def evaluation() -> Any:
+    """Draw the values of the page on evaluation."""
+    return drawn("docs/howto/evaluate.md")["report"].plot()
+
+
+def tuning() -> Any:
+    """Draw the tuning of its page."""
+    from spuir.evaluation.tuning_figure import draw_tuning
+
+    return draw_tuning(drawn("docs/howto/tune.md")["found"])
+
+
+def tutorial() -> Any:
+    """Draw the comparison at the end of the tutorial."""
+    return drawn("docs/tutorial.md")["figure"]
+
+
+def file_of(page: Callable[[], Any], name: str) -> Callable[[], Path]:
+    """Return what runs a page and gives a figure that it writes."""
+
+    def draw() -> Path:
+        page()
+        return Path(name)
+
+    return draw
+
+
+DRAWN: dict[str, Callable[[], Any]] = {
+    "home": home,
+    "tutorial-comparison": tutorial,
+    "howto-from-a-log": offers,
+    "howto-training": file_of(lambda: drawn("docs/howto/training.md"), "hourly.policy.svg"),
+    "howto-logs": window,
+    "howto-nightly-job": sales,
+    "evaluation-values": evaluation,
+    "howto-tune": tuning,
+    "howto-explain": file_of(lambda: drawn("docs/howto/explain.md"), "howto-explain.svg"),
+    "example-comparison": file_of(lambda: example("compare_policies.py"), "comparison.svg"),
+}
+"""What draws each figure: it returns a matplotlib figure, or the path of an SVG file."""
+
+
+@contextmanager
+def elsewhere() -> Iterator[None]:
+    """Work in a temporary folder."""
+    here = Path.cwd()
+    with TemporaryDirectory() as folder:
+        os.chdir(folder)
+        try:
+            yield
+        finally:
+            os.chdir(here)
+
+
+def main(names: list[str]) -> None:
+    """Draw the figures named, or all of them."""
+    import matplotlib
+
+    for name in names or DRAWN:
+        # With a fixed salt, the same figure has the same bytes.
+        with elsewhere(), matplotlib.rc_context({"svg.hashsalt": "spuir"}):
+            made = DRAWN[name]()
+            made = made if isinstance(made, Path) else figures.save(made, name)[1]
+            (FIGURES / f"{name}.svg").write_bytes(made.read_bytes())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
