@@ -116,6 +116,28 @@ def offers() -> Any:
     return figure
 
 
+def window() -> Any:
+    """Draw the episode of the page on logs: decisions, the window of their rewards, and what arrives when."""
+    figure, (ax,) = figures.new_figure(1)
+    arrivals = {"a": [(20, 1.0), (40, 0.5)], "b": [(90, 1.0)], "c": [], "z": [(30, 1.0)]}
+    results = {"a": "1 + 0.5 = 1.5", "b": "late: 0", "c": "none: 0", "z": "no decision"}
+    for at, (name, rewards) in enumerate(reversed(arrivals.items())):
+        if name != "z":
+            ax.barh(at, 60, height=0.5, color=figures.SKY, alpha=0.35)
+            ax.plot(0, at, "s", color=figures.INK, markersize=4)
+        for minute, reward in rewards:
+            counts = name != "z" and minute <= 60
+            ax.plot(minute, at, "o", color=figures.BLUE if counts else figures.VERMILLION, markersize=5)
+            ax.text(minute, at + 0.32, f"{reward:g}", ha="center", fontsize=figures.TEXT_POINTS - 1)
+        ax.text(112, at, results[name], va="center", fontsize=figures.TEXT_POINTS)
+    ax.set_yticks(range(4), list(reversed(arrivals)))
+    ax.set_xticks([0, 30, 60, 90], ["10:00", "10:30", "11:00", "11:30"])
+    ax.set(xlim=(-6, 110), ylim=(-0.6, 3.7), ylabel="decision")
+    ax.grid(visible=False)
+    ax.set_title("shaded: the window of one hour", fontsize=figures.TEXT_POINTS, loc="left")
+    return figure
+
+
 def sales() -> Any:
     """Draw the share of customers who bought in each night of the example."""
     import contextlib
@@ -168,6 +190,7 @@ DRAWN: dict[str, Callable[[], Any]] = {
     "tutorial-comparison": tutorial,
     "howto-from-a-log": offers,
     "howto-training": file_of(lambda: drawn("docs/howto/training.md"), "hourly.policy.svg"),
+    "howto-logs": window,
     "howto-nightly-job": sales,
     "evaluation-values": evaluation,
     "howto-tune": tuning,
@@ -191,8 +214,11 @@ def elsewhere() -> Iterator[None]:
 
 def main(names: list[str]) -> None:
     """Draw the figures named, or all of them."""
+    import matplotlib
+
     for name in names or DRAWN:
-        with elsewhere():
+        # With a fixed salt, the same figure has the same bytes.
+        with elsewhere(), matplotlib.rc_context({"svg.hashsalt": "spuir"}):
             made = DRAWN[name]()
             made = made if isinstance(made, Path) else figures.save(made, name)[1]
             (FIGURES / f"{name}.svg").write_bytes(made.read_bytes())
