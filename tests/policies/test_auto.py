@@ -163,6 +163,14 @@ def test_curves_need_the_kernel_and_lines_do_not() -> None:
     np.testing.assert_allclose(fitted.T, straight.decide(rows(5, 50)["X"]).means, atol=0.05)
 
 
+def test_columns_whose_squares_overflow_are_refused_and_change_nothing() -> None:
+    bandit, first = spuir.Bandit(policy(), M, random_state=0), rows(0, 300)
+    with pytest.raises(InputError, match="values that overflow"):
+        bandit.partial_fit(**first | {"X": first["X"] * 1e200})
+    again, plain = bandit.partial_fit(**first), spuir.Bandit(policy(), M, random_state=0).partial_fit(**first)
+    np.testing.assert_array_equal(again.predict_proba(first["X"]), plain.predict_proba(first["X"]))
+
+
 @pytest.mark.parametrize(("scale", "offset"), [(1e-8, 0.0), (1e8, 0.0), (1.0, 1e8), (1.0, -1e6)])
 def test_the_units_of_rewards_change_no_decision(scale: float, offset: float) -> None:
     plain, other = taught(policy()), spuir.Bandit(policy(), M, random_state=0)

@@ -192,7 +192,11 @@ def _scaling(contexts: Any, weights: Floats | None) -> Scaling | None:
     table = np.ascontiguousarray(contexts, dtype=np.float64)
     check_finite(table, table)
     rows, mass = distinct_contexts(table, weights)
-    return Scaling.of(rows, mass) if len(rows) else None
+    if not len(rows):
+        return None
+    scaling = Scaling.of(rows, mass)
+    check_finite(scaling.scale, table)  # squares of finite values may overflow
+    return scaling
 
 
 @dataclass(frozen=True, eq=False)

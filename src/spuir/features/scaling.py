@@ -30,6 +30,7 @@ class Scaling:
     scale: Floats
 
     @classmethod
+    @quietly
     def of(cls, rows: Floats, mass: Floats) -> "Scaling":
         """Return the scaling of rows (n, d) of weights ``mass`` (n,); a constant column keeps its unit."""
         origin, share = rows[0].copy(), mass / mass.sum()
