@@ -1,6 +1,7 @@
 """``spuir decide`` and ``spuir show`` as a user calls them."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -147,6 +148,15 @@ class TestShow:
         moves = json.loads(call("show", tmp_path / "m.spuir", "--json", "-n", 2).stdout)["drift"]
         assert moves == read_drift(tmp_path / "m.spuir")[:2] and len(moves) == 2
         assert "drift: coefficients" in call("show", tmp_path / "m.spuir").stdout
+
+    def test_small_coefficients_keep_their_digits(self, tmp_path: Path) -> None:
+        rng = np.random.default_rng(3)
+        income = rng.normal(4e4, 9e3, 300)
+        frame = pd.DataFrame({"income": income, "action": rng.choice(OFFERS, 300), "reward": income * 2e-6})
+        frame.to_csv(tmp_path / "log.csv", index=False)
+        call("train", tmp_path / "log.csv", "-b", 100, "-p", "sbucb", "-o", tmp_path / "m.spuir", "-w", 1, "-q")
+        text = call("show", tmp_path / "m.spuir").stdout
+        assert re.search(r"income +│ +[12]\.\d+e-06 ± \d", text), text
 
     def test_older_and_unlearned_models_are_shown_too(self, tmp_path: Path) -> None:
         spuir.Bandit("uniform", 2).save(tmp_path / "m", metadata={"owner": "crm"})
