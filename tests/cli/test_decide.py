@@ -99,9 +99,16 @@ def test_a_table_that_does_not_fit_is_refused_and_nothing_is_written(
 
 
 def test_nothing_that_is_read_is_overwritten(model: Path, tonight: Path) -> None:
-    for out in (model, tonight):
-        result = call("decide", model, tonight, "--id-column", "customer", "-o", out)
-        assert result.exit_code == 2 and "it would overwrite what is read" in result.stderr
+    before = tonight.read_bytes(), model.read_bytes()
+    for source, out in (
+        (tonight, model),
+        (tonight, tonight),
+        (tonight.parent, tonight),
+        (tonight.parent / "*.csv", tonight),
+    ):
+        result = call("decide", model, source, "--id-column", "customer", "-o", out)
+        assert result.exit_code == 2 and "would overwrite" in result.stderr, (source, out)
+    assert (tonight.read_bytes(), model.read_bytes()) == before
     assert "no such file" in call("decide", "absent.spuir", tonight).stderr
 
 

@@ -109,6 +109,14 @@ def test_options_reach_the_evaluation(folder: Path) -> None:
     assert {one["estimator"] for one in found["values"]} == {"ips", "clipped-ips", "snips", "balanced-ips"}
 
 
+def test_the_page_overwrites_nothing_that_is_read(folder: Path) -> None:
+    before = [(folder / name).read_bytes() for name in ("log.csv", "a.spuir")]
+    for out in ("log.csv", "a.spuir"):
+        result = call(folder, "log.csv", "-m", "a.spuir", "--out", out)
+        assert result.exit_code == 2 and "would overwrite" in result.stderr
+    assert [(folder / name).read_bytes() for name in ("log.csv", "a.spuir")] == before
+
+
 def test_baselines_alone(folder: Path) -> None:
     found = data(folder, "log.csv")
     assert found["evaluated"] == []

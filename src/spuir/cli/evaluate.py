@@ -92,8 +92,11 @@ def evaluate(*, models: Sequence[str], policy: str | None, as_json: bool, quiet:
     decisions, with choosing at random, and with always choosing the same action. The report says whether LOG can tell.
     """
     from spuir.cli.terminal import row_bar
+    from spuir.cli.train import check_apart
     from spuir.evaluation import evaluate as judge
 
+    if given["out"] is not None:
+        check_apart([given["out"]], [*given["log"], *given["rewards"], *models])
     log, notices = _open(given)
     note = _ignore if quiet else _print_note
     for notice in notices:
