@@ -185,6 +185,11 @@ PROBLEMS: dict[str, ProblemKind] = {
         "It is read as text, and each number becomes a level of its own.",
         "correct them, or leave them empty where the value is unknown.",
     ),
+    "decimal comma": ProblemKind(
+        "warning",
+        "It is read as text, and each number becomes a level of its own.",
+        "write numbers with a point, such as 0.5.",
+    ),
     "missing as text": ProblemKind(
         "warning", "It is learned as a level like any other.", "leave these cells empty (null)."
     ),
