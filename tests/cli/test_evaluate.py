@@ -110,11 +110,13 @@ def test_options_reach_the_evaluation(folder: Path) -> None:
 
 
 def test_the_page_overwrites_nothing_that_is_read(folder: Path) -> None:
-    before = [(folder / name).read_bytes() for name in ("log.csv", "a.spuir")]
-    for out in ("log.csv", "a.spuir"):
-        result = call(folder, "log.csv", "-m", "a.spuir", "--out", out)
-        assert result.exit_code == 2 and "would overwrite" in result.stderr
-    assert [(folder / name).read_bytes() for name in ("log.csv", "a.spuir")] == before
+    before = (folder / "log.csv").read_bytes()
+    (folder / "logs").mkdir()
+    (folder / "logs" / "log.csv").write_bytes(before)
+    for log, out, words in (("log.csv", "log.csv", "ends in .html"), ("logs", "logs/a.html", "would overwrite")):
+        result = call(folder, log, "-m", "a.spuir", "--out", out)
+        assert result.exit_code == 2 and words in result.stderr
+    assert (folder / "log.csv").read_bytes() == before and not (folder / "logs" / "a.html").exists()
 
 
 def test_baselines_alone(folder: Path) -> None:

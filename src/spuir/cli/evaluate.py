@@ -96,6 +96,8 @@ def evaluate(*, models: Sequence[str], policy: str | None, as_json: bool, quiet:
     from spuir.evaluation import evaluate as judge
 
     if given["out"] is not None:
+        if given["out"].suffix.lower() not in (".html", ".htm"):
+            raise ParameterError("--out", given["out"], "the page is HTML", "name a file that ends in .html")
         check_apart([given["out"]], [*given["log"], *given["rewards"], *models])
     log, notices = _open(given)
     note = _ignore if quiet else _print_note
