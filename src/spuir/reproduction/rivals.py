@@ -104,17 +104,24 @@ def _settings(**values: Sequence[Any]) -> list[Setting]:
     return [dict(zip(values, chosen, strict=True)) for chosen in product(*values.values())]
 
 
-_SCALED, _RAW = {"ridge": (10.0, 1.0, 100.0), "scale": (True,)}, {"ridge": (1.0, 0.1, 10.0), "scale": (False,)}
+_SCALED, _RAW = (
+    {"ridge": (10.0, 1.0, 100.0, 1e3, 1e4), "scale": (True,)},
+    {"ridge": (1.0, 0.1, 10.0), "scale": (False,)},
+)
 _COSINES: Mapping[str, Sequence[Any]] = {"features": ("fourier",), "n_features": (200,), "alpha": (0.1,)}
 LINEAR = [
     setting
     for columns in (_SCALED, _RAW)
-    for setting in _settings(alpha=(0.1, 0.0, 0.3, 1.0), intercept=(True,), **columns)
+    for setting in _settings(alpha=(0.1, 0.0, 0.3, 1.0, 3.0), intercept=(True,), **columns)
 ]
 FOURIER = [
     setting
-    for raw, scale in ((False, False), (True, True))
-    for setting in _settings(ridge=(1.0, 0.1), raw=(raw,), scale=(scale,), intercept=(True,), **_COSINES)
+    for raw, scale, ridges in (
+        (False, False, (1.0, 0.1, 0.01)),
+        (False, True, (1.0, 0.1, 0.01)),
+        (True, True, (1.0, 0.1)),
+    )
+    for setting in _settings(ridge=ridges, raw=(raw,), scale=(scale,), intercept=(True,), **_COSINES)
 ]
 SAMPLING = [
     setting

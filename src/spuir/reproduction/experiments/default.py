@@ -174,7 +174,7 @@ def tables(
     sales: Mapping[bool, Mapping[int, float]],
 ) -> list[ReportTable]:
     """Return all tables; worlds that were not played are in the last one."""
-    rewards = dict.fromkeys((AUTO, FLOORED, *SUM_BASED), ".4f")
+    rewards = dict.fromkeys((AUTO, *SUM_BASED), ".4f")
     floors, batches = ([row for row in studied if kind in row] for kind in ("floor, %", "B"))
     made = [
         ReportTable(name="", title="Expected reward, and what `auto` gains", rows=main_rows(places), formats=rewards),
@@ -199,7 +199,7 @@ def main_rows(places: Sequence[WorldResult]) -> list[dict[str, Any]]:
     """Return a row for each world."""
     return [
         {"world": place.name, "actions": place.actions, "columns": place.columns}
-        | {label: place.mean(label) for label in (AUTO, FLOORED, *SUM_BASED) if label in place.rewards}
+        | {label: place.mean(label) for label in (AUTO, *SUM_BASED) if label in place.rewards}
         | {"best": place.best, "gain on the best, %": say(place.gain(place.best), "+.2f")}
         | {"gain on SBUCB, %": say(place.gain("SBUCB"), "+.2f")}
         | ({COST: say(-place.gain(AUTO, FLOORED), "+.2f")} if FLOORED in place.rewards else {})
