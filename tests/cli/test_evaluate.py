@@ -137,6 +137,8 @@ def test_baselines_alone(folder: Path) -> None:
         (["-m", "a.spuir", "--interval", "exact"], "the intervals are"),
         (["-m", "a.spuir", "--reward-model", "forest"], "linear, nystroem"),
         (["-m", "a.spuir", "--after", "2031-01-01"], "no rows"),
+        (["-m", "a.spuir", "--segment", "nope"], "a segment is a context column"),
+        (["-m", "a.spuir", "--set", "alpha=1"], "it belongs to --policy"),
     ],
 )
 def test_refusals_are_one_sentence(arguments: list[str], message: str, folder: Path) -> None:

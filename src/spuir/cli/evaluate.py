@@ -95,6 +95,8 @@ def evaluate(*, models: Sequence[str], policy: str | None, as_json: bool, quiet:
     from spuir.cli.train import check_apart
     from spuir.evaluation import evaluate as judge
 
+    if policy is None and given["settings"]:
+        raise ParameterError("--set", given["settings"][0], "it belongs to --policy", "add --policy, or leave it out")
     if given["out"] is not None:
         if given["out"].suffix.lower() not in (".html", ".htm"):
             raise ParameterError("--out", given["out"], "the page is HTML", "name a file that ends in .html")
