@@ -87,7 +87,9 @@ def test_one_uniform_draws_exactly_the_stated_probabilities(
     uniforms = (np.arange(grid) + 0.5) / grid
     table = np.where(eligible, scores, -np.inf)[:, None].repeat(grid, axis=1)
     mask = None if everyone else eligible[:, None].repeat(grid, axis=1)
-    actions, propensities = Winners.of(table).draw(lambda: uniforms, mask, floor)
+    actions, propensities = Winners.of(table).draw(
+        lambda rows: uniforms if rows is None else uniforms[rows], mask, floor
+    )
     expected = with_floor(argmax_probabilities(scores[None], eligible[None]), eligible[None], floor)[0]
     # Every propensity is the probability of the action drawn, also of a tied action that was explored …
     np.testing.assert_allclose(propensities, expected[actions], rtol=1e-12, atol=1e-15)

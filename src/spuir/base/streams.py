@@ -106,7 +106,12 @@ class Draws:
     @cached_property
     def uniforms(self) -> Floats:
         """One number in [0, 1) for each decision (n,), from which its action is drawn."""
-        return (splitmix64(self.keys) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+        return self.uniforms_at(None)
+
+    def uniforms_at(self, rows: NDArray[np.intp] | None) -> Floats:
+        """Return the numbers of some decisions, of all for None."""
+        keys = self.keys if rows is None else self.keys[rows]
+        return (splitmix64(keys) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
     def normals(self, lane: int, columns: int, rows: slice = slice(None)) -> Floats:
         """Return standard normals (k, columns) for the chosen rows; each ``lane`` ≥ 1 gives independent ones."""

@@ -184,19 +184,24 @@ class Winners(NamedTuple):
         return cls(winner=shares.argmax(axis=0), columns=columns, shares=shares[:, columns])
 
     def draw(
-        self, draw_uniforms: Callable[[], Floats], eligible: Mask | None, floor: float | None
+        self, draw_uniforms: Callable[[Codes | None], Floats], eligible: Mask | None, floor: float | None
     ) -> tuple[Codes, Floats]:
         """Draw from the shares and mix in the floor; return actions and exact propensities, each (n,).
 
-        One uniform decides a row: below m·floor it picks an eligible action, above it the rule's. They are drawn only
-        if a row needs one.
+        One uniform decides a row: below m·floor it picks an eligible action, above it the rule's. ``draw_uniforms``
+        gives those of some rows, or of all for None; they are drawn only for rows that need one.
         """
         n = len(self.winner)
         if floor == 0 and not len(self.columns):
             rule = np.empty(n)
             rule.fill(1.0)  # faster than np.ones, which shows where one row is decided at a time
             return self.winner, rule
-        actions, rule, uniforms = self.winner.copy(), np.ones(n), draw_uniforms()
+        actions, rule = self.winner.copy(), np.ones(n)
+        if floor == 0:
+            rows = self.columns
+            actions[rows], rule[rows] = draw(self.shares.T, draw_uniforms(rows))
+            return actions, rule
+        uniforms = draw_uniforms(None)
         m = len(self.shares)
         options = np.full(len(rule), m) if eligible is None else eligible.sum(axis=0)
         lost = explored_share(floor, options)
@@ -204,8 +209,6 @@ class Winners(NamedTuple):
         if len(self.columns):
             scaled = np.clip((uniforms[self.columns] - lost[self.columns]) / np.maximum(rest[self.columns], TIE), 0, 1)
             actions[self.columns], rule[self.columns] = draw(self.shares.T, scaled)
-        if floor == 0:
-            return actions, rule
         explored = np.flatnonzero(uniforms < lost)
         if len(explored):
             within = uniforms[explored] / lost[explored]

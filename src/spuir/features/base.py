@@ -97,9 +97,12 @@ class FeatureMap(ABC):
 
     def linear_rows(self, state: Any, contexts: Any) -> Floats:
         """Return the linear columns and a constant 1 (n, d + 1), without the cost of the other columns."""
-        z = self.scaled(state, contexts)
-        out = np.ones((len(z), z.shape[1] + 1))
-        np.multiply(z, self.linear_factor(state), out=out[:, :-1])
+        out = np.empty((contexts.shape[0], contexts.shape[1] + 1))
+        if state.scaling is None:
+            np.multiply(dense_rows(contexts, slice(None)), self.linear_factor(state), out=out[:, :-1])
+        else:
+            state.scaling.write(contexts, self.linear_factor(state), out[:, :-1])
+        out[:, -1] = 1.0
         return out
 
     def linear_in_user_units(self, state: Any, theta: Floats, constant: Floats) -> tuple[Floats, Floats]:

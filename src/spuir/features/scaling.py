@@ -51,16 +51,21 @@ class Scaling:
         """The mean of the contexts (d,)."""
         return self.origin + self.mean
 
-    @quietly
     def apply(self, contexts: Any) -> Floats:
         """Return z (n, d); what is not finite becomes NaN, for the policy to refuse."""
-        table = dense_rows(contexts, slice(None))
-        z = table - self.centre
-        z /= self.scale
-        np.clip(z, -CLIP, CLIP, out=z)
-        if not all_finite(table):
-            z[~np.isfinite(table)] = np.nan  # clipping would hide an infinite value
+        z = np.empty(contexts.shape)
+        self.write(contexts, 1.0, z)
         return z
+
+    @quietly
+    def write(self, contexts: Any, factor: float, out: Floats) -> None:
+        """Write ``factor`` × z into ``out`` (n, d)."""
+        table = dense_rows(contexts, slice(None))
+        np.subtract(table, self.centre, out=out)
+        out *= factor / self.scale
+        np.clip(out, -CLIP * factor, CLIP * factor, out=out)
+        if not all_finite(table):
+            out[~np.isfinite(table)] = np.nan  # clipping would hide an infinite value
 
     def check(self, dim: int) -> None:
         """Refuse a scaling of other than ``dim`` columns, or one that could divide by 0."""

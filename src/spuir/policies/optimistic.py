@@ -71,7 +71,9 @@ class Optimism(Estimating, ABC):
             return super().decide(state, contexts, rng, eligible)
         mask, winners = self._winners(state, contexts, eligible)
         allowed = None if mask is None else np.ascontiguousarray(mask.T)
-        actions, propensities = winners.draw(lambda: Draws.of(rng, len(contexts)).uniforms, allowed, self.floor)
+        actions, propensities = winners.draw(
+            lambda rows: Draws.of(rng, len(contexts)).uniforms_at(rows), allowed, self.floor
+        )
 
         def table() -> Scores:
             return self.table(state, contexts, ties.eligible_mask(mask, len(contexts), state.n_actions))

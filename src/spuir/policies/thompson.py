@@ -78,7 +78,7 @@ class Thompson(Ridge):
         means, widths = self.estimates(state, contexts)
         scores = means + self.scale * widths * draws.normals(SCORES, state.n_actions)
         sampled = ties.Winners.of(np.where(mask, scores, -np.inf).T)
-        actions, _ = sampled.draw(lambda: draws.uniforms, np.ascontiguousarray(mask.T), self.floor)
+        actions, _ = sampled.draw(draws.uniforms_at, np.ascontiguousarray(mask.T), self.floor)
         propensities = self._estimated(means, widths, mask, draws, actions)
         return Decision(actions, propensities, lambda: self.table(state, contexts, mask), exact=False)
 
