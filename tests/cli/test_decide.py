@@ -1,6 +1,7 @@
 """``spuir decide`` and ``spuir show`` as a user calls them."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -98,9 +99,16 @@ def test_a_table_that_does_not_fit_is_refused_and_nothing_is_written(
 
 
 def test_nothing_that_is_read_is_overwritten(model: Path, tonight: Path) -> None:
-    for out in (model, tonight):
-        result = call("decide", model, tonight, "--id-column", "customer", "-o", out)
-        assert result.exit_code == 2 and "it would overwrite what is read" in result.stderr
+    before = tonight.read_bytes(), model.read_bytes()
+    for source, out in (
+        (tonight, model),
+        (tonight, tonight),
+        (tonight.parent, tonight),
+        (tonight.parent / "*.csv", tonight),
+    ):
+        result = call("decide", model, source, "--id-column", "customer", "-o", out)
+        assert result.exit_code == 2 and "would overwrite" in result.stderr, (source, out)
+    assert (tonight.read_bytes(), model.read_bytes()) == before
     assert "no such file" in call("decide", "absent.spuir", tonight).stderr
 
 
@@ -147,6 +155,15 @@ class TestShow:
         moves = json.loads(call("show", tmp_path / "m.spuir", "--json", "-n", 2).stdout)["drift"]
         assert moves == read_drift(tmp_path / "m.spuir")[:2] and len(moves) == 2
         assert "drift: coefficients" in call("show", tmp_path / "m.spuir").stdout
+
+    def test_small_coefficients_keep_their_digits(self, tmp_path: Path) -> None:
+        rng = np.random.default_rng(3)
+        income = rng.normal(4e4, 9e3, 300)
+        frame = pd.DataFrame({"income": income, "action": rng.choice(OFFERS, 300), "reward": income * 2e-6})
+        frame.to_csv(tmp_path / "log.csv", index=False)
+        call("train", tmp_path / "log.csv", "-b", 100, "-p", "sbucb", "-o", tmp_path / "m.spuir", "-w", 1, "-q")
+        text = call("show", tmp_path / "m.spuir").stdout
+        assert re.search(r"income +│ +[12]\.\d+e-06 ± \d", text), text
 
     def test_older_and_unlearned_models_are_shown_too(self, tmp_path: Path) -> None:
         spuir.Bandit("uniform", 2).save(tmp_path / "m", metadata={"owner": "crm"})

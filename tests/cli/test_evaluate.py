@@ -109,6 +109,16 @@ def test_options_reach_the_evaluation(folder: Path) -> None:
     assert {one["estimator"] for one in found["values"]} == {"ips", "clipped-ips", "snips", "balanced-ips"}
 
 
+def test_the_page_overwrites_nothing_that_is_read(folder: Path) -> None:
+    before = (folder / "log.csv").read_bytes()
+    (folder / "logs").mkdir()
+    (folder / "logs" / "log.csv").write_bytes(before)
+    for log, out, words in (("log.csv", "log.csv", "ends in .html"), ("logs", "logs/a.html", "would overwrite")):
+        result = call(folder, log, "-m", "a.spuir", "--out", out)
+        assert result.exit_code == 2 and words in result.stderr
+    assert (folder / "log.csv").read_bytes() == before and not (folder / "logs" / "a.html").exists()
+
+
 def test_baselines_alone(folder: Path) -> None:
     found = data(folder, "log.csv")
     assert found["evaluated"] == []
@@ -127,6 +137,8 @@ def test_baselines_alone(folder: Path) -> None:
         (["-m", "a.spuir", "--interval", "exact"], "the intervals are"),
         (["-m", "a.spuir", "--reward-model", "forest"], "linear, nystroem"),
         (["-m", "a.spuir", "--after", "2031-01-01"], "no rows"),
+        (["-m", "a.spuir", "--segment", "nope"], "a segment is a context column"),
+        (["-m", "a.spuir", "--set", "alpha=1"], "it belongs to --policy"),
     ],
 )
 def test_refusals_are_one_sentence(arguments: list[str], message: str, folder: Path) -> None:

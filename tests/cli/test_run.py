@@ -98,7 +98,7 @@ def test_without_matplotlib_the_rest_is_written_and_the_remedy_named(tmp_path, m
     [
         (("-p", "puri"), "did you mean 'puir'"),
         (("-e", "linaer"), "did you mean 'linear'"),
-        (("--set", "alhpa=1"), "did you mean 'alpha'"),
+        (("--set", "alhpa=1"), "did you mean 'alpha'?"),
         (("--set", "alpha=-1"), "must be a finite number ≥ 0"),
         (("--set", "spuir.alpha=1"), "neither a chosen policy"),
         (("--set", "environment.nose=1", "-e", "linear"), "did you mean 'noise'"),

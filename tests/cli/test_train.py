@@ -225,7 +225,7 @@ class TestOut:
         before = log.read_bytes()
         result = call(log, "-b", 20, "-q", "-w", 1, "-o", log.parent / out)
         assert (result.exit_code, log.read_bytes()) == (2, before)
-        assert "save the model elsewhere" in result.stderr
+        assert "would overwrite" in result.stderr
 
     def test_on_a_log_whose_name_is_a_pattern(self, log: Path) -> None:
         log = log.rename(log.with_name("log[1].csv"))
@@ -279,7 +279,7 @@ class TestOut:
         """The next training on that folder would read what this one wrote."""
         monkeypatch.chdir(folder.parent)
         result = call(pattern, "-b", 300, "-q", "-w", 1, "-o", folder / "m.spuir")
-        assert result.exit_code == 2 and "save the model elsewhere" in result.stderr
+        assert result.exit_code == 2 and "would overwrite" in result.stderr
 
     def test_beside_the_files_of_a_pattern_that_it_does_not_match(
         self, folder: Path, monkeypatch: pytest.MonkeyPatch

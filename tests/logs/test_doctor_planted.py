@@ -278,6 +278,16 @@ def test_gaps_at_the_end_and_scales_are_reported() -> None:
     assert "scales" not in {one.check for one in scaled.findings}
 
 
+def test_numbers_with_a_decimal_comma_are_reported() -> None:
+    written = SHOP.score.round(2).map(lambda score: str(score).replace(".", ","))
+    assert alarms(found(SHOP.assign(score=written))) == {("decimal comma", "score")}
+
+
+def test_propensities_rounded_to_two_digits_raise_no_alarm() -> None:
+    assert alarms(found(SHOP.assign(propensity=0.33))) == set()
+    assert alarms(found(SHOP.assign(propensity=0.3))) == {("implausible propensity", "propensity")}
+
+
 # ---- rewards in another table -------------------------------------------------------------------------------
 
 

@@ -283,7 +283,8 @@ class TestRecording:
     def test_the_report_reads_as_a_sentence(self) -> None:
         report = Report(decisions=1200, duplicates=2, rewards=3, orphans=1, late=1, silent=1199)
         told = (
-            "1,200 decisions (2 duplicates left out), 3 rewards (1 without a decision, 1 late); 1,199 decisions silent."
+            "1,200 decisions (2 duplicates left out), 3 rewards (1 without a decision, 1 late); "
+            "1,199 decisions without a reward."
         )
         assert str(report) == told
 

@@ -237,6 +237,11 @@ class TestFiles:
         assert log.notices == (f"file {str(tmp_path / 'README')!r} is left out: it is of no known format.",)
         assert open_log(str(tmp_path / "*" / "a.csv")).table()["action"].to_pylist() == [1, 2]
         assert open_log(str(tmp_path / "**/*.csv")).table()["action"].to_pylist() == [1, 0, 2]
+        assert sorted(open_log(str(tmp_path / "**")).table()["action"].to_pylist()) == [0, 1, 2]
+        one = tmp_path / "2024" / "b.csv"
+        for twice in ([one, one], [tmp_path, one], [one, f"{tmp_path}/2025/../2024/b.csv"]):
+            with pytest.raises(InputError, match=r"\.csv' twice, but a log has every file once; name it once"):
+                open_log(twice)
         both = [tmp_path / "2025", tmp_path / "2024/b.csv"]
         assert open_log(both).table()["action"].to_pylist() == [2, 0]
 

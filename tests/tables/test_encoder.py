@@ -652,7 +652,8 @@ def test_two_columns_of_one_name_are_refused() -> None:
         ({"x": [object()]}, {}, "column 'x': got <object object at .* at row 0, but raw columns hold numbers"),
         ({"x": []}, {}, "table: got no rows, but an encoder learns from at least one"),
         ({"x": [None]}, {}, "table: got no value, but an encoder needs a column with a value"),
-        ({"x": [1]}, {"columns": ["y"]}, "columns: got 'y', but the table has 'x'; name columns of the table"),
+        ({"x": [1]}, {"columns": ["y"]}, "columns: got 'y', but the table has no such column; the columns are x"),
+        ({"income": [1]}, {"columns": ["incom"]}, r"the table has no such column; did you mean 'income'\?"),
         ({"x": [1]}, {"kinds": {"y": "number"}}, "got 'y', but the table has no such"),
         ({"x": [1]}, {"kinds": {"x": "text"}}, r"kinds\['x'\]: got 'text', but the kinds are number, flag, category"),
         ({"x": ["a"]}, {"kinds": {"x": "number"}}, "column 'x': got 'a' at row 0, but the encoder learned this column"),
@@ -666,6 +667,11 @@ def test_two_columns_of_one_name_are_refused() -> None:
 def test_learning_refuses_in_one_sentence(table: Any, options: dict[str, Any], message: str) -> None:
     with pytest.raises((InputError, ParameterError), match=message):
         Encoder.learn(table, **options)
+
+
+def test_an_encoder_without_rows_says_how_to_make_one() -> None:
+    with pytest.raises(InputError, match=r"an encoder is learned from rows; call spuir\.Encoder\.fit\(table\)"):
+        Encoder()
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """``spuir decide``: draw an action for each row of a table, and write the decisions."""
 
 import json
-import os
 import warnings
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from spuir.cli import options
-from spuir.errors import DriftWarning, InputError, ParameterError
+from spuir.errors import DriftWarning, InputError
 
 if TYPE_CHECKING:
     from spuir.bandit import Bandit
@@ -49,11 +48,10 @@ def decide(*, model: Path, table: Sequence[str], out: Path, as_json: bool, quiet
     job changes nothing. The decisions are ready for spuir train --from MODEL, joined with their rewards.
     """
     from spuir import load
-    from spuir.cli.train import print_note
+    from spuir.cli.train import check_apart, print_note
     from spuir.logs import open_log, write_log
 
-    if any(os.path.realpath(source) == os.path.realpath(out) for source in (*table, model)):
-        raise ParameterError("--out", out, "it would overwrite what is read", "name another file")
+    check_apart([out], [*table, str(model)])
     bandit, how = load(model), options.how_to_open(given, ("id",))
     opened = open_log(list(table) if len(table) > 1 else table[0], **how, kind="contexts")
     counts: dict[str, int] = {}

@@ -92,8 +92,15 @@ def evaluate(*, models: Sequence[str], policy: str | None, as_json: bool, quiet:
     decisions, with choosing at random, and with always choosing the same action. The report says whether LOG can tell.
     """
     from spuir.cli.terminal import row_bar
+    from spuir.cli.train import check_apart
     from spuir.evaluation import evaluate as judge
 
+    if policy is None and given["settings"]:
+        raise ParameterError("--set", given["settings"][0], "it belongs to --policy", "add --policy, or leave it out")
+    if given["out"] is not None:
+        if given["out"].suffix.lower() not in (".html", ".htm"):
+            raise ParameterError("--out", given["out"], "the page is HTML", "name a file that ends in .html")
+        check_apart([given["out"]], [*given["log"], *given["rewards"], *models])
     log, notices = _open(given)
     note = _ignore if quiet else _print_note
     for notice in notices:

@@ -2,14 +2,13 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from spuir.cli import options
-from spuir.errors import MissingExtraError, ParameterError
+from spuir.errors import MissingExtraError, ParameterError, did_you_mean
 
 if TYPE_CHECKING:
     from spuir.reproduction.runner import Run
@@ -161,13 +160,7 @@ def assign(
 def _unknown(setting: str, got: str, names: Iterable[str], rule: str) -> ParameterError:
     """Return the refusal of a setting with an unknown name, with the nearest one."""
     choices = list(dict.fromkeys(names))
-    near = get_close_matches(got, choices, n=1, cutoff=0.5)
-    return ParameterError(
-        f"--set {setting}",
-        repr(got),
-        rule,
-        f"did you mean {near[0]!r}" if near else f"the names are {', '.join(choices)}",
-    )
+    return ParameterError(f"--set {setting}", repr(got), rule, did_you_mean(got, choices))
 
 
 def describe(tasks: "Sequence[Run]", histories: "Sequence[History]", preset: str) -> dict[str, Any]:

@@ -137,6 +137,11 @@ def _shown(value: Any) -> str:
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
+def _estimate(value: float, error: float | None) -> str:
+    """Return "value ± standard error" with significant digits: a coefficient per euro may be 1e-6."""
+    return f"{value:.3g}" + ("" if error is None else f" ± {error:.2g}")
+
+
 def _print_contrasts(contrasts: Sequence[Mapping[str, Any]]) -> None:
     """Print where two actions differ most."""
     if not contrasts:
@@ -145,7 +150,7 @@ def _print_contrasts(contrasts: Sequence[Mapping[str, Any]]) -> None:
     for heading in ("action", "against", "feature", "difference"):
         table.add_column(heading, justify="right" if heading == "difference" else "left")
     for line in contrasts:
-        value = spread({"mean": line["difference"], "standard_error": line["standard_error"]}, 1, 4)
+        value = _estimate(line["difference"], line["standard_error"])
         table.add_row(Text(line["action"]), Text(line["against"]), Text(line["feature"]), value)
     console().print(table)
 
@@ -196,7 +201,7 @@ def print_learned(actions: Sequence[Mapping[str, Any]], coefficients: Sequence[M
     for heading in ("action", "feature", "coefficient"):
         table.add_column(heading, justify="right" if heading == "coefficient" else "left")
     for line in coefficients:
-        value = spread({"mean": line["coefficient"], "standard_error": line["standard_error"]}, 1, 4)
+        value = _estimate(line["coefficient"], line["standard_error"])
         table.add_row(line["action"], line["feature"], value)
     console().print(table)
 

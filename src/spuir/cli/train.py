@@ -219,14 +219,19 @@ def keep_apart(out: Path, sources: Sequence[str], what: str = "episodes") -> Non
         raise ParameterError("--out", out, "a model is one file", "name a file, such as model.spuir")
     endings = ("csv", "json", "png", "svg")
     beside_it = (f"{beside(out, name)}.{ending}" for name in (what, FIGURES[what]) for ending in endings)
-    written = [Path(os.path.realpath(path)) for path in (out, drift_file(out), *beside_it)]
     _check_replaced(out, what)
+    check_apart((out, drift_file(out), *beside_it), sources, "the model and the files beside it")
+
+
+def check_apart(written: Sequence[Path | str], sources: Sequence[str], what: str = "the file") -> None:
+    """Refuse to overwrite a source, or to write into a folder that is one; ``written`` begins with --out."""
+    paths = [Path(os.path.realpath(path)) for path in written]
     for source in sources:
         read, folder = Path(os.path.realpath(source)), _fixed_folder(source)
         # A name with brackets is a pattern that does not match itself, so both tests are needed.
-        if any(path == read or _matches(path, read) or _within(path, folder) for path in written):
-            rule = f"the model and the files beside it would overwrite {source!r} or be written into it"
-            raise ParameterError("--out", out, rule, "save the model elsewhere")
+        if any(path == read or _matches(path, read) or _within(path, folder) for path in paths):
+            rule = f"{what} would overwrite {source!r} or be written into it"
+            raise ParameterError("--out", written[0], rule, "name another file, elsewhere")
 
 
 def _within(path: Path, folder: Path | None) -> bool:

@@ -7,7 +7,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from spuir.base.parameters import COUNT, INSIDE, check_value
-from spuir.errors import InputError, ParameterError
+from spuir.errors import InputError, ParameterError, did_you_mean
 from spuir.evaluation.block_sums import Blocks
 from spuir.evaluation.estimators import Chosen, ValueEstimator, make_estimators
 from spuir.evaluation.evaluation_report import ALWAYS, EvaluationReport
@@ -126,13 +126,14 @@ def evaluate(
         if isinstance(target, BanditTarget):
             target.columns(job.log.context)
             job.learned.append(LearnedRows(target, job.log))
+    segment = _segment(log, segment)
     with threadpool_limits(limits=1):
         fit = job.fit(reward_model, folds)
         job.check_learned(on_training_rows)
         baselines, candidates = make_baselines(against, fit, targets)
         notices = [notice for target in (*targets, *baselines) for notice in target.prepare(fit.log)]
         blocks = Blocks.of(_grouping(group_by, job.log), fit.rows)
-        second = EstimatePass(fit, [*targets, *baselines], chosen, blocks, segment or _segment(log))
+        second = EstimatePass(fit, [*targets, *baselines], chosen, blocks, segment)
         second.run(job.watch)
     second.check_groups()
     settings = ReportSettings(_headline(estimator, chosen), interval, level, seed, len(targets) + candidates)
@@ -217,10 +218,19 @@ def _grouping(asked: str | None, log: EvaluationLog) -> str:
     return asked
 
 
-def _segment(log: Log) -> str | None:
-    """Return the first context column of text or booleans."""
+def _segment(log: Log, given: str | None) -> str | None:
+    """Return the given context column, or the first one of text or booleans."""
     types = arrow().types
     kinds = {name: log.schema.field(name).type for name in log.context}
+    if given is not None:
+        if given not in kinds:
+            raise InputError(
+                "segment", repr(given), "a segment is a context column", did_you_mean(given, kinds, "columns")
+            )
+        if types.is_nested(kinds[given]):
+            rule = "a segment has one value per row"
+            raise InputError("segment", f"{given!r} of type {kinds[given]}", rule, "name a column of text or numbers")
+        return given
     return next((n for n, kind in kinds.items() if types.is_string(kind) or types.is_boolean(kind)), None)
 
 

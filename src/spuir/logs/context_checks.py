@@ -27,6 +27,8 @@ LEAST_VARIED = 20
 """Rows with another value than most, below which columns may be equal by chance."""
 SCALES = 1e4
 """Standard deviations that differ by more than this are reported."""
+COMMAS = 0.9
+"""A column of text is reported if this part of its words are numbers with a decimal comma."""
 
 
 def _is_number(text: str) -> bool:
@@ -35,6 +37,10 @@ def _is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _has_decimal_comma(text: str) -> bool:
+    return text.count(",") == 1 and _is_number(text.replace(",", "."))
 
 
 class ContextColumn:
@@ -46,7 +52,8 @@ class ContextColumn:
         self.leaks, self._profile = LeakWatch(name, actions), NumberProfile()
         self._low, self._high = np.inf, -np.inf
         self._infinite, self._later, self._lengths = ProblemRows(), ProblemRows(), ProblemRows()
-        self._own, self._numbers, self._words, self._blanks = 0.0, 0, ProblemRows(), ProblemRows()
+        self._own, self._numbers = 0.0, 0
+        self._words, self._commas, self._blanks = ProblemRows(), ProblemRows(), ProblemRows()
         self._first, self._last, self._end = -1, -1, 0
         self._fingerprint: int | None = 0
 
@@ -98,7 +105,9 @@ class ContextColumn:
 
         words = np.array([*(not _is_number(level) for level in column.levels), False], np.bool_)[column.values]
         blank = np.array([*(level.strip().lower() in MISSING_TEXTS for level in column.levels), False], np.bool_)
+        commas = np.array([*(_has_decimal_comma(level) for level in column.levels), False], np.bool_)[column.values]
         self._words.add(words, view.where, shown)
+        self._commas.add(commas, view.where, shown)
         self._blanks.add(blank[column.values], view.where, shown)
         self._numbers += int(np.count_nonzero(~words & ~column.missing))
         known = max(len(column) - int(np.count_nonzero(column.missing)), 1)
@@ -156,7 +165,9 @@ class ContextColumn:
     def _text(self) -> list[Finding]:
         problem = "there are cells with a text that means missing."
         found = self._blanks.finding("missing as text", self.name, problem)
-        if self._words.count and self._numbers >= NUMERIC_RATIO * self._words.count:
+        if self._commas.count >= COMMAS * max(self._words.count, 1):
+            found += self._commas.finding("decimal comma", self.name, "its numbers are written with a decimal comma.")
+        elif self._words.count and self._numbers >= NUMERIC_RATIO * self._words.count:
             problem = f"it is read as text because of these cells; the other {self._numbers:,} are numbers."
             found += self._words.finding("mixed", self.name, problem)
         elif self._own > 0.9 and self.leaks.levels.full:

@@ -51,7 +51,12 @@ def is_path(source: Any) -> bool:
 def find_files(source: Any) -> list[LogFile]:
     """Return the files of a path, a folder, a pattern or a list of these; folders and patterns sorted by path."""
     if isinstance(source, (list, tuple)):
-        return [file for one in source for file in find_files(one)]
+        files = [file for one in source for file in find_files(one)]
+        once = _once(files)
+        if len(once) < len(files):
+            twice = next(file.path for at, file in enumerate(files) if at >= len(once) or once[at] is not file)
+            raise InputError("source", f"{twice!r} twice", "a log has every file once", "name it once")
+        return files
     text = os.fspath(source)
     if not isinstance(text, str):
         raise ParameterError("source", repr(source), "a path is a text", "decode it")
@@ -62,9 +67,18 @@ def find_files(source: Any) -> list[LogFile]:
     if any(mark in text for mark in _WILDCARDS):
         matching = sorted(one for one in glob.glob(text, recursive=True) if _is_data(Path(one).name))
         if matching:
-            return [file for one in matching for file in find_files(one)]
+            # ** matches a folder and the files in it.
+            return _once([file for one in matching for file in find_files(one)])
         raise InputError("source", repr(text), "no file matches it", "check the pattern")
     raise InputError("source", repr(text), "there is no such file or folder", "check the path")
+
+
+def _once(files: list[LogFile]) -> list[LogFile]:
+    """Return files without repetitions, each at its first place."""
+    first: dict[str, LogFile] = {}
+    for file in files:
+        first.setdefault(os.path.realpath(file.path), file)
+    return list(first.values())
 
 
 def _is_data(name: str) -> bool:

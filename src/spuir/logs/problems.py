@@ -156,8 +156,8 @@ PROBLEMS: dict[str, ProblemKind] = {
     "many episodes": ProblemKind("warning", "Training takes long.", "cut the log into larger episodes."),
     "small first episode": ProblemKind(
         "warning",
-        "What is fixed at the beginning, such as the levels of a text column, would rest on these rows alone.",
-        "begin the log with a whole period, or drop these rows.",
+        "With partial_fit, what is fixed at the beginning, such as the scaling, would rest on these rows alone.",
+        "begin the log with a whole period, drop these rows, or call Bandit.fix with more rows first.",
     ),
     "episode order": ProblemKind(
         "warning",
@@ -184,6 +184,11 @@ PROBLEMS: dict[str, ProblemKind] = {
         "warning",
         "It is read as text, and each number becomes a level of its own.",
         "correct them, or leave them empty where the value is unknown.",
+    ),
+    "decimal comma": ProblemKind(
+        "warning",
+        "It is read as text, and each number becomes a level of its own.",
+        "write numbers with a point, such as 0.5.",
     ),
     "missing as text": ProblemKind(
         "warning", "It is learned as a level like any other.", "leave these cells empty (null)."
@@ -230,7 +235,7 @@ PROBLEMS: dict[str, ProblemKind] = {
     "scales": ProblemKind(
         "note",
         "The ridge holds small columns back, and large ones not at all.",
-        "standardise them (--scale, or scale=True in Python).",
+        "spuir train standardises them, and so does the policy auto; pass scale=True to other policies in Python.",
     ),
     # ---- leaks
     "known afterwards": ProblemKind("warning", _LATE, _OUT),

@@ -10,8 +10,10 @@ from spuir.logs.checks import ActionCheck, Check, CheckedBatch
 from spuir.logs.findings import Finding, ProblemRows, finding, missing, numbers
 from spuir.tables.arrow import arrow, compute
 
-ROUNDED = 0.01
-"""Relative error of propensities that were rounded, such as 0.33."""
+SLACK = 0.01
+"""The mean of 1/propensity may exceed the number of actions by this part before it is reported."""
+CENT = 0.01
+"""Propensities that are all multiples of this were rounded, and may be half of it too small: 0.33 for 1/3."""
 TOLERANCE = 1e-6
 """Probabilities that differ by less are taken as equal: logs often round them."""
 
@@ -27,13 +29,15 @@ class PropensityCheck(Check):
         self._sums, self._ones = np.zeros(3), 0
 
     def look(self, view: CheckedBatch) -> None:
-        """Count, and sum 1/p."""
+        """Count, and sum 1/p, with the largest p that rounding allows."""
         values = numbers(view.batch["propensity"])
         gone = np.isnan(values)
         good = (values > 0) & (values <= 1 + 1e-9)
         self._missing.add(gone, view.where)
         self._impossible.add(~gone & ~good, view.where, values)
-        inverse = 1 / values[good]
+        cents = values[good] / CENT
+        rounded = np.allclose(cents, np.rint(cents), rtol=0.0, atol=1e-6)
+        inverse = 1 / (values[good] + CENT / 2 * rounded)
         self._sums += (len(inverse), inverse.sum(), (inverse**2).sum())
         self._ones += int(np.count_nonzero(values[good] == 1))
 
@@ -51,10 +55,9 @@ class PropensityCheck(Check):
             mean = total / count
             error = np.sqrt(max(squares / count - mean**2, 0.0) / count)
             # 1/p of the executed action has the number of possible actions as its mean, whatever the policy.
-            if mean > actions * (1 + ROUNDED) + 6 * error:
-                problem = (
-                    f"the mean of 1/propensity is {mean:.3g}, but with {actions} actions it cannot exceed {actions}."
-                )
+            if mean > actions * (1 + SLACK) + 6 * error:
+                limit = f"with {actions} actions it cannot exceed {actions}"
+                problem = f"the mean of 1/propensity is at least {mean:.3g}, but {limit}."
                 found.append(finding("implausible propensity", "propensity", problem))
         return found
 

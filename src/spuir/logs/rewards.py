@@ -111,7 +111,8 @@ class Report:
         duplicates = f" ({self.duplicates:,} duplicates left out)" if self.duplicates else ""
         rewards = f"{self.rewards:,} rewards" + (f" ({details})" if details else "")
         still_open = f", {self.open:,} with a window still open" if self.open else ""
-        return f"{self.decisions:,} decisions{duplicates}, {rewards}; {self.silent:,} decisions silent{still_open}."
+        silent = f"{self.silent:,} decisions without a reward"
+        return f"{self.decisions:,} decisions{duplicates}, {rewards}; {silent}{still_open}."
 
 
 class Settled(NamedTuple):

@@ -32,7 +32,7 @@ from spuir.base.hashing import digest
 from spuir.base.packing import pack, unpack
 from spuir.base.parameters import COUNT, FLAG, check_names, check_value, optional
 from spuir.base.records import Floats, all_finite
-from spuir.errors import InputError, ParameterError
+from spuir.errors import InputError, ParameterError, did_you_mean
 from spuir.tables.column_encoders import (
     CategoryEncoder,
     FlagEncoder,
@@ -50,7 +50,7 @@ from spuir.tables.column_encoders import (
 )
 from spuir.tables.column_samples import ColumnSample
 from spuir.tables.raw_columns import Location, RawColumn
-from spuir.tables.raw_tables import Block, blocks, listed
+from spuir.tables.raw_tables import Block, blocks
 
 __all__ = ["COLUMN_ENCODERS", "LEARNING_ROWS", "EncodedColumn", "Encoder"]
 
@@ -93,13 +93,16 @@ class Encoder:
     what it saw of each column there; encoders that were saved by version 0.1 have none, and count no drift.
     """
 
-    sources: tuple[EncodedColumn, ...]
+    sources: tuple[EncodedColumn, ...] = ()
     hashing: int | None = None
     intercept: bool = False
     rows: int = 0
     samples: tuple[ColumnSample, ...] = ()
 
     def __post_init__(self) -> None:
+        if not self.sources:
+            rule, remedy = "an encoder is learned from rows", "call spuir.Encoder.fit(table), which returns it"
+            raise InputError("encoder", "no columns", rule, remedy)
         check_value("hashing", self.hashing, optional(COUNT), "give the number of features, such as 64")
         check_value("intercept", self.intercept, FLAG, "give True or False")
         if any(type(part) is HashEncoder for source in self.sources for part in source.parts) and self.hashing is None:
@@ -165,8 +168,8 @@ class Encoder:
         taken = block.names if columns is None else list(columns)
         missing = next((name for name in taken if name not in block.names), None)
         if missing is not None:
-            rule = f"the table has {listed(block.names)}"
-            raise InputError("columns", repr(missing), rule, "name columns of the table")
+            remedy = did_you_mean(missing, block.names, "columns")
+            raise InputError("columns", repr(missing), "the table has no such column", remedy)
         sources: list[EncodedColumn] = []
         for name in taken:
             parts = [
