@@ -18,6 +18,7 @@ from spuir.logs import join_logs
 from spuir.training import ENGINES, make_engine, train
 from spuir.training.collect import Collect
 from spuir.training.engines.base import Engine
+from spuir.training.engines.local import Local
 from tests.training.logs import make_table, write_files
 
 ROWS, BATCH = 1_500, 250
@@ -69,6 +70,28 @@ def test_every_engine_is_tested() -> None:
 def test_results_come_in_order(engine: Engine) -> None:
     assert list(engine.map(double, range(30))) == [double(item) for item in range(30)]
     assert list(engine.map(double, [])) == []
+
+
+def test_results_may_be_let_go_by_a_worker() -> None:
+    """The last reference to unread results may be dropped in any thread."""
+    held: list[Any] = []
+
+    def let_go(item: int) -> int:
+        if item:
+            started.wait(5)
+            held.clear()  # closes the generator, in this thread of its pool
+        return item
+
+    started = threading.Event()
+    results = Local(1).map(let_go, range(3))
+    held.append(results)
+    assert next(results) == 0
+    del results
+    started.set()
+    deadline = time.monotonic() + 5
+    while held and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not held
 
 
 def test_a_refusal_reaches_the_caller_as_it_is(engine: Engine) -> None:

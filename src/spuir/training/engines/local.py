@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Self
 
 from spuir.base.parameters import COUNT, check_value
@@ -21,8 +22,13 @@ class Local:
 
     def map(self, work: Callable[[Item], Done], items: Iterable[Item]) -> Iterator[Done]:
         """Yield the results in order; one item more than threads is in progress."""
-        with ThreadPoolExecutor(self.workers) as pool:
+        pool = ThreadPoolExecutor(self.workers)
+        try:
             yield from in_order(lambda item: pool.submit(work, item), items, self.workers + 1)
+        finally:
+            # Unread results may be let go by a thread of the pool, which cannot wait for itself.
+            with suppress(RuntimeError):
+                pool.shutdown(wait=True, cancel_futures=True)
 
     def __enter__(self) -> Self:
         return self
