@@ -8,8 +8,10 @@ import runpy
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from textwrap import fill
 from typing import Any
 
 import numpy as np
@@ -170,6 +172,105 @@ def tuning() -> Any:
     return draw_tuning(drawn("docs/howto/tune.md")["found"])
 
 
+def changes() -> Any:
+    """Draw the mean reward of each day in the page on the doctor, and what the doctor says about it."""
+    names = drawn("docs/howto/doctor.md")
+    days, means = np.arange(1, 31), names["month"].reward.groupby(names["day"]).mean()
+    said = {finding.check: finding.problem for finding in names["changes"]}
+    figure, (ax,) = figures.new_figure(1)
+    ax.set_yscale("symlog", linthresh=0.5)
+    parts = ((days <= 15, figures.BLUE), ((days > 15) & (days <= 27), figures.VERMILLION), (days > 27, figures.GREY))
+    for part, colour in parts:
+        ax.plot(days[part], means[part.tolist()], "o", color=colour, markersize=3.5)
+    for check, height, colour in (("reward unit", 3000, figures.VERMILLION), ("rewards end", 0.12, figures.GREY)):
+        text = fill(f"{check}: {said[check]}", 44)
+        ax.text(0.5, height, text, fontsize=figures.TEXT_POINTS - 1, color=colour, va="center")
+    heights = [0, 1, 10, 100, 1000]
+    ax.set_yticks(heights, [f"{height:,}" for height in heights])
+    ax.set(xlabel="day", ylabel="mean reward", ylim=(-0.15, 9000), xlim=(0, 31))
+    return figure
+
+
+def drift() -> Any:
+    """Draw the drift of two columns, night by night, with the encoder of the page on raw columns."""
+    names = drawn("docs/howto/raw-columns.md")
+    log, encoder, rng = names["log"], names["encoder"], np.random.default_rng(0)
+    shares: dict[str, list[float]] = {"device": [], "age": []}
+    places = np.arange(1.0, 15.0)
+    for night in range(1, 15):
+        rows = log.sample(500, random_state=night)
+        new = rng.random(len(rows)) < 0.03 * max(night - 3, 0)
+        rows = rows.assign(device=rows.device.mask(new, "watch"))
+        rows = rows.assign(age=rows.age.where((rows.age > 30) | (night < 10)))
+        counted = encoder.drift(rows).to_frame().set_index("column").drifted
+        for column, values in shares.items():
+            values.append(counted[column])
+    figure, (ax,) = figures.new_figure(1)
+    curves = [
+        figures.Curve(column, np.array(values), np.zeros(len(places)), 1, places, (colour, figures.SOLID))
+        for (column, values), colour in zip(shares.items(), (figures.BLUE, figures.VERMILLION), strict=True)
+    ]
+    figures.draw_curves(ax, curves)
+    ax.axhline(0.1, color=figures.GREY, linestyle=figures.DASHED, linewidth=0.9)
+    ax.text(1, 0.11, "above: a warning", fontsize=figures.TEXT_POINTS, color=figures.INK)
+    ax.set_xticks(range(2, 15, 2))
+    ax.set(xlabel="night", ylabel="share of drifted values")
+    figures.label_ends(figure, {ax: curves})
+    return figure
+
+
+def softmax() -> Any:
+    """Draw the policy of the page on adding one beside greedy and uniform."""
+    import spuir
+    from spuir.policies import POLICIES
+
+    sys.path.insert(0, str(ROOT / "docs" / "howto"))
+    POLICIES.register("softmax", "skeleton_policy:SOFTMAX")
+    runs = [
+        spuir.run(spuir.make_policy(name), spuir.make_environment("linear"), episodes=20, batch_size=100, seed=seed)
+        for name in ("softmax", "greedy", "uniform")
+        for seed in range(5)
+    ]
+    figure, (ax,) = figures.new_figure(1)
+    curves = figures.curves_of(runs)
+    figures.draw_curves(ax, curves)
+    ax.set_xticks(range(5, 21, 5))
+    ax.set(xlabel="episode", ylabel="running average reward")
+    figures.label_ends(figure, {ax: curves})
+    return figure
+
+
+def formats() -> Any:
+    """Draw which columns come back after a log was written in each format of the page on other tools."""
+    from spuir.logs import export_log, open_log, write_log
+
+    row = {"decision_id": "v1", "time": datetime(2026, 1, 5, tzinfo=UTC), "action": 1, "reward": 1.0}
+    row |= {"propensity": 0.5, "eligible": [1, 2], "probabilities": [0.5, 0.5], "policy_version": "m7", "age": 34.0}
+    rows = [row, row | {"decision_id": "v2", "action": 2, "reward": 0.0}]
+    written = {"dsjson": "a.json", "vw-cb-adf": "a.txt", "vw-cb": "a.vw", "banditdb": "a.parquet"}
+    back: dict[str, set[str]] = {}
+    for name in ("dsjson", "vw-cb-adf", "vw-cb", "obp", "mabwiser", "contextualbandits", "banditdb"):
+        log = open_log({column: [one[column] for one in rows] for column in row})
+        if name in written:
+            write_log(log, written[name], format=name)
+            again = open_log(written[name], format=name)
+        else:
+            options = {} if name == "mabwiser" else {"actions": [1, 2]}
+            again = open_log(export_log(log, name, **options), format=name)
+        back[name] = set(again.head(1).column_names) - set(again.context) | ({"context"} if again.context else set())
+    columns = [*(column for column in row if column != "age"), "context"]
+    figure, (ax,) = figures.new_figure(1)
+    for at, name in enumerate(reversed(back)):
+        for across, column in enumerate(columns):
+            full = column in back[name]
+            ax.plot(across, at, "o", color=figures.BLUE if full else figures.FAINT, markersize=5 if full else 2)
+    ax.set_yticks(range(len(back)), list(reversed(back)))
+    ax.set_xticks(range(len(columns)), columns, rotation=40, ha="right", rotation_mode="anchor")
+    ax.set(xlim=(-0.5, len(columns) - 0.5), ylim=(-0.6, len(back) - 0.4))
+    ax.grid(visible=False)
+    return figure
+
+
 def tutorial() -> Any:
     """Draw the comparison at the end of the tutorial."""
     return drawn("docs/tutorial.md")["figure"]
@@ -195,6 +296,10 @@ DRAWN: dict[str, Callable[[], Any]] = {
     "evaluation-values": evaluation,
     "howto-tune": tuning,
     "howto-explain": file_of(lambda: drawn("docs/howto/explain.md"), "howto-explain.svg"),
+    "howto-doctor": changes,
+    "howto-raw-columns": drift,
+    "howto-adding-a-policy": softmax,
+    "howto-other-logs": formats,
     "example-comparison": file_of(lambda: example("compare_policies.py"), "comparison.svg"),
 }
 """What draws each figure: it returns a matplotlib figure, or the path of an SVG file."""
