@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import warnings
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
@@ -13,6 +14,7 @@ from rich.console import Console
 
 from benchmarks import dsjson, log_training, memory, peers, quality, report, scaling, speed
 from benchmarks.timing import Clock
+from spuir.errors import InterceptWarning
 from spuir.reproduction.manifest import blas, processor
 from spuir.storage.atomic import finite
 
@@ -89,6 +91,7 @@ FILE = click.Path(dir_okay=False, path_type=Path)
 def main(only: str, quick: bool, out: Path | None, stored: Path | None, render: bool) -> None:
     """Measure spuir on one thread and say which requirements are met; fails if one is missed."""
     console = Console()
+    warnings.simplefilter("ignore", InterceptWarning)  # the paper's policies have no intercept
     parts = read_parts(only)
     full = set(parts) == set(PARTS) and not quick
     out, stored = out or (PAGE if full else None), stored or (STORED if full else None)
