@@ -1,20 +1,14 @@
 """Real data: the log of one policy of the Open Bandit Dataset says what the other one earned."""
 
-import os
-from pathlib import Path
-
-import pytest
-
 from spuir.evaluation import evaluate
 from spuir.logs import open_log
+from tests.environments.files import find
 
-FOLDER = Path(os.environ.get("SPUIR_OPEN_BANDIT", "obd_small"))
 USERS = [f"user_feature_{at}" for at in range(4)]
 
 
-@pytest.mark.skipif(not FOLDER.is_dir(), reason="set SPUIR_OPEN_BANDIT to the folder of the small Open Bandit Dataset")
 def test_the_value_of_the_uniform_policy_is_recovered_from_the_log_of_the_other_one() -> None:
-    random, other = (FOLDER / policy / "all" / "all.csv" for policy in ("random", "bts"))
+    random, other = (find(f"obd_small/{policy}/all/all.csv") for policy in ("random", "bts"))
     earned = open_log(str(random)).table(["reward"])["reward"].to_numpy().mean()
     report = evaluate(str(other), ["uniform"], against=["logged"], context=USERS)
     for name in ("dr", "ips", "snips", "sndr"):
