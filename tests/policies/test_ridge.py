@@ -1,16 +1,18 @@
 """What the ridge policies share: rates, readouts, growth, features, standard errors, diagnostics."""
 
 import math
+import warnings
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+import spuir
 from spuir import make_policy
 from spuir.base.streams import generator
 from spuir.core.solving import DEFICIENT, FINE, JITTERED, solve
-from spuir.errors import InputError, NumericalError, ParameterError, ShardError
+from spuir.errors import InputError, InterceptWarning, NumericalError, ParameterError, ShardError
 from spuir.policies.learner import RidgeState
 from spuir.policies.ridge import Ridge
 from tests.identities.episodes import batch_of, make_batch
@@ -315,3 +317,30 @@ def test_standard_errors_tell_what_a_sketch_adds(moments: str, noise: float) -> 
     covered = np.mean(np.abs(off) <= 2.0 * np.array(errors))
     assert 0.88 < covered < 0.99 and np.min(errors) > 0
     assert np.sqrt(np.mean(np.square(errors))) == pytest.approx(np.sqrt(np.mean(np.square(off))), rel=0.3)
+
+
+class TestAdvice:
+    """A policy that cannot learn the average reward says so once, and only where it is true."""
+
+    def rows(self, mean: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        rng = np.random.default_rng(3)
+        return rng.normal(size=(200, 2)), rng.integers(2, size=200), mean + rng.normal(size=200)
+
+    def test_it_warns_of_rewards_that_do_not_average_0(self) -> None:
+        X, actions, rewards = self.rows(1.0)
+        bandit = spuir.Bandit("puir", 2, random_state=0)
+        with pytest.warns(InterceptWarning, match=r"'puir' has no intercept.*rewards average 1\.\d+.*intercept=True"):
+            bandit.partial_fit(X, actions, rewards)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            bandit.partial_fit(X + 1.0, actions, rewards)  # once is enough
+
+    def test_it_is_silent_where_something_stands_for_the_average(self) -> None:
+        X, actions, rewards = self.rows(1.0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            spuir.Bandit("puir", 2, random_state=0).partial_fit(*self.rows(0.0))
+            spuir.Bandit("puir", 2, random_state=0).partial_fit(np.column_stack([X, np.ones(200)]), actions, rewards)
+            spuir.Bandit("puir", 2, random_state=0, intercept=True).partial_fit(X, actions, rewards)
+            spuir.Bandit(actions=2, random_state=0).partial_fit(X, actions, rewards)
+            spuir.run("puir", "synthetic", episodes=1, batch_size=100)  # policies are compared as they are
