@@ -100,6 +100,30 @@ def did_you_mean(name: object, names: Iterable[str], kind: str = "names") -> str
     return f"the {kind} are {', '.join(known)}" if near is None else f"did you mean {near!r}?"
 
 
+class ServiceError(SpuirError):
+    """A request to the decision service that was refused, or could not be carried out; nothing was recorded for it.
+
+    Parameters
+    ----------
+    code
+        One of :data:`spuir.service.commands.CODES`: stable, for programs.
+    subject, got, rule, remedy
+        As in every error.
+    where
+        The place in the request, as in ``decisions[3].context``; None if it is all of it.
+    """
+
+    def __init__(
+        self, code: str, subject: str, got: object, rule: str, remedy: str, where: str | None = None
+    ) -> None:
+        super().__init__(subject, got, rule, remedy)
+        self.code, self.where = code, where
+
+    def __reduce__(self) -> tuple[type, tuple[str | None, ...]]:  # type: ignore[override]
+        """Rebuild from its parts, so that other processes receive the error unchanged."""
+        return type(self), (self.code, self.subject, self.got, self.rule, self.remedy, self.where)
+
+
 class InterceptWarning(UserWarning):
     """A policy without an intercept learns from rewards that do not average 0."""
 

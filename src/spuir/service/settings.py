@@ -1,0 +1,199 @@
+"""The settings of an experiment: what may be set, the rules, and what may change later.
+
+Settings are records of the log: they hold from their position on, and no change discards what was learned.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from spuir.errors import ServiceError, SpuirError
+from spuir.logs.rewards import AGGREGATIONS
+from spuir.logs.times import microseconds
+from spuir.policies import Policy, make_policy
+
+Label = str | int
+"""What a client calls an action."""
+
+NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
+"""Names of experiments: they stand in addresses, file names and metrics."""
+LONGEST_ID, MOST_ACTIONS, MOST_COLUMNS = 256, 10_000, 10_000
+MADE = "~"
+"""Ids that the service makes begin with this, and ids that clients give do not."""
+
+
+class Numbers(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="numbers", tag_field="kind"):
+    """Contexts that are lists of ``dimension`` numbers."""
+
+    dimension: int
+
+
+class Columns(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="columns", tag_field="kind"):
+    """Contexts that are objects of raw columns, which an encoder turns into numbers.
+
+    ``names`` are the columns to use, None = those of the first episode. The others are arguments of
+    :meth:`spuir.Encoder.fit`, which learns levels and scales from the first episode and is then frozen.
+    """
+
+    names: list[str] | None = None
+    kinds: dict[str, str] = {}
+    scale: bool = False
+    intercept: bool = False
+    max_levels: int = 32
+    hashing: int | None = None
+
+
+class ExperimentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What an experiment is told at its creation.
+
+    Parameters
+    ----------
+    actions
+        Labels, or their number M for the labels 0…M−1.
+    policy, parameters
+        A registered policy and its parameters.
+    batch_size
+        An episode closes when so many decisions have settled; None = never by their number.
+    period
+        An episode closes so long after the one before, e.g. "1h"; None = never by time.
+    window
+        How long after its decision a reward is in time, e.g. "10m"; None = until the episode is closed.
+    early
+        How long before its decision a reward may come and still be joined; None = never.
+    default_reward
+        The reward of a decision for which none arrives; None leaves such decisions out of learning.
+    aggregation
+        How several rewards of one decision are combined.
+    floor
+        Least probability of each eligible action; None = as the policy has it.
+    context
+        The form of contexts; None = as in the first decision.
+    shadow
+        Whether to answer with the baseline always and only record what the policy would do.
+    baseline
+        The action of shadow mode; None = the first one.
+    publish
+        Whether a version is published as soon as it is learned.
+    least_value
+        A version whose estimated value on its own batch is below this is not published; None = no such guard.
+    seed
+        All random numbers follow from it; None = one is drawn at creation, and recorded.
+    retention
+        How long contexts and rewards are kept after they were learned, e.g. "90d"; None = for ever.
+    """
+
+    actions: int | list[Label]
+    policy: str = "auto"
+    parameters: dict[str, Any] = {}
+    batch_size: int | None = None
+    period: str | float | None = None
+    window: str | float | None = "10m"
+    early: str | float | None = "10m"
+    default_reward: float | None = 0.0
+    aggregation: str = "earliest"
+    floor: float | None = None
+    context: Numbers | Columns | None = None
+    shadow: bool = False
+    baseline: Label | None = None
+    publish: bool = True
+    least_value: float | None = None
+    seed: int | None = None
+    retention: str | float | None = None
+
+    @property
+    def labels(self) -> list[Label]:
+        """The labels of the actions at creation."""
+        return list(range(self.actions)) if isinstance(self.actions, int) else self.actions
+
+    def span(self, name: str) -> int | None:
+        """Return a duration among the settings in microseconds; None if there is none."""
+        value = getattr(self, name)
+        return None if value is None else microseconds(value, name)
+
+    def make_policy(self) -> Policy:
+        """Return the policy that the settings describe."""
+        floor = {} if self.floor is None else {"floor": self.floor}
+        return make_policy(self.policy, **self.parameters, **floor)
+
+
+CHANGEABLE = frozenset(ExperimentSettings.__struct_fields__) - {"actions", "context", "seed"}
+"""Settings that can change while an experiment runs; actions have commands of their own."""
+
+
+def refuse(subject: str, got: object, rule: str, remedy: str, where: str | None = None) -> ServiceError:
+    """Return the error for a request that breaks a rule."""
+    return ServiceError("invalid", subject, got, rule, remedy, where)
+
+
+def check_settings(settings: ExperimentSettings) -> ExperimentSettings:
+    """Return settings that keep the rules, with a seed of their own where none is given; refuse others."""
+    for error in _wrong(settings):
+        raise error
+    return settings
+
+
+def _wrong(settings: ExperimentSettings) -> Iterator[ServiceError]:
+    """Yield what is wrong with settings."""
+    try:
+        for name in ("period", "window", "early", "retention"):
+            settings.span(name)
+        settings.make_policy()
+    except SpuirError as wrong:
+        yield refuse(wrong.subject, wrong.got, wrong.rule, wrong.remedy)
+    labels = settings.actions if isinstance(settings.actions, int) else len(settings.actions)
+    if not 1 <= labels <= MOST_ACTIONS:
+        yield refuse("actions", f"{labels} of them", f"there are 1 to {MOST_ACTIONS:,}", "give their labels", "actions")
+    elif isinstance(settings.actions, list):
+        if len(set(map(str, settings.actions))) < labels:
+            yield refuse("actions", "a label twice", "labels differ as texts", "rename one", "actions")
+        for label in settings.actions:
+            yield from wrong_label(label)
+    if settings.batch_size is not None and settings.batch_size < 1:
+        yield refuse("batch_size", settings.batch_size, "it is at least 1", "choose another", "batch_size")
+    if settings.batch_size is not None and settings.window is None:
+        rule = "without a window nothing says when a decision has settled"
+        yield refuse("batch_size", settings.batch_size, rule, "give a window, or a period, or close episodes yourself")
+    if settings.aggregation not in AGGREGATIONS:
+        rule = f"it is one of {', '.join(AGGREGATIONS)}"
+        yield refuse("aggregation", repr(settings.aggregation), rule, "choose one of these", "aggregation")
+    if settings.seed is not None and not 0 <= settings.seed < 2**63:
+        yield refuse("seed", settings.seed, "a seed is from 0 to 2**63 − 1", "choose another", "seed")
+    yield from _wrong_context(settings.context)
+
+
+def wrong_label(label: Label) -> Iterator[ServiceError]:
+    """Yield what is wrong with the label of an action."""
+    if isinstance(label, int):
+        if not -(2**63) <= label < 2**63:
+            yield refuse("actions", label, "a label that is a number has 64 bits", "write it as text", "actions")
+    elif not 1 <= len(label) <= LONGEST_ID or not label.isprintable():
+        rule = f"a label has 1 to {LONGEST_ID} printable characters"
+        yield refuse("actions", repr(label[:40]), rule, "shorten it, or drop what is invisible", "actions")
+
+
+def _wrong_context(context: Numbers | Columns | None) -> Iterator[ServiceError]:
+    """Yield what is wrong with the form of contexts."""
+    if isinstance(context, Numbers) and not 1 <= context.dimension <= MOST_COLUMNS:
+        rule = f"a context has 1 to {MOST_COLUMNS:,} numbers"
+        yield refuse("dimension", context.dimension, rule, "choose another", "context.dimension")
+    if isinstance(context, Columns) and context.names is not None and len(set(context.names)) < len(context.names):
+        yield refuse("context.names", "a name twice", "every column is named once", "drop one", "context.names")
+
+
+def check_name(name: str) -> None:
+    """Refuse the name of an experiment that cannot stand in an address."""
+    if not NAME.fullmatch(name):
+        rule = "a name has 1 to 63 lower-case letters, digits, - and _, and begins with a letter or digit"
+        raise refuse("name", repr(name[:80]), rule, "choose such a name", "name")
+
+
+def check_id(subject: str, given: str, where: str | None = None, made: bool = False) -> None:
+    """Refuse an id of a client; ``made`` lets those of the service pass too."""
+    if not 1 <= len(given) <= LONGEST_ID or not given.isprintable():
+        rule = f"an id has 1 to {LONGEST_ID} printable characters"
+        raise refuse(subject, repr(given[:40]), rule, "shorten it, or drop what is invisible", where)
+    if not made and given.startswith(MADE):
+        rule = f"ids that begin with {MADE} are made by the service"
+        raise refuse(subject, repr(given), rule, "choose another id, or send none", where)
