@@ -11,12 +11,12 @@ REPRODUCE_ARGS ?=
 SOURCES := src tests benchmarks docs examples
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run reproduce test test-engines check bench docs clean
+.PHONY: help setup run reproduce test test-engines test-faults check bench docs clean
 
 # One BLAS thread: results repeat bit for bit, and the worker processes do not compete for the cores.
-run reproduce test test-engines bench: export OPENBLAS_NUM_THREADS = 1
-run reproduce test test-engines bench: export OMP_NUM_THREADS = 1
-run reproduce test test-engines bench: export MKL_NUM_THREADS = 1
+run reproduce test test-engines test-faults bench: export OPENBLAS_NUM_THREADS = 1
+run reproduce test test-engines test-faults bench: export OMP_NUM_THREADS = 1
+run reproduce test test-engines test-faults bench: export MKL_NUM_THREADS = 1
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -35,6 +35,9 @@ test: $(VENV)/.installed  ## run the tests on two cores; PYTEST_ARGS="-k snapsho
 
 test-engines: $(VENV)/.spark  ## run the engine tests on Spark too; installs Spark, and Java if it is missing and you are root
 	$(PY) -m pytest -m spark -rs tests/contracts/test_engines.py $(PYTEST_ARGS)
+
+test-faults: $(VENV)/.installed  ## run the long tests of the service: faults, load and contract fuzzing
+	$(PY) -m pytest -m faults tests/service $(PYTEST_ARGS)
 
 check: $(VENV)/.installed docs  ## check lint, format, types, import layers and documentation
 	$(VENV)/bin/ruff check $(SOURCES)

@@ -20,6 +20,7 @@ COMMANDS = Registry(
         "evaluate": "spuir.cli.evaluate:evaluate",
         "tune": "spuir.cli.tune:tune",
         "decide": "spuir.cli.decide:decide",
+        "serve": "spuir.cli.serve:serve",
         "show": "spuir.cli.show:show",
         "run": "spuir.cli.run:run_command",
         "list": "spuir.cli.list:list_command",

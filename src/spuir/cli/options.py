@@ -151,14 +151,18 @@ def role_columns(given: Mapping[str, Any], roles: Iterable[str]) -> dict[str, st
     return {old: "decision_id" if role == "id" else role for role, old in named.items() if old is not None}
 
 
-def config(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the option that reads all others from a TOML file; the command line takes precedence."""
+def config(command: Callable[..., Any], envvar: str | None = None) -> Callable[..., Any]:
+    """Give a command the option that reads all others from a TOML file; the command line takes precedence.
+
+    ``envvar`` is the environment variable that can name the file.
+    """
     return click.option(
         "--config",
         type=click.Path(path_type=Path, exists=True, dir_okay=False),
         is_eager=True,
         expose_value=False,
         callback=_read_config,
+        envvar=envvar,
         help="TOML file with options, e.g. batch-size = 500; the command line takes precedence.  [default: none]",
     )(command)
 

@@ -1,0 +1,172 @@
+"""``spuir serve``: run the decision service, check its log, and manage its API keys."""
+
+import json
+from collections.abc import Callable
+from dataclasses import MISSING, Field, fields
+from pathlib import Path
+from typing import Any
+
+import click
+
+from spuir.cli import options
+from spuir.errors import MissingExtraError
+from spuir.service.config import PREFIX, ServerConfig
+
+KEY_FILE = click.option(
+    "--key-file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    required=True,
+    envvar=f"{PREFIX}_KEY_FILE",
+    help="File of API keys.",
+)
+
+
+def _configured(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command one option for each field of the configuration."""
+    for item in reversed(fields(ServerConfig)):
+        command = _option(item)(command)
+    return command
+
+
+def _option(item: Field[Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return the option of a field, with its environment variable."""
+    assert item.default is not MISSING
+    kinds = {"int": int, "float": float, "str": str, "bool": bool}
+    kind = kinds[str(getattr(item.type, "__name__", item.type)).partition(" ")[0]]
+    return click.option(
+        f"--{item.name.replace('_', '-')}",
+        item.name,
+        type=kind,
+        is_flag=kind is bool,
+        default=item.default,
+        show_default=item.default is not None and kind is not bool,
+        envvar=f"{PREFIX}_{item.name.upper()}",
+        help=item.metadata["doc"] + ("  [default: none]" if item.default is None else ""),
+    )
+
+
+def _with_config(command: Callable[..., Any]) -> Callable[..., Any]:
+    return options.config(command, envvar=f"{PREFIX}_CONFIG")
+
+
+@click.group("serve", invoke_without_command=True)
+@_with_config
+@_configured
+@click.option("--check", is_flag=True, help="Verify the log and everything that follows from it, then exit.")
+@click.option("--demo", is_flag=True, help="Serve an experiment that drives itself, to see it learn within a minute.")
+@click.pass_context
+def serve(context: click.Context, *, check: bool, demo: bool, **given: Any) -> None:
+    """Serve decisions over HTTP.
+
+    Every decision and reward is on the disk before it is acknowledged, and everything that the service learns follows
+    from that log. Only this machine can connect unless API keys are configured. Each option is taken from the command
+    line, or else from the environment (--max-body from SPUIR_MAX_BODY), or else from the file named by --config.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    config = ServerConfig(**given)
+    if check:
+        context.exit(_check(config))
+    _require_extra()
+    if demo:
+        from spuir.service.demo import run_demo
+
+        run_demo(config)
+        return
+    from spuir.service.engine import Engine
+    from spuir.service.learner import ChildProcess
+    from spuir.service.server import serve as run
+    from spuir.service.stores import open_store
+
+    run(Engine(open_store(config.store), learner=ChildProcess()), config)
+
+
+def _require_extra() -> None:
+    """Refuse to start without the libraries of the service."""
+    try:
+        import httptools  # noqa: F401
+        import msgspec  # noqa: F401
+        import starlette  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ImportError as missing:
+        rule = "the service needs it"
+        raise MissingExtraError("service", f"no {missing.name}", rule, "pip install 'spuir[service]'") from None
+
+
+def _check(config: ServerConfig) -> int:
+    """Verify a store and print what is wrong with it; return the exit code."""
+    _require_extra()
+    from spuir.service.rebuild import check_store
+    from spuir.service.stores import open_store
+
+    findings = list(check_store(open_store(config.store, read_only=True)))
+    for finding in findings:
+        click.echo(str(finding))
+    return 1 if findings else 0
+
+
+@serve.group("keys")
+def keys() -> None:
+    """Create, list and revoke API keys; a running service notices within a second."""
+    _require_extra()
+
+
+@keys.command("create")
+@KEY_FILE
+@click.option(
+    "--role",
+    "roles",
+    multiple=True,
+    required=True,
+    help="What the key may do: decide, reward, read or admin, which may do everything; repeatable.",
+)
+@click.option(
+    "--experiment", "experiments", multiple=True, help="Experiment to limit the key to; repeatable.  [default: all]"
+)
+@click.option("--rate", type=float, help="Requests per second.  [default: as the server is configured]")
+@click.option("--label", default="", help="Text that says what the key is for.  [default: none]")
+@options.JSON
+def create(key_file: Path, roles: tuple[str, ...], experiments: tuple[str, ...], as_json: bool, **given: Any) -> None:
+    """Create an API key and print it. It is shown this once; the file keeps a hash of it only."""
+    from spuir.service.keys import create_key
+
+    key, token = create_key(key_file, roles, experiments=experiments or None, **given)
+    click.echo(json.dumps({"id": key.id, "key": token}) if as_json else token)
+
+
+@keys.command("list")
+@KEY_FILE
+@options.JSON
+def list_keys(key_file: Path, as_json: bool) -> None:
+    """List the API keys with their rights."""
+    from spuir.service.keys import read_keys
+
+    rows = [
+        {
+            "id": key.id,
+            "roles": list(key.roles),
+            "experiments": None if key.experiments is None else list(key.experiments),
+            "rate": key.rate,
+            "created": key.created,
+            "label": key.label,
+        }
+        for key in read_keys(key_file)
+    ]
+    if as_json:
+        click.echo(json.dumps(rows, indent=2, ensure_ascii=False))
+        return
+    for row in rows:
+        scope = "all experiments" if row["experiments"] is None else ", ".join(row["experiments"])
+        rate = "" if row["rate"] is None else f"  {row['rate']:g}/s"
+        click.echo(f"{row['id']}  {','.join(row['roles'])}  {scope}{rate}  {row['created']}  {row['label']}".rstrip())
+
+
+@keys.command("revoke")
+@KEY_FILE
+@click.argument("number", metavar="ID")
+def revoke(key_file: Path, number: str) -> None:
+    """Revoke the API key with this id."""
+    from spuir.service.keys import revoke_key
+
+    gone = revoke_key(key_file, number)
+    click.echo(f"revoked {gone.id}")

@@ -1,0 +1,305 @@
+"""The ASGI application: admits requests, calls the operation of their address, and answers in one shape."""
+
+import asyncio
+import itertools
+import logging
+import math
+import re
+import secrets
+import time
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing, asynccontextmanager
+from typing import Any, TypeVar
+from urllib.parse import unquote
+
+import msgspec
+from starlette.routing import Route, Router
+from starlette.types import Scope, Send
+
+from spuir.errors import ServiceError, SpuirError
+from spuir.service.api import decision_routes, experiment_routes, log_routes, probe_routes
+from spuir.service.api.bodies import Disconnected
+from spuir.service.api.openapi import describe
+from spuir.service.api.operations import Call, Operation, Reply
+from spuir.service.api.refusals import error_answer
+from spuir.service.config import ServerConfig
+from spuir.service.engine import Engine
+from spuir.service.keys import ANYBODY, ApiKey, KeyRing
+from spuir.service.metrics import Gauge, Metrics
+from spuir.service.settings import NAME
+from spuir.service.writer import RetryLaterError, Writer
+
+T = TypeVar("T")
+
+log = logging.getLogger("spuir.service")
+
+OPERATIONS: tuple[Operation, ...] = (
+    *decision_routes.OPERATIONS,
+    *experiment_routes.OPERATIONS,
+    *log_routes.OPERATIONS,
+    *probe_routes.OPERATIONS,
+)
+"""Every method of every address, the busiest first."""
+
+REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}\Z")
+TRACE = re.compile(rb"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}\Z")
+LOCAL_HOSTS = re.compile(rb"(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d+)?\Z")
+READERS = 4
+"""Threads that read from the store."""
+JSON_TYPE = (b"content-type", b"application/json")
+
+_encode = msgspec.json.Encoder(decimal_format="number").encode
+
+
+class RateLimits:
+    """How many requests each key may send: a bucket per key that fills evenly and holds one second's worth."""
+
+    def __init__(self, rate: float | None) -> None:
+        self.rate = rate
+        self._buckets: dict[str, tuple[float, float]] = {}
+
+    def take(self, key: ApiKey, now: float) -> float:
+        """Take one request out of the bucket of a key; return 0, or the seconds to wait if it is empty."""
+        rate = key.rate or self.rate
+        if rate is None:
+            return 0.0
+        size = max(rate, 1.0)
+        left, since = self._buckets.get(key.id, (size, now))
+        left = min(size, left + rate * (now - since))
+        if left < 1.0:
+            self._buckets[key.id] = (left, now)
+            return (1.0 - left) / rate
+        self._buckets[key.id] = (left - 1.0, now)
+        return 0.0
+
+
+class Service:
+    """The service as an ASGI application.
+
+    Parameters
+    ----------
+    engine
+        Carries out commands and answers reads.
+    config
+        Limits, and where the keys are.
+    """
+
+    def __init__(self, engine: Engine, config: ServerConfig) -> None:
+        self.engine, self.config = engine, config
+        self.keys = None if config.key_file is None else KeyRing(config.key_file)
+        self.metrics = Metrics()
+        self.writer = Writer(engine, self.metrics, capacity=config.max_waiting, patience=config.request_seconds)
+        self.rates = RateLimits(config.rate)
+        self.description = describe(OPERATIONS, config)
+        self.router = Router([Route(path, _Resource(self, ways)) for path, ways in by_path(OPERATIONS).items()])
+        self.router.default = self._unknown_route
+        self._readers = ThreadPoolExecutor(READERS, "spuir-reader")
+        self._prefix, self._numbers = secrets.token_hex(6), itertools.count(1)
+        self.metrics.gauges += [
+            Gauge("spuir_rows_waiting", "Rows that wait to be recorded.", lambda: {(): self.writer.rows_waiting}),
+            Gauge("spuir_ready", "1 if decisions can be recorded.", lambda: {(): float(not self.problem())}),
+        ]
+
+    async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
+        """Answer one request, or start and stop with the server."""
+        if scope["type"] == "http":
+            raw = scope.get("raw_path")
+            if raw and b"%2f" in raw.lower():
+                # A slash inside an id does not part the address: the router sees it as it was sent.
+                scope["path"], scope["encoded"] = raw.decode("latin-1"), True
+            await self.router(scope, receive, send)
+        elif scope["type"] == "lifespan":
+            await self._live(receive, send)
+
+    async def read(self, function: Callable[..., T], *args: Any) -> T:
+        """Call a function that reads from the store, beside the event loop."""
+        return await asyncio.get_running_loop().run_in_executor(self._readers, function, *args)
+
+    def problem(self) -> str | None:
+        """Return what keeps decisions from being recorded, or None."""
+        if not self.writer.alive:
+            return "the writer is not running"
+        return None if self.engine.status().get("writable", True) else "the store cannot write"
+
+    async def _live(self, receive: Any, send: Any) -> None:
+        """Start with the server, and stop with it."""
+        await receive()
+        async with self.running():
+            await send({"type": "lifespan.startup.complete"})
+            await receive()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[None]:
+        """Run the writer and the watch, and finish what was accepted at the end."""
+        self.writer.start()
+        watch = asyncio.create_task(self._watch())
+        try:
+            yield
+        finally:
+            watch.cancel()
+            await self.writer.stop()
+            self._readers.shutdown()
+            self.engine.close()
+
+    async def _watch(self) -> None:
+        """Every second: notice changed keys, and answer requests that wait too long."""
+        while True:
+            await asyncio.sleep(1.0)
+            try:
+                self.writer.give_up_overdue()
+                if self.keys is not None and self.keys.refresh():
+                    log.info("the keys were read again: %d", len(self.keys))
+            except SpuirError as wrong:
+                log.error("%s", wrong)
+
+    def admit(self, operation: Operation, headers: Mapping[bytes, bytes], params: Mapping[str, str]) -> ApiKey:
+        """Return the key of a caller who may call an operation; refuse others."""
+        if operation.role is None:
+            return ANYBODY
+        if self.keys is None:
+            key = ANYBODY
+            if not LOCAL_HOSTS.match(host := headers.get(b"host", b"localhost")):
+                # A page in a browser could reach this machine under a name of its own.
+                raise _forbidden(repr(host.decode("latin-1")[:80]), "without keys only this machine is served")
+        elif (key := self.keys.find(headers.get(b"authorization"))) is None:
+            got, rule = ("no valid key", "the service needs one")
+            raise ServiceError("unauthorized", "API key", got, rule, "send the header Authorization: Bearer KEY")
+        if operation.role != "any" and not key.may(operation.role):
+            raise _forbidden(" and ".join(key.roles), f"this needs the role {operation.role}")
+        wait = self.rates.take(key, time.monotonic())
+        if wait:
+            rule = f"it may send {key.rate or self.rates.rate:g} requests per second"
+            raise RetryLaterError("rate_limited", "API key", "more requests", rule, "send them later", math.ceil(wait))
+        name = params.get("name")
+        if name is not None and not (NAME.fullmatch(name) and key.covers(name)):
+            remedy = "list the experiments, or create it"
+            raise ServiceError("unknown_experiment", "experiment", repr(name[:80]), "there is none", remedy)
+        return key
+
+    async def answer(self, operation: Operation, scope: Scope, receive: Any, send: Send) -> None:
+        """Answer one request."""
+        start = time.perf_counter()
+        headers = dict(scope["headers"])
+        params: Mapping[str, str] = scope["path_params"]
+        if scope.get("encoded"):
+            params = {name: unquote(value) for name, value in params.items()}
+        request_id = headers.get(b"x-request-id")
+        if request_id is None or not REQUEST_ID.match(request_id):
+            request_id = f"{self._prefix}-{next(self._numbers):x}".encode()
+        extra = [(b"x-request-id", request_id)]
+        trace = headers.get(b"traceparent")
+        if trace is not None and TRACE.match(trace):
+            extra.append((b"traceparent", trace))
+        key = None
+        try:
+            key = self.admit(operation, headers, params)
+            call = Call(self, key, params, scope["query_string"], headers, receive, request_id.decode())
+            reply = await operation.handler(call)
+            status = await _send(reply, extra, send)
+        except ServiceError as wrong:
+            status = await _send_error(wrong, extra, send)
+        except Disconnected:
+            status = 499
+        except Exception:
+            self.metrics.failures.add(operation.path)
+            log.exception("a request failed", extra=_about(operation, request_id, trace, 500, start, key))
+            rule, remedy = "it was not foreseen", f"look for request {request_id.decode()} in the log of the service"
+            failure = ServiceError("internal", "service", "an unexpected failure", rule, remedy)
+            status = await _send_error(failure, extra, send)
+        self.metrics.requests.add(operation.method, operation.path, str(status))
+        self.metrics.request_seconds.observe(time.perf_counter() - start, operation.method, operation.path)
+        if self.config.access_log:
+            log.info("request", extra=_about(operation, request_id, trace, status, start, key))
+
+    async def _unknown_route(self, scope: Scope, receive: Any, send: Send) -> None:
+        path = repr(scope["path"][:80])
+        remedy = "see /openapi.json for all addresses"
+        wrong = ServiceError("unknown_route", "address", path, "there is nothing", remedy)
+        await _send_error(wrong, [], send)
+
+
+class _Resource:
+    """An address with the operations of its methods."""
+
+    def __init__(self, service: Service, operations: Mapping[str, Operation]) -> None:
+        self.service, self.operations = service, operations
+
+    async def __call__(self, scope: Scope, receive: Any, send: Send) -> None:
+        operation = self.operations.get(scope["method"])
+        if operation is not None:
+            await self.service.answer(operation, scope, receive, send)
+            return
+        allowed = ", ".join(self.operations)
+        rule = f"it takes {allowed}"
+        wrong = ServiceError("method_not_allowed", "method", scope["method"], rule, "use one of these")
+        await _send_error(wrong, [(b"allow", allowed.encode())], send)
+
+
+def by_path(operations: Iterable[Operation]) -> dict[str, dict[str, Operation]]:
+    """Return operations by address and method."""
+    paths: dict[str, dict[str, Operation]] = {}
+    for operation in operations:
+        paths.setdefault(operation.path, {})[operation.method] = operation
+    return paths
+
+
+def _forbidden(got: str, rule: str) -> ServiceError:
+    return ServiceError("forbidden", "caller", got, rule, "use a key that may do this")
+
+
+def _about(
+    operation: Operation, request_id: bytes, trace: bytes | None, status: int, start: float, key: ApiKey | None
+) -> dict[str, Any]:
+    """Return what a log line says about a request."""
+    found = TRACE.match(trace or b"")
+    return {
+        "request_id": request_id.decode(),
+        "trace_id": found[1].decode() if found else None,
+        "method": operation.method,
+        "route": operation.path,
+        "status": status,
+        "seconds": round(time.perf_counter() - start, 6),
+        "key": None if key is None else key.id,
+    }
+
+
+async def _send(reply: Any, headers: list[tuple[bytes, bytes]], send: Send) -> int:
+    """Send a reply and return its status."""
+    if type(reply) is not Reply:
+        await _send_bytes(200, JSON_TYPE, _encode(reply), headers, send)
+        return 200
+    kind = (b"content-type", reply.media)
+    if not reply.streamed:
+        content = reply.content if isinstance(reply.content, bytes) else _encode(reply.content)
+        await _send_bytes(reply.status, kind, content, headers, send)
+        return reply.status
+    async with aclosing(reply.content) as pieces:
+        await send({"type": "http.response.start", "status": reply.status, "headers": [kind, *headers]})
+        async for piece in pieces:
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+    return reply.status
+
+
+async def _send_error(error: ServiceError, headers: list[tuple[bytes, bytes]], send: Send) -> int:
+    status, content = error_answer(error)
+    if isinstance(error, RetryLaterError):
+        headers = [*headers, (b"retry-after", str(error.seconds).encode())]
+    elif status in (503, 507):
+        headers = [*headers, (b"retry-after", b"5")]
+    elif status == 401:
+        headers = [*headers, (b"www-authenticate", b"Bearer")]
+    if status in (413, 415):
+        headers = [*headers, (b"connection", b"close")]  # the body is not read
+    await _send_bytes(status, JSON_TYPE, _encode(content), headers, send)
+    return status
+
+
+async def _send_bytes(
+    status: int, kind: tuple[bytes, bytes], content: bytes, headers: list[tuple[bytes, bytes]], send: Send
+) -> None:
+    length = (b"content-length", str(len(content)).encode())
+    await send({"type": "http.response.start", "status": status, "headers": [kind, length, *headers]})
+    await send({"type": "http.response.body", "body": content})

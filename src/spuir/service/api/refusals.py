@@ -1,0 +1,103 @@
+"""Errors as HTTP answers: one shape for all of them, with stable codes."""
+
+import re
+from typing import Any
+
+import msgspec
+
+from spuir.errors import ServiceError
+from spuir.service.commands import CODES
+
+HTTP_CODES: dict[str, tuple[int, str]] = {
+    "malformed": (400, "the body is not valid JSON"),
+    "unauthorized": (401, "the request has no valid API key"),
+    "forbidden": (403, "the API key may not do this"),
+    "unknown_route": (404, "there is nothing at this address"),
+    "method_not_allowed": (405, "the address does not take this method"),
+    "too_large": (413, "the body has too many bytes or rows"),
+    "unsupported_media": (415, "the body is of a type or encoding that is not read here"),
+    "wrong_shape": (422, "the body is JSON, and not what this address takes"),
+    "rate_limited": (429, "the API key sends too many requests"),
+    "internal": (500, "the service failed in an unexpected way"),
+    "overloaded": (503, "too much is waiting, or the service is stopping; nothing was recorded"),
+    "timed_out": (503, "it took too long; send it again with the same id, since it may have been recorded"),
+    "not_ready": (503, "the service cannot take requests yet, or not any more"),
+}
+"""Codes of errors that the HTTP layer finds itself, each with its status and what it means."""
+
+ALL_CODES = {**CODES, **HTTP_CODES}
+"""Every code that an answer can have."""
+
+STATUSES: dict[int, str] = {}
+"""What each error status means: the meanings of its codes."""
+for _code, (_status, _meaning) in ALL_CODES.items():
+    STATUSES[_status] = "; ".join(filter(None, [STATUSES.get(_status, ""), f"`{_code}`: {_meaning}"]))
+
+
+class ErrorDetail(msgspec.Struct, kw_only=True):
+    """What was wrong: a stable code for programs, one sentence, what to do, and the place in the request."""
+
+    code: str
+    message: str
+    remedy: str
+    where: str | None
+
+
+class ErrorAnswer(msgspec.Struct):
+    """The shape of every error."""
+
+    error: ErrorDetail
+
+
+def error_answer(error: ServiceError) -> tuple[int, ErrorAnswer]:
+    """Return the status and the body that answer an error."""
+    detail = ErrorDetail(code=error.code, message=str(error), remedy=error.remedy, where=error.where)
+    return ALL_CODES[error.code][0], ErrorAnswer(detail)
+
+
+_PLACE = re.compile(r" - at `\$?\.?(.*?)`\Z")
+_EXPECTED = re.compile(r"Expected `(.+)`, got `(.+)`\Z")
+_FIELD = re.compile(r"Object (contains unknown|missing required) field `(.*)`\Z")
+SEE = "compare the body with the schema at /openapi.json"
+
+
+def wrong_shape(error: Exception) -> ServiceError:
+    """Return the refusal of a body that is JSON but does not fit the type of its address."""
+    text = str(error)
+    place = _PLACE.search(text)
+    where = place[1] if place else None
+    text = _PLACE.sub("", text)
+    subject = where or "body"
+    if found := _EXPECTED.match(text):
+        return ServiceError("wrong_shape", subject, found[2], f"it must be {_types(found[1])}", SEE, where)
+    if found := _FIELD.match(text):
+        unknown = found[1].startswith("contains")
+        name = found[2]
+        got, rule = (f"the field {name!r}", "it is unknown") if unknown else (f"no {name!r}", "it is required")
+        remedy = "drop it, or check its spelling" if unknown else "add it"
+        return ServiceError("wrong_shape", subject, got, rule, remedy, f"{where}.{name}" if where else name)
+    return ServiceError("wrong_shape", subject, "a value of another kind", text[:1].lower() + text[1:], SEE, where)
+
+
+def malformed(reason: str, remedy: str = "send one JSON object in UTF-8") -> ServiceError:
+    """Return the refusal of a body that is not JSON."""
+    return ServiceError("malformed", "body", reason, "it must be valid JSON", remedy)
+
+
+def _types(names: str) -> str:
+    words = {
+        "float": "a number",
+        "int": "an integer",
+        "str": "a string",
+        "bool": "true or false",
+        "object": "an object",
+    }
+    words |= {"array": "an array", "null": "null"}
+    return " or ".join(words.get(name, f"`{name}`") for name in names.split(" | "))
+
+
+def found(answer: Any) -> Any:
+    """Return an answer of the engine, or raise it if it is an error."""
+    if isinstance(answer, ServiceError):
+        raise answer
+    return answer

@@ -1,0 +1,83 @@
+"""Bodies of requests that are not commands' own rows: their types, and their decoders."""
+
+from typing import Any
+
+import msgspec
+
+from spuir.service.commands import DecisionRow, LogRow, RewardRow
+from spuir.service.settings import CHANGEABLE, ExperimentSettings, Label
+
+_FIELDS = {item.name: item for item in msgspec.structs.fields(ExperimentSettings)}
+
+
+def _setting(name: str) -> tuple[str, Any, Any]:
+    """Return a setting as a field of another type, with its default."""
+    item = _FIELDS[name]
+    if item.default_factory is not msgspec.NODEFAULT:
+        return name, item.type, msgspec.field(default_factory=item.default_factory)
+    return name, item.type, msgspec.field() if item.required else msgspec.field(default=item.default)
+
+
+NewExperiment = msgspec.defstruct(
+    "NewExperiment",
+    [("name", str), *map(_setting, _FIELDS)],
+    kw_only=True,
+    forbid_unknown_fields=True,
+    namespace={"__doc__": "An experiment to create: its name and its settings."},
+)
+SettingsChange = msgspec.defstruct(
+    "SettingsChange",
+    [(name, _FIELDS[name].type | msgspec.UnsetType, msgspec.UNSET) for name in _FIELDS if name in CHANGEABLE],
+    kw_only=True,
+    forbid_unknown_fields=True,
+    namespace={"__doc__": "Settings to change; those that are left out stay."},
+)
+
+
+class _Body(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """The body of a request."""
+
+
+class DecisionRows(_Body):
+    """Several decisions to take, all of them or none."""
+
+    decisions: list[DecisionRow]
+
+
+class RewardRows(_Body):
+    """Several rewards to record."""
+
+    rewards: list[RewardRow]
+
+
+class NewAction(_Body):
+    """An action to add; its probability is at most ``ramp`` in its first ``ramp_episodes``."""
+
+    label: Label
+    like: Label | None = None
+    ramp: float | None = 0.1
+    ramp_episodes: int = 5
+    features: dict[str, Any] | None = None
+
+
+class ActionChange(_Body):
+    """New features of an action."""
+
+    features: dict[str, Any] | None
+
+
+class ProbeAnswer(msgspec.Struct):
+    """``status``: ok, or what is missing."""
+
+    status: str
+
+
+one_decision = msgspec.json.Decoder(DecisionRow)
+several_decisions = msgspec.json.Decoder(DecisionRows)
+one_reward = msgspec.json.Decoder(RewardRow)
+several_rewards = msgspec.json.Decoder(RewardRows)
+new_experiment = msgspec.json.Decoder(NewExperiment)
+settings_change = msgspec.json.Decoder(SettingsChange)
+new_action = msgspec.json.Decoder(NewAction)
+action_change = msgspec.json.Decoder(ActionChange)
+log_row = msgspec.json.Decoder(LogRow)
