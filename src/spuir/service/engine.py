@@ -1,10 +1,42 @@
 """The engine of the decision service: commands in, records in one durable transaction, answers out."""
 
+import secrets
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from spuir.errors import ServiceError
-from spuir.service.commands import Answer, Command, DecisionStatus, ExperimentAnswer, VersionAnswer
+from spuir.service import reading, traffic
+from spuir.service.commands import (
+    Activate,
+    Answer,
+    CloseEpisode,
+    Command,
+    CreateExperiment,
+    Decide,
+    DecideMany,
+    DecisionStatus,
+    ExperimentAnswer,
+    FinishLearning,
+    Reward,
+    RewardMany,
+    VersionAnswer,
+)
+from spuir.service.control import CHANGED, carry_out
+from spuir.service.drafting import Draft, unknown_experiment
+from spuir.service.experiment_view import ExperimentView, read_view
+from spuir.service.learner import InProcess, LearnerProcess, LearningJob, change_actions, under
+from spuir.service.log_records import encode
+from spuir.service.rebuild import Lineup
+from spuir.service.serving import Serving
+from spuir.service.settings import MADE
+from spuir.service.stores.base import Head, LogReader, LogStore, LogWriter
+
+Outcome = Answer | ServiceError
+_TRAFFIC = (Decide, DecideMany, Reward, RewardMany, Activate)
+IDLE = 1.0
+"""Seconds until :meth:`Engine.tick` is due when nothing is known to happen before."""
 
 
 class Engine:
@@ -13,68 +45,273 @@ class Engine:
     Parameters
     ----------
     store
-        Where the log is: ``spuir.service.stores.open_store("sqlite:///path")``.
+        Where the logs are: what :func:`spuir.service.stores.open_store` returned.
     clock
-        Seconds since 1970.
+        Returns seconds since 1970.
     learner
-        ``InProcess()`` learns before ``execute`` returns (tests, replays), ``ChildProcess()`` beside serving.
+        :class:`spuir.service.learner.InProcess` (the default) learns before ``execute`` returns,
+        :class:`spuir.service.learner.ChildProcess` beside serving.
     ids
-        Returns 16 random hexadecimal digits for the id of a decision without one.
+        Returns random hexadecimal digits for the id of a decision that has none.
 
     Notes
     -----
-    One thread at a time calls ``execute`` and ``tick``; reads are safe in any thread meanwhile.
+    One thread at a time calls ``execute`` and ``tick``; reads are safe in any thread meanwhile. What ``execute``
+    returned is durable.
     """
 
     def __init__(
         self,
-        store: Any,
+        store: LogStore,
         *,
-        clock: Callable[[], float] = ...,  # type: ignore[assignment]
-        learner: Any = None,
-        ids: Callable[[], str] = ...,  # type: ignore[assignment]
+        clock: Callable[[], float] = time.time,
+        learner: LearnerProcess | None = None,
+        ids: Callable[[], str] = lambda: secrets.token_hex(6),
     ) -> None:
-        raise NotImplementedError
+        self.store, self._clock, self._ids = store, clock, ids
+        self._learner: LearnerProcess = InProcess() if learner is None else learner
+        self._views: dict[str, ExperimentView] = {}
+        self._servings: dict[str, tuple[ExperimentView, Serving]] = {}
+        self._learning: dict[str, int] = {}
+        self._lock = threading.RLock()
+        for head in store.heads():
+            self._view(store, head)
+        self._start_learning()
 
-    def execute(self, commands: Sequence[Command]) -> list[Answer | ServiceError]:
-        """Carry out commands in order, in one transaction; what is refused writes nothing and changes no neighbour.
+    # ---- writing --------------------------------------------------------------------------------------------
 
-        A failing store gives every command that writes a ``storage_unavailable`` or ``storage_full`` error.
+    def execute(self, commands: Sequence[Command]) -> list[Outcome]:
+        """Carry out commands in one transaction, and return an answer or an error for each.
+
+        Commands on one experiment are carried out in order, except that decisions may come before rewards and
+        activations beside them. What is refused writes nothing and does not affect its neighbours. If the store fails,
+        every command has the error ``storage_unavailable`` or ``storage_full``, and nothing is recorded.
         """
-        raise NotImplementedError
+        with self._lock:
+            outcomes = self._transact(commands)
+            self._advance()
+        return outcomes
+
+    def _transact(self, commands: Sequence[Command]) -> list[Outcome]:
+        outcomes: list[Any] = [None] * len(commands)
+        drafts: dict[str, Draft] = {}
+        try:
+            with self.store.transaction() as writer:
+                self._carry_out(writer, commands, drafts, outcomes)
+                for draft in drafts.values():
+                    draft.flush()
+        except ServiceError as failure:
+            for name in drafts:
+                self._views.pop(name, None)
+                self._servings.pop(name, None)
+            return [failure] * len(commands)
+        for name, draft in drafts.items():
+            if draft.exists:
+                self._views[name] = draft.view
+        if any(draft.scrub for draft in drafts.values()):
+            getattr(self.store, "scrub", lambda: None)()
+        for at, outcome in enumerate(outcomes):
+            if outcome is CHANGED:
+                command = commands[at]
+                made = drafts[command.experiment]
+                outcomes[at] = reading.describe(made.view, made.head)
+                outcomes[at].created_now = (
+                    isinstance(command, CreateExperiment) and made.view.read <= 2 and made.touched
+                )
+        return outcomes
+
+    def _carry_out(
+        self, writer: LogWriter, commands: Sequence[Command], drafts: dict[str, Draft], outcomes: list[Any]
+    ) -> None:
+        """Carry out commands: traffic of one experiment together, up to the next command that changes how it is run."""
+        now = round(self._clock() * 1e6)
+        waiting: dict[str, list[int]] = {}
+        for at, command in enumerate(commands):
+            name = command.experiment
+            try:
+                draft = drafts.get(name)
+                if draft is None:
+                    draft = drafts[name] = self._draft(writer, name, now)
+                if isinstance(command, _TRAFFIC):
+                    waiting.setdefault(name, []).append(at)
+                    continue
+                self._traffic(draft, commands, waiting.pop(name, []), outcomes)
+                outcomes[at] = carry_out(draft, command)
+            except ServiceError as refused:
+                if refused.code.startswith("storage"):
+                    raise
+                outcomes[at] = refused
+        for name, places in waiting.items():
+            self._traffic(drafts[name], commands, places, outcomes)
+
+    def _draft(self, writer: LogWriter, name: str, now: int) -> Draft:
+        head = writer.lock(name)
+        view = None if head is None else self._view(writer, head)
+        return Draft(writer, Head(name) if head is None else head, view, now, self._serving)
+
+    def _traffic(self, draft: Draft, commands: Sequence[Any], places: list[int], outcomes: list[Any]) -> None:
+        """Carry out decisions, then rewards, then activations, of one experiment."""
+        steps: tuple[tuple[Any, Callable[[list[Any]], list[Any]]], ...] = (
+            ((Decide, DecideMany), lambda chosen: traffic.decide(draft, chosen, self._make_id)),
+            ((Reward, RewardMany), lambda chosen: traffic.reward(draft, chosen)),
+            (Activate, lambda chosen: traffic.activate(draft, chosen)),
+        )
+        for kind, work in steps:
+            mine = [at for at in places if isinstance(commands[at], kind)]
+            if not mine:
+                continue
+            try:
+                done = work([commands[at] for at in mine])
+            except ServiceError as refused:
+                if refused.code.startswith("storage"):
+                    raise
+                done = [refused] * len(mine)
+            for at, outcome in zip(mine, done, strict=True):
+                outcomes[at] = outcome
+
+    def _make_id(self, at: int, seq: int) -> str:
+        """Return the id of a decision: ordered in time, so that the index of ids grows at its end."""
+        return f"{MADE}{at:014x}{seq:x}.{self._ids()}"
+
+    # ---- what is served -------------------------------------------------------------------------------------
+
+    def _view(self, store: LogReader, head: Head) -> ExperimentView | None:
+        """Return an experiment as the log has it, also where another process changed it."""
+        known = self._views.get(head.name)
+        if known is not None and head.facts.get("control", 0) == known.read:
+            return known
+        view = read_view(store, head.name, head.seq, known)
+        if view is not None:
+            self._views[head.name] = view
+        return view
+
+    def _serving(self, store: LogReader, view: ExperimentView) -> Serving:
+        """Return the version that an experiment serves, under its settings and with its actions."""
+        held = self._servings.get(view.name)
+        if held is not None:
+            before = held[0]
+            same = before.published == view.published and before.settings is view.settings
+            if same and before.changes is view.changes:
+                return held[1]
+        lineup = Lineup(store, view.name)
+        since = lineup.fact(view.published).actions_at
+        bandit = lineup.model(view.published)
+        bandit = change_actions(bandit, [change for change in view.changes if change[0] > since])
+        made = Serving(under(bandit, view.settings), view.published)
+        if held is not None:
+            made.drift = held[1].drift
+        self._servings[view.name] = (view, made)
+        return made
+
+    # ---- learning -------------------------------------------------------------------------------------------
 
     def tick(self, now: float | None = None) -> float:
         """Close episodes that are due and record what was learned; return the seconds until the next call is due."""
-        raise NotImplementedError
+        with self._lock:
+            self._advance()
+            moment = round((self._clock() if now is None else now) * 1e6)
+            due, soonest = reading.due_closes(self.store, list(self._views.values()), moment)
+            if due:
+                self.execute([CloseEpisode(experiment=name) for name in due])
+            if self._learning:
+                return 0.02
+            return IDLE if soonest is None else min(IDLE, max(0.0, (soonest - moment) / 1e6))
+
+    def _advance(self) -> None:
+        """Record what was learned, and start what waits, until nothing is left to do now."""
+        self._start_learning()
+        while done := self._learner.collect():
+            commands: list[Command] = []
+            for one in done:
+                self._learning.pop(one.name, None)
+                about = encode(one.about)
+                commands.append(FinishLearning(experiment=one.name, version=one.version, model=one.model, about=about))
+            self._transact(commands)
+            self._start_learning()
+
+    def _start_learning(self) -> None:
+        for view in list(self._views.values()):
+            if view.waiting and view.name not in self._learning:
+                close, parent = view.waiting[0], view.learned
+                job = LearningJob(
+                    name=view.name,
+                    version=parent.number + 1,
+                    parent=parent.number,
+                    parent_digest=parent.digest,
+                    seq=close.seq,
+                    time=close.time,
+                    close=close.fact,
+                    settings=self._settings_at(view, close.seq),
+                    changes=[one for one in view.changes if parent.actions_at < one[0] <= close.seq],
+                )
+                self._learning[view.name] = parent.number + 1
+                self._learner.submit(self.store, job)
+
+    def _settings_at(self, view: ExperimentView, seq: int) -> Any:
+        """Return the settings that were in force at a place of the log."""
+        if not self.store.records(view.name, seq + 1, view.read, ("change",), 1):
+            return view.settings
+        before = read_view(self.store, view.name, seq)
+        return view.settings if before is None else before.settings
+
+    # ---- reading --------------------------------------------------------------------------------------------
+
+    def _known(self, name: str) -> tuple[ExperimentView, Head]:
+        head = self.store.head(name)
+        if head is None:
+            raise unknown_experiment(name)
+        known = self._views.get(name)
+        view = read_view(self.store, name, head.seq, known)
+        if view is None:
+            raise unknown_experiment(name)
+        return view, head
 
     def experiments(self) -> list[ExperimentAnswer]:
         """Return all experiments, by name."""
-        raise NotImplementedError
+        return [self.experiment(head.name) for head in self.store.heads()]
 
     def experiment(self, name: str) -> ExperimentAnswer:
-        """Return one experiment; raise ``unknown_experiment``."""
-        raise NotImplementedError
+        """Return one experiment."""
+        answer = reading.describe(*self._known(name))
+        held = self._servings.get(name)
+        answer.drift = {} if held is None else dict(held[1].drift)
+        return answer
 
     def decision(self, name: str, decision_id: str) -> DecisionStatus:
         """Return what became of a decision."""
-        raise NotImplementedError
+        return reading.decision_status(self.store, *self._known(name), decision_id)
 
     def versions(self, name: str) -> list[VersionAnswer]:
         """Return the versions of an experiment, the cold one first."""
-        raise NotImplementedError
+        return reading.versions(self.store, *self._known(name))
 
     def model(self, name: str, version: int | None = None) -> bytes:
         """Return a version as a model file for :func:`spuir.load`; None = the published one."""
-        raise NotImplementedError
+        view, _ = self._known(name)
+        lineup = Lineup(self.store, name)
+        return lineup.model(view.published if version is None else version).to_bytes()
 
     def log(self, name: str, settled: bool = False) -> Iterator[list[dict[str, Any]]]:
-        """Yield blocks of canonical log rows in the order of decisions; ``settled`` = only those learned."""
-        raise NotImplementedError
+        """Yield blocks of canonical log rows, episode by episode and in the order of decisions.
+
+        ``settled`` leaves out decisions that no closed episode holds yet.
+        """
+        view, head = self._known(name)
+        return reading.log_rows(self.store, view, head, settled)
 
     def status(self) -> dict[str, Any]:
-        """Return whether the store can write, and totals for health and metrics."""
-        raise NotImplementedError
+        """Return whether the store can write, what was mended, and totals of all experiments."""
+        heads = self.store.heads()
+        return {
+            "writable": self.store.available(),
+            "notes": list(self.store.notes),
+            "learning": sorted(self._learning),
+            "learner_failures": getattr(self._learner, "failures", 0),
+            "experiments": {head.name: {"records": head.seq, **head.facts.get("counts", {})} for head in heads},
+        }
 
     def close(self) -> None:
-        """Finish what was accepted and free everything."""
-        raise NotImplementedError
+        """Stop learning and close the store; what was acknowledged is in the log, and learning goes on from there."""
+        with self._lock:
+            self._learner.close()
+            self.store.close()

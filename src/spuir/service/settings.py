@@ -24,13 +24,13 @@ MADE = "~"
 """Ids that the service makes begin with this, and ids that clients give do not."""
 
 
-class Numbers(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="numbers", tag_field="kind"):
+class NumberContext(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="numbers", tag_field="kind"):
     """Contexts that are lists of ``dimension`` numbers."""
 
     dimension: int
 
 
-class Columns(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="columns", tag_field="kind"):
+class ColumnContext(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="columns", tag_field="kind"):
     """Contexts that are objects of raw columns, which an encoder turns into numbers.
 
     ``names`` are the columns to use, None = those of the first episode. The others are arguments of
@@ -94,7 +94,7 @@ class ExperimentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     default_reward: float | None = 0.0
     aggregation: str = "earliest"
     floor: float | None = None
-    context: Numbers | Columns | None = None
+    context: NumberContext | ColumnContext | None = None
     shadow: bool = False
     baseline: Label | None = None
     publish: bool = True
@@ -173,12 +173,12 @@ def wrong_label(label: Label) -> Iterator[ServiceError]:
         yield refuse("actions", repr(label[:40]), rule, "shorten it, or drop what is invisible", "actions")
 
 
-def _wrong_context(context: Numbers | Columns | None) -> Iterator[ServiceError]:
+def _wrong_context(context: NumberContext | ColumnContext | None) -> Iterator[ServiceError]:
     """Yield what is wrong with the form of contexts."""
-    if isinstance(context, Numbers) and not 1 <= context.dimension <= MOST_COLUMNS:
+    if isinstance(context, NumberContext) and not 1 <= context.dimension <= MOST_COLUMNS:
         rule = f"a context has 1 to {MOST_COLUMNS:,} numbers"
         yield refuse("dimension", context.dimension, rule, "choose another", "context.dimension")
-    if isinstance(context, Columns) and context.names is not None and len(set(context.names)) < len(context.names):
+    if isinstance(context, ColumnContext) and context.names is not None and len(set(context.names)) < len(context.names):
         yield refuse("context.names", "a name twice", "every column is named once", "drop one", "context.names")
 
 

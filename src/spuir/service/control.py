@@ -1,0 +1,370 @@
+"""Commands that say how an experiment is run: its settings, actions, episodes, versions, imports and erasures."""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from spuir.base.streams import as_seed
+from spuir.errors import ServiceError, SpuirError
+from spuir.logs.times import instants
+from spuir.service.commands import (
+    AddAction,
+    ArchiveExperiment,
+    ChangeExperiment,
+    CloseAnswer,
+    CloseEpisode,
+    CreateExperiment,
+    FinishLearning,
+    Forget,
+    ForgetAnswer,
+    ImportAnswer,
+    ImportLog,
+    ImportModel,
+    LogRow,
+    Publish,
+    PublishAnswer,
+    RemoveAction,
+    UpdateAction,
+)
+from spuir.service.drafting import Draft
+from spuir.service.experiment_view import changed
+from spuir.service.learner import can_continue, cold, opened
+from spuir.service.log_records import (
+    DECISION,
+    REWARD,
+    ActionFact,
+    CloseFact,
+    DecisionFact,
+    ForgetFact,
+    PublishFact,
+    RewardFact,
+    VersionFact,
+)
+from spuir.service.rebuild import Lineup
+from spuir.service.serving import first_form, form_of
+from spuir.service.settings import (
+    CHANGEABLE,
+    ExperimentSettings,
+    Label,
+    check_id,
+    check_name,
+    check_settings,
+    refuse,
+    wrong_label,
+)
+from spuir.service.traffic import archived
+
+KEPT_MODELS = 20
+"""The models of so many of the newest versions are saved, and that of the published one; the log gives the others."""
+CHANGED = object()
+"""Answers that are the experiment itself, as it is after the transaction."""
+
+
+def carry_out(draft: Draft, command: Any) -> Any:
+    """Carry out one command on an experiment and return its answer; :data:`CHANGED` stands for the experiment."""
+    if not isinstance(command, CreateExperiment):
+        if draft.view.archived and not isinstance(command, Forget):
+            raise archived(draft.name)
+    with draft.whole():
+        return _HANDLERS[type(command)](draft, command)
+
+
+# ---- settings -----------------------------------------------------------------------------------------------
+
+
+def _create(draft: Draft, command: CreateExperiment) -> Any:
+    check_name(command.experiment)
+    settings = check_settings(command.settings)
+    if draft.exists:
+        before = draft.view
+        first = msgspec.structs.replace(settings, seed=before.settings.seed) if settings.seed is None else settings
+        if first != before.settings or before.archived:
+            rule = "an experiment of this name exists with other settings"
+            remedy = "choose another name, or change its settings"
+            raise ServiceError("exists", "name", repr(draft.name), rule, remedy, "name")
+        return CHANGED
+    if settings.seed is None:
+        settings = msgspec.structs.replace(settings, seed=as_seed(None) >> 1)
+    draft.add("create", "", settings)
+    draft.head.facts["form"] = first_form(settings)
+    model = cold(settings)
+    draft.add("version", "0", VersionFact(0, None, None, 0, 0, model.digest(), draft.head.seq, draft.head.seq))
+    draft.flush()  # the model needs the experiment
+    draft.writer.put_model(draft.name, 0, model.to_bytes())
+    return CHANGED
+
+
+def _change(draft: Draft, command: ChangeExperiment) -> Any:
+    wrong = next((name for name in command.changes if name not in CHANGEABLE), None)
+    if wrong is not None or not command.changes:
+        rule = f"what can change is {', '.join(sorted(CHANGEABLE))}"
+        raise refuse("settings", repr(wrong) if wrong else "no change", rule, "change one of these", wrong)
+    try:
+        settings = check_settings(changed(draft.view.settings, command.changes))
+    except msgspec.ValidationError as invalid:
+        raise refuse("settings", str(invalid), "settings have their types", "correct it") from None
+    if settings == draft.view.settings:
+        return CHANGED
+    _check_baseline(settings, draft.view.labels)
+    old = draft.view.settings
+    same = all(getattr(old, name) == getattr(settings, name) for name in ("policy", "parameters", "floor"))
+    newest = draft.view.learned
+    goes_on = same or can_continue(Lineup(draft.writer, draft.name).model(newest.number), settings)
+    draft.add("change", str(draft.head.seq + 1), {name: getattr(settings, name) for name in command.changes})
+    if not goes_on:
+        _close(draft, relearn=True)
+    return CHANGED
+
+
+def _check_baseline(settings: ExperimentSettings, labels: list[Label]) -> None:
+    if settings.baseline is not None and settings.baseline not in labels:
+        rule = "the baseline is one of the actions"
+        raise refuse("baseline", repr(settings.baseline), rule, "name one of the actions", "baseline")
+
+
+def _archive(draft: Draft, command: ArchiveExperiment) -> Any:
+    draft.add("archive", "", {})
+    return CHANGED
+
+
+# ---- actions ------------------------------------------------------------------------------------------------
+
+
+def _add_action(draft: Draft, command: AddAction) -> Any:
+    for wrong in wrong_label(command.label):
+        raise wrong
+    _check_features(draft, command.features)
+    if str(command.label) in map(str, draft.view.labels):
+        rule = "a label is never used twice, not even after it was removed"
+        raise ServiceError("exists", "label", repr(command.label), rule, "choose another label", "label")
+    if command.like is not None and command.like not in draft.view.labels:
+        raise _unknown_action(command.like)
+    fact = ActionFact("add", command.label, command.like, command.ramp, command.ramp_episodes, command.features)
+    return _change_actions(draft, fact)
+
+
+def _update_action(draft: Draft, command: UpdateAction) -> Any:
+    if command.label not in draft.view.labels:
+        raise _unknown_action(command.label)
+    _check_features(draft, command.features)
+    draft.add("action", str(draft.head.seq + 1), ActionFact("update", command.label, features=command.features))
+    return CHANGED
+
+
+def _remove_action(draft: Draft, command: RemoveAction) -> Any:
+    if command.label not in draft.view.labels or command.label in draft.view.retired:
+        raise _unknown_action(command.label)
+    return _change_actions(draft, ActionFact("remove", command.label))
+
+
+def _change_actions(draft: Draft, fact: ActionFact) -> Any:
+    """Append a change of actions, if the version that is served can take it."""
+    from copy import deepcopy
+
+    from spuir.service.learner import change_actions
+
+    try:
+        change_actions(deepcopy(draft.serving.bandit), [(0, fact)])
+    except SpuirError as wrong:
+        raise refuse(wrong.subject, wrong.got, wrong.rule, wrong.remedy) from None
+    draft.add("action", str(draft.head.seq + 1), fact)
+    return CHANGED
+
+
+def _check_features(draft: Draft, features: dict[str, Any] | None) -> None:
+    if features is not None:
+        policy = draft.view.settings.policy
+        rule = "this policy does not read features of actions"
+        raise ServiceError("unsupported", "features", f"policy {policy!r}", rule, "leave them out", "features")
+
+
+def _unknown_action(label: Label) -> ServiceError:
+    rule = "there is no active action of this label"
+    return ServiceError("unknown_action", "label", repr(label)[:80], rule, "list the actions of the experiment")
+
+
+# ---- episodes and versions ----------------------------------------------------------------------------------
+
+
+def _close_episode(draft: Draft, command: CloseEpisode) -> CloseAnswer:
+    return _close(draft)
+
+
+def _close(draft: Draft, relearn: bool = False) -> CloseAnswer:
+    """Append a close, unless nothing has settled since the one before."""
+    before, view = draft.view.last_close, draft.view
+    seq, time = (0, 0) if before is None else (before.seq, before.time)
+    rows = draft.writer.settling(draft.name, time, draft.time)[0] + draft.head.facts.get("open", 0)
+    if not rows and not relearn:
+        return CloseAnswer(rows=0)
+    number = 1 if before is None else before.fact.number + 1
+    draft.add("close", str(number), CloseFact(number, rows, seq, time, relearn))
+    draft.head.facts["open"] = 0
+    draft.head.facts["closed"] = draft.head.facts.get("closed", 0) + rows
+    draft.count("episodes")
+    return CloseAnswer(rows=rows, version=view.learned.number + len(draft.view.waiting))
+
+
+def _finish(draft: Draft, command: FinishLearning) -> Any:
+    about = msgspec.json.decode(command.about, type=VersionFact)
+    view = draft.view
+    if not view.waiting or view.waiting[0].fact.number != about.close or about.number != view.learned.number + 1:
+        rule = "another learner was faster"
+        raise ServiceError("conflict", "version", about.number, rule, "drop this result")
+    _add_version(draft, about, command.model)
+    draft.count("learned", about.rows if about.parent is not None else 0)
+    draft.count("defaulted", about.defaulted)
+    draft.count("not activated", about.not_activated)
+    if about.refused is None and view.settings.publish:
+        _publish_version(draft, about.number)
+    elif about.refused is not None:
+        draft.count("versions refused")
+    return CHANGED
+
+
+def _add_version(draft: Draft, about: VersionFact, model: bytes) -> None:
+    """Append a version, save its model, and drop old ones."""
+    draft.add("version", str(about.number), about)
+    draft.writer.put_model(draft.name, about.number, model)
+    keep = {draft.view.published, 0}
+    old = [one for one in draft.writer.models(draft.name) if one <= about.number - KEPT_MODELS and one not in keep]
+    draft.writer.drop_models(draft.name, old)
+
+
+def _publish_version(draft: Draft, version: int) -> PublishAnswer:
+    previous = draft.view.published
+    draft.add("publish", str(draft.head.seq + 1), PublishFact(version, previous))
+    return PublishAnswer(version=version, previous=previous)
+
+
+def _publish(draft: Draft, command: Publish) -> PublishAnswer:
+    newest = draft.view.learned.number
+    if not 0 <= command.version <= newest:
+        rule = f"versions of this experiment are 0 to {newest}"
+        raise ServiceError("unknown_version", "version", command.version, rule, "choose one of these")
+    if command.version == draft.view.published:
+        return PublishAnswer(version=command.version, previous=command.version)
+    lineup = Lineup(draft.writer, draft.name)
+    fact = lineup.fact(command.version)
+    if fact.refused is not None and fact.value is None and fact.close is not None:
+        raise ServiceError("refused_version", "version", command.version, fact.refused, "publish another version")
+    model = lineup.model(command.version)
+    if model.digest() == fact.digest and draft.writer.model(draft.name, command.version) is None:
+        draft.writer.put_model(draft.name, command.version, model.to_bytes())
+    return _publish_version(draft, command.version)
+
+
+def _import_model(draft: Draft, command: ImportModel) -> Any:
+    try:
+        bandit = opened(command.model, "the model")
+    except SpuirError as wrong:
+        raise refuse(wrong.subject, wrong.got, wrong.rule, wrong.remedy) from None
+    view = draft.view
+    if view.waiting:
+        rule = "a closed episode is being learned"
+        raise ServiceError("conflict", "model", "an import", rule, "send it again when the version is there")
+    if bandit.actions_.tolist() != view.labels:
+        rule = "its actions are those of the experiment, in the same order"
+        raise refuse(
+            "model", f"actions {bandit.actions_.tolist()!r}"[:80], rule, "create the experiment with its actions"
+        )
+    if not can_continue(bandit, view.settings):
+        rule = f"this experiment has the policy {view.settings.policy!r}"
+        raise refuse("model", f"policy {bandit.policy_.name!r}", rule, "create the experiment with its policy")
+    if bandit.n_episodes_:
+        _check_form(draft, 0 if bandit.encoder is not None else bandit.n_features_in_)
+    bandit.random_state = bandit._seed = view.settings.seed  # draws follow from the experiment's seed
+    content, number = bandit.to_bytes(), view.learned.number + 1
+    about = VersionFact(
+        number, None, None, bandit.n_episodes_, 0, bandit.digest(), draft.head.seq, draft.head.seq, content=content
+    )
+    _add_version(draft, about, content)
+    if view.settings.publish:
+        _publish_version(draft, number)
+    return CHANGED
+
+
+def _check_form(draft: Draft, form: int) -> None:
+    if draft.form is not None and draft.form != form:
+        rule = "contexts of this experiment have another form"
+        raise refuse("context", f"{form} numbers" if form else "raw columns", rule, "use another experiment")
+    draft.head.facts["form"] = form
+
+
+# ---- imports and erasure ------------------------------------------------------------------------------------
+
+
+def _import_log(draft: Draft, command: ImportLog) -> ImportAnswer:
+    """Append decisions that were taken elsewhere, each with its reward; they settle at once."""
+    made = [_imported(draft, row, f"rows[{at}]") for at, row in enumerate(command.rows)]
+    known = draft.find(DECISION, [key for key, _, _ in made])
+    labels, recorded = set(draft.view.labels), 0
+    for at, (key, fact, _) in enumerate(made):
+        if key not in known and fact.action not in labels:
+            raise refuse(
+                "action", repr(fact.action)[:80], "it is an action of the experiment", "add it first", f"rows[{at}]"
+            )
+    for key, fact, value in made:
+        if key in known:
+            continue
+        _check_form(draft, form_of(fact.context))
+        due = None if draft.window is None else draft.time + 1
+        known[key] = draft.add(DECISION, key, fact, None, due, fact.unit)
+        draft.count("decisions")
+        draft.count("imported")
+        if due is None:
+            draft.head.facts["open"] = draft.head.facts.get("open", 0) + 1
+        if value is not None:
+            draft.add(REWARD, f"~{key}", RewardFact(key, value), key)
+            draft.count("rewards")
+            draft.count("rewards joined")
+        recorded += 1
+    return ImportAnswer(recorded=recorded, duplicates=len(made) - recorded)
+
+
+def _imported(draft: Draft, row: LogRow, where: str) -> tuple[str, DecisionFact, float | None]:
+    if row.decision_id is None:
+        raise refuse("decision_id", "none", "an imported row has an id, by which it is known again", "give one", where)
+    check_id("decision_id", row.decision_id, where, made=True)
+    if row.propensity is not None and not 0 < row.propensity <= 1:
+        raise refuse("propensity", row.propensity, "it is in (0, 1]", "correct or drop the row", where)
+    try:
+        time = None if row.time is None else int(instants(row.time, 1, "time")[0])
+    except SpuirError as wrong:
+        raise refuse(wrong.subject, wrong.got, wrong.rule, wrong.remedy, where) from None
+    version = draft.view.published
+    fact = DecisionFact(row.context, row.action, row.propensity, version, 0, unit=row.unit_id, imported=True, time=time)
+    fact.eligible = row.eligible
+    return row.decision_id, fact, row.reward
+
+
+def _forget(draft: Draft, command: Forget) -> ForgetAnswer:
+    check_id("unit", command.unit, "unit", made=True)
+    decisions = draft.writer.of_unit(draft.name, command.unit)
+    if not decisions:
+        rule = "no decision of this experiment names this unit"
+        raise ServiceError("unknown_unit", "unit", repr(command.unit[:80]), rule, "check the id")
+    rewards = draft.writer.owned(draft.name, [one.key for one in decisions])
+    seqs = sorted(one.seq for one in (*decisions, *rewards))
+    draft.writer.erase(draft.name, seqs)
+    draft.add("forget", str(draft.head.seq + 1), ForgetFact(seqs))
+    draft.count("forgotten", len(decisions))
+    draft.scrub = True
+    return ForgetAnswer(decisions=len(decisions), rewards=sum(one.kind == REWARD for one in rewards))
+
+
+_HANDLERS: dict[type, Callable[[Draft, Any], Any]] = {
+    CreateExperiment: _create,
+    ChangeExperiment: _change,
+    ArchiveExperiment: _archive,
+    AddAction: _add_action,
+    UpdateAction: _update_action,
+    RemoveAction: _remove_action,
+    CloseEpisode: _close_episode,
+    Publish: _publish,
+    FinishLearning: _finish,
+    ImportLog: _import_log,
+    ImportModel: _import_model,
+    Forget: _forget,
+}

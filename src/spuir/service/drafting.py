@@ -1,0 +1,154 @@
+"""What one transaction adds to the log of one experiment."""
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from copy import deepcopy
+from typing import Any
+
+from spuir.errors import ServiceError
+from spuir.service.experiment_view import ExperimentView, fold
+from spuir.service.log_records import CONTROL, Record, encode, next_chain, payload_digest
+from spuir.service.serving import Serving
+from spuir.service.settings import ExperimentSettings
+from spuir.service.stores.base import Head, LogWriter
+
+_CONTROL = frozenset(CONTROL)
+
+
+class Draft:
+    """Records to append to one experiment, and the experiment as it is with them.
+
+    Parameters
+    ----------
+    writer
+        The transaction.
+    head
+        The end of the log, which moves with every record.
+    view
+        The experiment before; None while it is created.
+    now
+        The clock in microseconds; log time is never before that of the last record.
+    load
+        Returns the version that an experiment serves.
+    """
+
+    def __init__(
+        self,
+        writer: LogWriter,
+        head: Head,
+        view: ExperimentView | None,
+        now: int,
+        load: Callable[[LogWriter, ExperimentView], Serving],
+    ) -> None:
+        self.writer, self.head, self._view, self._load = writer, head, view, load
+        self.time = max(head.time, now)
+        self.records: list[Record] = []
+        self.fresh: dict[tuple[str, str], Record] = {}
+        self.scrub = self.touched = False
+        self._windowed: tuple[ExperimentSettings, int | None] | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of the experiment."""
+        return self.head.name
+
+    @property
+    def view(self) -> ExperimentView:
+        """The experiment with what was added."""
+        if self._view is None:
+            raise unknown_experiment(self.name)
+        return self._view
+
+    @property
+    def exists(self) -> bool:
+        """Whether the experiment has been created."""
+        return self._view is not None
+
+    @property
+    def serving(self) -> Serving:
+        """The version that is served at this place of the log."""
+        return self._load(self.writer, self.view)
+
+    def add(
+        self,
+        kind: str,
+        key: str,
+        fact: Any,
+        owner: str | None = None,
+        due: int | None = None,
+        unit: str | None = None,
+    ) -> Record:
+        """Append a record and return it."""
+        head, payload = self.head, encode(fact)
+        digest = payload_digest(payload)
+        head.seq += 1
+        head.time = self.time
+        head.chain = next_chain(head.chain, head.seq, self.time, kind, key, digest)
+        record = Record(head.seq, self.time, kind, key, payload, digest, head.chain, owner, due, unit)
+        self.records.append(record)
+        self.fresh[kind, key] = record
+        if kind in _CONTROL:
+            self._view = fold(self._view, self.name, [record])
+            head.facts["control"] = record.seq
+        return record
+
+    def find(self, kind: str, keys: list[str]) -> dict[str, Record]:
+        """Return records by key, those of this transaction included."""
+        found = self.writer.find(self.name, kind, keys)
+        for key in keys:
+            if (kind, key) in self.fresh:
+                found[key] = self.fresh[kind, key]
+        return found
+
+    def count(self, name: str, more: int = 1) -> None:
+        """Add to a running count of the experiment."""
+        counts = self.head.facts.setdefault("counts", {})
+        counts[name] = counts.get(name, 0) + more
+
+    def take_rows(self, episode: int, rows: int) -> int:
+        """Return the number of the first of some rows in an episode, which are used up by that."""
+        used = self.head.facts.setdefault("rows", {})
+        first = used.get(str(episode), 0)
+        used[str(episode)] = first + rows
+        return first
+
+    def give_back(self, episode: int, first: int) -> None:
+        """Return the row numbers of an episode from ``first`` on."""
+        self.head.facts["rows"][str(episode)] = first
+
+    @property
+    def window(self) -> int | None:
+        """The window of rewards in microseconds."""
+        settings = self.view.settings
+        if self._windowed is None or self._windowed[0] is not settings:
+            self._windowed = (settings, settings.span("window"))
+        return self._windowed[1]
+
+    @property
+    def form(self) -> int | None:
+        """The form of contexts; None while no decision has settled it."""
+        return self.head.facts.get("form")
+
+    def flush(self) -> None:
+        """Hand the records over to the transaction."""
+        if self.records:
+            self.writer.append(self.head, self.records)
+            self.records = []
+            self.touched = True
+
+    @contextmanager
+    def whole(self) -> Generator[None]:
+        """Take back everything that a block added if it ends with an error."""
+        self.flush()
+        head, view, fresh = deepcopy(self.head), self._view, dict(self.fresh)
+        try:
+            yield
+        except BaseException:
+            self.head, self._view, self.fresh, self.records = head, view, fresh, []
+            raise
+
+
+def unknown_experiment(name: str) -> ServiceError:
+    """Return the error for a name that no experiment has."""
+    rule = "there is no experiment of this name"
+    return ServiceError("unknown_experiment", "experiment", repr(name[:80]), rule, "create it, or list the experiments")

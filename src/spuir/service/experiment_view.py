@@ -1,0 +1,119 @@
+"""An experiment as its control records make it: settings, actions, versions, closes, folded in the order of the log."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+
+from spuir.service.joining import Edges
+from spuir.service.log_records import CONTROL, ActionFact, CloseFact, PublishFact, Record, VersionFact
+from spuir.service.settings import ExperimentSettings, Label
+from spuir.service.stores.base import LogReader
+
+
+@dataclass(frozen=True)
+class Closed:
+    """A close in the log: its place, time and content."""
+
+    seq: int
+    time: int
+    fact: CloseFact
+
+    @property
+    def edges(self) -> Edges:
+        """Which decisions it holds."""
+        return Edges(self.fact.previous_seq, self.fact.previous_time, self.seq, self.time)
+
+
+@dataclass(frozen=True)
+class ExperimentView:
+    """What the control records up to place ``read`` say.
+
+    ``changes`` are those of actions, each with its place; ``waiting`` are closes that no version has learned yet, the
+    oldest first; ``published`` is the version that is served and ``newest`` the last one learned.
+    """
+
+    name: str
+    settings: ExperimentSettings
+    created: int
+    read: int = 0
+    changes: tuple[tuple[int, ActionFact], ...] = ()
+    newest: VersionFact | None = None
+    published: int = 0
+    last_close: Closed | None = None
+    waiting: tuple[Closed, ...] = ()
+    archived: bool = False
+
+    @property
+    def learned(self) -> VersionFact:
+        """The newest version."""
+        if self.newest is None:
+            raise LookupError(f"experiment {self.name} has no version yet")
+        return self.newest
+
+    @property
+    def labels(self) -> list[Label]:
+        """All labels in the order of their codes, retired ones included."""
+        return self.settings.labels + [fact.label for _, fact in self.changes if fact.change == "add"]
+
+    @property
+    def retired(self) -> set[Label]:
+        """The labels of retired actions."""
+        return {fact.label for _, fact in self.changes if fact.change == "remove"}
+
+    def features(self) -> dict[Label, dict[str, Any] | None]:
+        """The features of actions that have some."""
+        return {fact.label: fact.features for _, fact in self.changes if fact.change in ("add", "update")}
+
+    def after(self, record: Record) -> "ExperimentView":
+        """Return the view after one more control record."""
+        view, payload = replace(self, read=record.seq), record.payload or b"{}"
+        match record.kind:
+            case "change":
+                return replace(view, settings=changed(self.settings, msgspec.json.decode(payload)))
+            case "action":
+                fact = msgspec.json.decode(payload, type=ActionFact)
+                return replace(view, changes=(*self.changes, (record.seq, fact)))
+            case "close":
+                closed = Closed(record.seq, record.time, msgspec.json.decode(payload, type=CloseFact))
+                return replace(view, last_close=closed, waiting=(*self.waiting, closed))
+            case "version":
+                version = msgspec.json.decode(payload, type=VersionFact)
+                waiting = tuple(one for one in self.waiting if one.fact.number != version.close)
+                return replace(view, newest=version, waiting=waiting)
+            case "publish":
+                return replace(view, published=msgspec.json.decode(payload, type=PublishFact).version)
+            case "archive":
+                return replace(view, archived=True)
+            case _:
+                return view
+
+
+def changed(settings: ExperimentSettings, changes: dict[str, Any]) -> ExperimentSettings:
+    """Return settings with some changed by name."""
+    given = msgspec.to_builtins(settings) | changes
+    return msgspec.convert(given, ExperimentSettings)
+
+
+def fold(view: ExperimentView | None, name: str, records: Iterable[Record]) -> ExperimentView | None:
+    """Return the view after more control records; the first of a log is ``create``."""
+    for record in records:
+        if view is None:
+            settings = msgspec.json.decode(record.payload or b"{}", type=ExperimentSettings)
+            view = ExperimentView(name, settings, record.time, record.seq)
+        else:
+            view = view.after(record)
+    return view
+
+
+def read_view(store: LogReader, name: str, until: int, view: ExperimentView | None = None) -> ExperimentView | None:
+    """Return an experiment as it was at a place of its log, continued from an earlier ``view``."""
+    place = 1 if view is None else view.read + 1
+    while place <= until:
+        piece = store.records(name, place, until, CONTROL)
+        if not piece:
+            break
+        view = fold(view, name, piece)
+        place = piece[-1].seq + 1
+    return view

@@ -1,0 +1,351 @@
+"""Learning: a version and the rows of a closed episode to the next version, in this process or beside it.
+
+What is learned is a pure function of the log. The process that learns reads the rows itself, so that serving only
+hands over which episode to learn and receives a model.
+"""
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from queue import Empty, SimpleQueue
+from typing import IO, Any, Protocol
+
+import msgspec
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from spuir.bandit import Bandit, from_bytes
+from spuir.base.records import all_finite
+from spuir.errors import SpuirError
+from spuir.service.joining import DEFAULTED, FORGOTTEN, LATE, NOT_ACTIVATED, Edges, JoinedRow, JoinRules, episode_rows
+from spuir.service.log_records import ActionFact, CloseFact, VersionFact
+from spuir.service.settings import ColumnContext, ExperimentSettings
+from spuir.service.stores.base import LogReader
+from spuir.storage import snapshot
+from spuir.tables.encoder import Encoder
+
+
+class LearningJob(msgspec.Struct):
+    """What to learn: the version to make, from which parent, of which close, under which settings.
+
+    ``changes`` are the changes of actions that the parent does not have; ``start`` says that learning starts from the
+    cold model and all closes.
+    """
+
+    name: str
+    version: int
+    parent: int
+    parent_digest: str
+    seq: int
+    time: int
+    close: CloseFact
+    settings: ExperimentSettings
+    changes: list[tuple[int, ActionFact]]
+
+    @property
+    def edges(self) -> Edges:
+        """Which decisions the close holds."""
+        return Edges(self.close.previous_seq, self.close.previous_time, self.seq, self.time)
+
+
+class Learned(msgspec.Struct):
+    """What was learned, or why nothing was: the model file, and what its version record says."""
+
+    name: str
+    version: int
+    model: bytes
+    about: VersionFact
+
+
+def cold(settings: ExperimentSettings) -> Bandit:
+    """Return the bandit of version 0."""
+    made = Bandit(settings.make_policy(), settings.labels, random_state=settings.seed)
+    made._advises = False  # a service counts drift, and nobody reads its warnings
+    return made
+
+
+def opened(content: bytes, source: str) -> Bandit:
+    """Return the bandit of a saved model."""
+    made = from_bytes(content, source)
+    made._advises = False
+    return made
+
+
+def change_actions(bandit: Bandit, changes: Iterable[tuple[int, ActionFact]]) -> Bandit:
+    """Apply changes of actions in order; return the bandit."""
+    for _, fact in changes:
+        if fact.change == "add":
+            bandit.add_action(fact.label, fact.like, fact.ramp, fact.ramp_episodes)
+        elif fact.change == "remove":
+            bandit.remove_action(fact.label)
+    return bandit
+
+
+def under(bandit: Bandit, settings: ExperimentSettings) -> Bandit:
+    """Let a bandit act by the policy of the settings if that can read what was learned; return the bandit."""
+    policy = settings.make_policy()
+    if policy != bandit.policy_ and can_continue(bandit, settings):
+        bandit.set_params(policy=policy)
+    return bandit
+
+
+def can_continue(bandit: Bandit, settings: ExperimentSettings) -> bool:
+    """Return whether the policy of the settings can go on from what a bandit has learned."""
+    if not bandit.n_episodes_:
+        return True
+    try:
+        settings.make_policy().check_state(bandit.state_)
+    except SpuirError:
+        return False
+    return True
+
+
+def raw_columns(rows: Sequence[Mapping[str, Any]], names: Sequence[str] | None = None) -> dict[str, list[Any]]:
+    """Return raw rows as columns: ``names``, or all in the order in which they first appear; None = missing."""
+    chosen = list(dict.fromkeys(name for row in rows for name in row)) if names is None else names
+    return {name: [row.get(name) for row in rows] for name in chosen}
+
+
+def learn(bandit: Bandit, settings: ExperimentSettings, rows: Sequence[JoinedRow]) -> Bandit:
+    """Return the bandit after it has learned one episode; the rows are in the order of decisions."""
+    facts = [row.fact for row in rows if row.fact is not None]
+    contexts, under_columns = [fact.context for fact in facts], isinstance(facts[0].context, dict)
+    if under_columns and bandit.encoder is None:
+        options = settings.context if isinstance(settings.context, ColumnContext) else ColumnContext()
+        table = raw_columns(contexts, options.names)
+        given = {name: getattr(options, name) for name in ("kinds", "scale", "intercept", "max_levels", "hashing")}
+        bandit = bandit.with_encoder(Encoder.fit(table, **given))
+        bandit._advises = False
+    if bandit.encoder is not None:
+        X: Any = raw_columns(contexts, bandit.encoder.columns)
+    else:
+        X = np.array(contexts, dtype=np.float64)
+    propensities = None if any(fact.propensity is None for fact in facts) else [fact.propensity for fact in facts]
+    eligible = None
+    if any(fact.eligible is not None for fact in facts):
+        names = bandit.actions_.tolist()
+        sets = [names if fact.eligible is None else fact.eligible for fact in facts]
+        eligible = np.array([[name in one for name in names] for one in map(set, sets)])
+    with threadpool_limits(limits=1):  # so that the last bit does not depend on the number of threads
+        bandit.partial_fit(
+            X,
+            actions=np.array([fact.action for fact in facts], dtype=bandit.actions_.dtype),
+            rewards=[row.reward for row in rows],
+            propensities=propensities,
+            eligible=eligible,
+            ids=[row.record.key for row in rows],
+            allow_repeat=True,  # the log says what is learned once
+        )
+    return bandit
+
+
+def estimated_value(bandit: Bandit, rows: Sequence[JoinedRow]) -> float | None:
+    """Return the self-normalised estimate of what a bandit would earn on rows that another version decided."""
+    facts = [row.fact for row in rows if row.fact is not None]
+    if any(fact.propensity is None for fact in facts):
+        return None
+    contexts = [fact.context for fact in facts]
+    X = np.array(contexts, np.float64) if bandit.encoder is None else raw_columns(contexts, bandit.encoder.columns)
+    codes = {label: code for code, label in enumerate(bandit.actions_.tolist())}
+    chosen = bandit.predict_proba(X)[np.arange(len(facts)), [codes[fact.action] for fact in facts]]
+    weights = chosen / np.array([fact.propensity for fact in facts], np.float64)
+    total = float(weights.sum())
+    return float(weights @ np.array([row.reward for row in rows], np.float64)) / total if total else None
+
+
+def finite(bandit: Bandit) -> bool:
+    """Return whether every number that was learned is finite."""
+    _, arrays = snapshot.pack(bandit.state_)
+    return all(all_finite(array) for array in arrays.values() if array.dtype.kind == "f")
+
+
+def run_job(store: LogReader, job: LearningJob) -> Learned:
+    """Return what a job learned; what cannot be learned leaves the parent as it was, and says why."""
+    from spuir.service.rebuild import Lineup
+
+    head = store.head(job.name)
+    read_at = head.seq if head is not None else 0
+    lineup = Lineup(store, job.name)
+    rules = JoinRules.of(job.settings)
+    rows = list(episode_rows(store, job.name, job.edges, rules))
+    used = [row for row in rows if row.learned]
+    refused = value = None
+    if job.close.relearn:
+        parent, history = lineup.relearned(job.settings, job.seq)
+    else:
+        parent, history = lineup.model(job.parent), 0
+    bandit = parent
+    try:
+        bandit = under(change_actions(parent, job.changes) if not job.close.relearn else parent, job.settings)
+        before = bandit.to_bytes()
+        if used:
+            bandit = learn(bandit, job.settings, used)
+        if bandit.n_episodes_ and not finite(bandit):
+            refused, bandit = "numbers that are not finite were learned", opened(before, "the parent")
+        elif used and job.settings.least_value is not None:
+            value = estimated_value(bandit, used)
+            if value is not None and value < job.settings.least_value:
+                refused = f"its estimated value {value:.6g} is below the guard {job.settings.least_value:g}"
+    except SpuirError as wrong:
+        refused, bandit = f"the rows could not be learned: {wrong}", opened(before, "the parent")
+    status = [row.status for row in rows]
+    about = VersionFact(
+        number=job.version,
+        parent=None if job.close.relearn else job.parent,
+        close=job.close.number,
+        episode=bandit.n_episodes_,
+        rows=len(used) + history,
+        digest=bandit.digest(),
+        actions_at=job.seq,
+        read_at=read_at,
+        refused=refused,
+        value=value,
+        defaulted=status.count(DEFAULTED) + status.count(LATE),
+        not_activated=status.count(NOT_ACTIVATED),
+        erased=status.count(FORGOTTEN),
+    )
+    return Learned(job.name, job.version, bandit.to_bytes(), about)
+
+
+class LearnerProcess(Protocol):
+    """Where learning happens."""
+
+    def submit(self, store: Any, job: LearningJob) -> None:
+        """Start to learn."""
+        ...
+
+    def collect(self) -> list[Learned]:
+        """Return what was learned since the last call."""
+        ...
+
+    def close(self) -> None:
+        """Stop."""
+        ...
+
+
+class InProcess:
+    """Learns when asked, before anything else happens: for tests, replays and tools."""
+
+    def __init__(self) -> None:
+        self._done: list[Learned] = []
+
+    def submit(self, store: LogReader, job: LearningJob) -> None:
+        """Learn now."""
+        self._done.append(run_job(store, job))
+
+    def collect(self) -> list[Learned]:
+        """Return what was learned."""
+        done, self._done = self._done, []
+        return done
+
+    def close(self) -> None:
+        """Have nothing to stop."""
+
+
+class _Ask(msgspec.Struct):
+    """What the child process is asked: the address of the store, and the job."""
+
+    url: str
+    job: LearningJob
+
+
+class ChildProcess:
+    """Learns in a process of its own, which is started again if it dies; serving never waits for it.
+
+    ``failures`` counts how often it died. What it was asked is asked again.
+    """
+
+    def __init__(self) -> None:
+        self.failures = 0
+        self._asked: dict[str, _Ask] = {}
+        self._done: SimpleQueue[Learned] = SimpleQueue()
+        self._child: subprocess.Popen[bytes] | None = None
+        self._lock = threading.Lock()
+
+    def submit(self, store: Any, job: LearningJob) -> None:
+        """Send a job."""
+        with self._lock:
+            self._asked[job.name] = _Ask(store.url, job)
+            self._send(self._asked[job.name])
+
+    def _send(self, ask: _Ask) -> None:
+        if self._child is None:
+            environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+            command = [sys.executable, "-m", "spuir.service.learner"]
+            self._child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
+            threading.Thread(target=self._listen, args=(self._child,), daemon=True).start()
+        try:
+            _write(self._child.stdin, msgspec.msgpack.encode(ask))
+        except OSError:
+            pass  # the child died; what it was asked is asked again when it is collected
+
+    def _listen(self, child: "subprocess.Popen[bytes]") -> None:
+        while (message := _read(child.stdout)) is not None:
+            self._done.put(msgspec.msgpack.decode(message, type=Learned))
+
+    def collect(self) -> list[Learned]:
+        """Return what was learned, and start the process again if it died."""
+        found: list[Learned] = []
+        with self._lock:
+            dead = self._child is not None and self._child.poll() is not None
+            try:
+                while True:
+                    found.append(self._done.get_nowait())
+            except Empty:
+                pass
+            for one in found:
+                self._asked.pop(one.name, None)
+            if dead:
+                self._child = None
+                if self._asked:
+                    self.failures += 1
+                    for ask in self._asked.values():
+                        self._send(ask)
+        return found
+
+    def close(self) -> None:
+        """End the process."""
+        with self._lock:
+            self._asked.clear()
+            if self._child is not None and self._child.stdin is not None:
+                try:
+                    self._child.stdin.close()
+                except OSError:
+                    pass
+                self._child.terminate()
+                self._child.wait()
+            self._child = None
+
+
+def _write(stream: "IO[bytes] | None", message: bytes) -> None:
+    if stream is not None:
+        stream.write(len(message).to_bytes(8, "little") + message)
+        stream.flush()
+
+
+def _read(stream: "IO[bytes] | None") -> bytes | None:
+    """Return the next message; None at the end of a stream."""
+    size = b"" if stream is None else stream.read(8)
+    if stream is None or len(size) < 8:
+        return None
+    wanted = int.from_bytes(size, "little")
+    message = stream.read(wanted)
+    return message if len(message) == wanted else None
+
+
+def main() -> None:
+    """Answer jobs from standard input until it ends."""
+    from spuir.service.stores import open_store
+
+    stores: dict[str, Any] = {}
+    while (message := _read(sys.stdin.buffer)) is not None:
+        ask = msgspec.msgpack.decode(message, type=_Ask)
+        if ask.url not in stores:
+            stores[ask.url] = open_store(ask.url, read_only=True)
+        _write(sys.stdout.buffer, msgspec.msgpack.encode(run_job(stores[ask.url], ask.job)))
+
+
+if __name__ == "__main__":
+    main()

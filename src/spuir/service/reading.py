@@ -1,0 +1,223 @@
+"""Reads of the decision service: experiments, decisions, versions and the canonical log."""
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from spuir.errors import ServiceError
+from spuir.logs.columns import COLUMNS
+from spuir.service.commands import ActionInfo, DecisionStatus, ExperimentAnswer, VersionAnswer
+from spuir.service.experiment_view import Closed, ExperimentView
+from spuir.service.joining import Edges, JoinedRow, JoinRules, episode_rows, holds, join
+from spuir.service.log_records import DECISION, CloseFact, Record, VersionFact
+from spuir.service.rebuild import Lineup
+from spuir.service.stores.base import CHUNK, Head, LogReader
+
+_SECOND = 1e6
+
+
+def describe(view: ExperimentView, head: Head) -> ExperimentAnswer:
+    """Return an experiment as it is."""
+    retired, features = view.retired, view.features()
+    return ExperimentAnswer(
+        name=view.name,
+        settings=view.settings,
+        actions=[
+            ActionInfo(label=label, active=label not in retired, features=features.get(label)) for label in view.labels
+        ],
+        version=view.published,
+        newest=view.learned.number,
+        episode=view.learned.episode,
+        records=head.seq,
+        digest=head.chain.hex(),
+        created=view.created / _SECOND,
+        time=head.time / _SECOND,
+        archived=view.archived,
+        learning=bool(view.waiting),
+        counts=dict(head.facts.get("counts", {})),
+    )
+
+
+def due_closes(store: LogReader, views: Sequence[ExperimentView], moment: int) -> tuple[list[str], int | None]:
+    """Return the experiments whose episode is to be closed, and when the next one is; times in microseconds."""
+    due: list[str] = []
+    soonest: int | None = None
+    for view in views:
+        if view.archived or view.waiting:
+            continue
+        for when in _close_times(store, view):
+            if when <= moment:
+                due.append(view.name)
+                break
+            soonest = when if soonest is None else min(soonest, when)
+    return due, soonest
+
+
+def _close_times(store: LogReader, view: ExperimentView) -> Iterator[int]:
+    """Yield when an episode is to be closed, by number and by time."""
+    settings, last = view.settings, view.last_close
+    start = 0 if last is None else last.time
+    head = store.head(view.name) if settings.batch_size is not None or settings.period is not None else None
+    if head is None:
+        return
+    decided = head.facts.get("counts", {}).get("decisions", 0) - head.facts.get("closed", 0)
+    if settings.batch_size is not None and decided >= settings.batch_size:
+        when = store.settles(view.name, start, settings.batch_size)
+        if when is not None:
+            yield when
+    period = settings.span("period")
+    if period is not None and decided:
+        end = (view.created if last is None else last.time) + period
+        first = end if head.facts.get("open", 0) else store.settles(view.name, start, 1)
+        if first is not None:
+            yield max(first, end)
+
+
+def decision_status(store: LogReader, view: ExperimentView, head: Head, decision_id: str) -> DecisionStatus:
+    """Return what became of a decision."""
+    record = store.find(view.name, DECISION, [decision_id]).get(decision_id)
+    if record is None:
+        rule = "there is no decision of this id"
+        raise ServiceError("unknown_decision", "decision", repr(decision_id[:80]), rule, "check the id")
+    close = _close_of(store, view, record)
+    settings = view.settings if close is None else Lineup(store, view.name).settings_at(close.seq)
+    closed_at, now = (None, head.time) if close is None else (close.seq, max(head.time, close.time))
+    (row,) = join([record], store.owned(view.name, [decision_id]), JoinRules.of(settings), now, closed_at)
+    fact = row.fact
+    return DecisionStatus(
+        id=decision_id,
+        status=row.status,
+        action=None if fact is None else fact.action,
+        propensity=None if fact is None else fact.propensity,
+        version=0 if fact is None else fact.version,
+        time=record.time / _SECOND,
+        settles=None if record.due is None else record.due / _SECOND,
+        reward=row.reward,
+        rewards=row.rewards,
+        used_in=_used_in(store, view, close, row),
+    )
+
+
+def _close_of(store: LogReader, view: ExperimentView, decision: Record) -> Closed | None:
+    """Return the close that holds a decision."""
+    last = view.last_close
+    if last is None or last.seq < decision.seq or (decision.due is not None and decision.due > last.time):
+        return None
+    place = decision.seq
+    while found := store.records(view.name, place, last.seq, ("close",)):
+        for one in found:
+            close = Closed(one.seq, one.time, msgspec.json.decode(one.payload or b"{}", type=CloseFact))
+            if holds(close.edges, decision):
+                return close
+        place = found[-1].seq + 1
+    return None
+
+
+def _used_in(store: LogReader, view: ExperimentView, close: Closed | None, row: JoinedRow) -> int | None:
+    """Return the version that learned a decision."""
+    if close is None or not row.learned:
+        return None
+    place = close.seq
+    while found := store.records(view.name, place, view.read, ("version",)):
+        for one in found:
+            fact = msgspec.json.decode(one.payload or b"{}", type=VersionFact)
+            if fact.close == close.fact.number:
+                return fact.number
+        place = found[-1].seq + 1
+    return None
+
+
+def versions(store: LogReader, view: ExperimentView, head: Head) -> list[VersionAnswer]:
+    """Return all versions, the cold one first."""
+    answers: list[VersionAnswer] = []
+    place = 1
+    while found := store.records(view.name, place, head.seq, ("version",)):
+        for one in found:
+            fact = msgspec.json.decode(one.payload or b"{}", type=VersionFact)
+            answers.append(
+                VersionAnswer(
+                    version=fact.number,
+                    parent=fact.parent,
+                    episode=fact.episode,
+                    rows=fact.rows,
+                    digest=fact.digest,
+                    time=one.time / _SECOND,
+                    published=fact.number == view.published,
+                    refused=fact.refused,
+                    value=fact.value,
+                )
+            )
+        place = found[-1].seq + 1
+    return answers
+
+
+# ---- the canonical log --------------------------------------------------------------------------------------
+
+
+def log_rows(store: LogReader, view: ExperimentView, head: Head, settled: bool) -> Iterator[list[dict[str, Any]]]:
+    """Yield blocks of rows with canonical columns, episode by episode, then what no episode holds yet."""
+    block: list[dict[str, Any]] = []
+    for number, row in _all_rows(store, view, head, settled):
+        if row.fact is not None and (row.learned or number is None):
+            block.append(canonical(row, number))
+            if len(block) >= CHUNK:
+                yield block
+                block = []
+    if block:
+        yield block
+
+
+def _all_rows(
+    store: LogReader, view: ExperimentView, head: Head, settled: bool
+) -> Iterator[tuple[int | None, JoinedRow]]:
+    lineup = Lineup(store, view.name)
+    for close, settings in lineup.closes(head.seq):
+        for row in episode_rows(store, view.name, close.edges, JoinRules.of(settings)):
+            yield close.fact.number - 1, row
+    if settled:
+        return
+    last = view.last_close
+    first, start = (0, 0) if last is None else (last.seq, last.time)
+    edges = Edges(first, start, head.seq + 1, 2**62)
+    place = 1
+    count, low, _ = store.settling(view.name, start, 2**62)
+    place = min(low, first + 1) if count else first + 1
+    while piece := store.records(view.name, place, head.seq, (DECISION,)):
+        inside = [one for one in piece if holds(edges, one)]
+        owned = store.owned(view.name, [one.key for one in inside])
+        for row in join(inside, owned, JoinRules.of(view.settings), head.time, None):
+            yield None, row
+        place = piece[-1].seq + 1
+
+
+def canonical(row: JoinedRow, episode: int | None) -> dict[str, Any]:
+    """Return one row of a canonical log; the reward of a row that is not learned yet is missing."""
+    fact, record = row.fact, row.record
+    if fact is None:
+        return {}
+    found: dict[str, Any] = {
+        "decision_id": record.key,
+        "time": _iso(record.time if fact.time is None else fact.time),
+        "episode": episode,
+        "action": fact.action,
+        "reward": row.reward if episode is not None else None,
+        "propensity": fact.propensity,
+        "eligible": fact.eligible,
+        "reward_time": None if row.time is None else _iso(row.time),
+        "policy_version": str(fact.version),
+        "unit_id": fact.unit,
+    }
+    return found | context_columns(fact.context)
+
+
+def context_columns(context: Any) -> dict[str, Any]:
+    """Return a context as columns: x0, x1, … of numbers, or its own, renamed where a canonical column has the name."""
+    if isinstance(context, list):
+        return {f"x{at}": value for at, value in enumerate(context)}
+    return {f"context_{name}" if name in COLUMNS else name: value for name, value in context.items()}
+
+
+def _iso(microseconds: int) -> str:
+    return datetime.fromtimestamp(microseconds / _SECOND, UTC).isoformat()

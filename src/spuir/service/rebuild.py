@@ -1,0 +1,162 @@
+"""Models rebuilt from the log, and the check that everything a store holds follows from its log.
+
+A saved model only saves time: if it is missing or damaged, the newest sound one before it is taken, or the cold model,
+and the episodes since are learned again. The result has the digest that the log names, or an error says why not.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import msgspec
+
+from spuir.bandit import Bandit
+from spuir.errors import ServiceError, SpuirError
+from spuir.service.drafting import unknown_experiment
+from spuir.service.experiment_view import Closed, ExperimentView, fold, read_view
+from spuir.service.joining import JoinRules, episode_rows
+from spuir.service.learner import change_actions, cold, learn, opened, under
+from spuir.service.log_records import CONTROL, VersionFact
+from spuir.service.settings import ExperimentSettings
+from spuir.service.stores.base import LogReader
+
+
+class _Learning(NamedTuple):
+    """How a version was made: what the experiment was at its close, and the close."""
+
+    fact: VersionFact
+    view: ExperimentView
+    close: Closed | None
+
+
+class Lineup:
+    """The versions of one experiment, each from its saved model or rebuilt."""
+
+    def __init__(self, store: LogReader, name: str) -> None:
+        self.store, self.name = store, name
+        self.rebuilt: list[int] = []
+        """Versions whose saved model was missing or damaged."""
+
+    def fact(self, version: int) -> VersionFact:
+        """Return what the log says of a version."""
+        found = self.store.find(self.name, "version", [str(version)]).get(str(version))
+        if found is None or found.payload is None:
+            rule = "it is not in the log"
+            raise ServiceError("unknown_version", "version", version, rule, "list the versions")
+        return msgspec.json.decode(found.payload, type=VersionFact)
+
+    def saved(self, fact: VersionFact) -> Bandit | None:
+        """Return the saved model of a version if it is there and sound."""
+        content = self.store.model(self.name, fact.number)
+        if content is None:
+            return None
+        try:
+            bandit = opened(content, f"the model of version {fact.number}")
+        except SpuirError:
+            return None
+        return bandit if bandit.digest() == fact.digest else None
+
+    def model(self, version: int) -> Bandit:
+        """Return the model of a version, with the digest that the log names."""
+        fact = self.fact(version)
+        found = self.saved(fact)
+        if found is not None:
+            return found
+        self.rebuilt.append(version)
+        return self._rebuild(fact)
+
+    def _rebuild(self, fact: VersionFact) -> Bandit:
+        """Learn again from the newest sound model before a version."""
+        steps = [step for step in self.steps() if step.fact.number <= fact.number]
+        path: list[_Learning] = [steps[fact.number]]
+        while (parent := path[0].fact.parent) is not None:
+            path.insert(0, steps[parent])
+        for at in range(len(path) - 1, -1, -1):
+            found = self.saved(path[at].fact)
+            if found is not None or at == 0:
+                bandit, rest = self.first(path[0]) if found is None else found, path[at + 1 :]
+                break
+        for step in rest:
+            bandit = self.next(bandit, step)
+        if bandit.digest() != fact.digest:
+            got = f"digest {bandit.digest()} instead of {fact.digest}"
+            rule = "the log gives every version again, unless rows that it learned were erased since"
+            raise ServiceError(
+                "storage_unavailable", f"version {fact.number}", got, rule, "restore a backup of the store"
+            )
+        return bandit
+
+    def steps(self) -> Iterator[_Learning]:
+        """Yield how each version was made, in order."""
+        head, view, place = self.store.head(self.name), None, 1
+        closes: dict[int, tuple[ExperimentView, Closed]] = {}
+        while head is not None and place <= head.seq:
+            piece = self.store.records(self.name, place, head.seq, CONTROL)
+            if not piece:
+                return
+            for record in piece:
+                view = fold(view, self.name, [record])
+                if view is None:
+                    continue
+                if record.kind == "close" and view.last_close is not None:
+                    closes[view.last_close.fact.number] = (view, view.last_close)
+                elif record.kind == "version":
+                    fact = view.learned
+                    at_close, close = closes.pop(fact.close, (view, None)) if fact.close is not None else (view, None)
+                    yield _Learning(fact, at_close, close)
+            place = piece[-1].seq + 1
+
+    def closes(self, until: int) -> Iterator[tuple[Closed, ExperimentSettings]]:
+        """Yield the closes up to a place, each with the settings that were in force there."""
+        view, place = None, 1
+        while piece := self.store.records(self.name, place, until, CONTROL):
+            for record in piece:
+                view = fold(view, self.name, [record])
+                if record.kind == "close" and view is not None and view.last_close is not None:
+                    yield view.last_close, view.settings
+            place = piece[-1].seq + 1
+
+    def settings_at(self, place: int) -> ExperimentSettings:
+        """Return the settings that were in force at a place."""
+        view = read_view(self.store, self.name, place)
+        if view is None:
+            raise unknown_experiment(self.name)
+        return view.settings
+
+    def first(self, step: _Learning) -> Bandit:
+        """Return a version without a parent: the cold one, an imported one, or one that learned everything again."""
+        if step.fact.content is not None:
+            return opened(step.fact.content, f"the imported model of version {step.fact.number}")
+        if step.close is None:
+            return cold(step.view.settings)
+        bandit, _ = self.relearned(step.view.settings, step.close.seq)
+        return self._learned(bandit, step, step.close)
+
+    def next(self, parent: Bandit, step: _Learning) -> Bandit:
+        """Return the version after its parent."""
+        if step.close is None:
+            return parent
+        since = self.fact(step.fact.parent or 0).actions_at
+        changes = [change for change in step.view.changes if since < change[0] <= step.close.seq]
+        return self._learned(under(change_actions(parent, changes), step.view.settings), step, step.close)
+
+    def _learned(self, bandit: Bandit, step: _Learning, close: Closed) -> Bandit:
+        settings, failed = step.view.settings, step.fact.episode == bandit.n_episodes_
+        rows = episode_rows(self.store, self.name, close.edges, JoinRules.of(settings))
+        used = [row for row in rows if row.learned]
+        return bandit if failed or not used else learn(bandit, settings, used)
+
+    def relearned(self, settings: ExperimentSettings, until: int) -> tuple[Bandit, int]:
+        """Return a bandit with the policy of ``settings`` that learned every episode before a place, and its rows."""
+        bandit, rows = cold(settings), 0
+        final = read_view(self.store, self.name, until)
+        changes = [] if final is None else list(final.changes)
+        for step in self.steps():
+            if step.close is None or step.close.seq >= until:
+                continue
+            bandit = change_actions(bandit, [change for change in changes if change[0] <= step.close.seq])
+            changes = [change for change in changes if change[0] > step.close.seq]
+            joined = episode_rows(self.store, self.name, step.close.edges, JoinRules.of(step.view.settings))
+            used = [row for row in joined if row.learned]
+            if used:
+                bandit, rows = learn(bandit, settings, used), rows + len(used)
+        return change_actions(bandit, changes), rows

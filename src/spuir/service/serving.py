@@ -1,0 +1,141 @@
+"""The published version as it decides: contexts of clients in, actions with their probabilities out."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from spuir.bandit import Bandit
+from spuir.errors import ServiceError, SpuirError
+from spuir.service.commands import DecisionRow
+from spuir.service.learner import raw_columns
+from spuir.service.settings import MOST_COLUMNS, ColumnContext, ExperimentSettings, Label, NumberContext, refuse
+
+
+class Drawn(NamedTuple):
+    """Actions (n,), their propensities (n,) and the probabilities (n, M) of all actions, as Python lists."""
+
+    actions: list[Label]
+    propensities: list[float]
+    probabilities: list[list[float]]
+
+
+def form_of(context: Any) -> int:
+    """Return the form of a context: how many numbers it has, 0 for raw columns."""
+    return len(context) if isinstance(context, list) else 0
+
+
+def first_form(settings: ExperimentSettings) -> int | None:
+    """Return the form that settings ask for, None if the first decision settles it."""
+    context = settings.context
+    return None if context is None else context.dimension if isinstance(context, NumberContext) else 0
+
+
+class Serving:
+    """A version ready to decide; it never changes, except for what it counts.
+
+    Parameters
+    ----------
+    bandit
+        The model of the version, with the actions and the policy of this place in the log.
+    version
+        Its number.
+    """
+
+    def __init__(self, bandit: Bandit, version: int) -> None:
+        self.bandit, self.version = bandit, version
+        self.episode = bandit.n_episodes_
+        self.names: list[Label] = bandit.actions_.tolist()
+        self.active = [name for name, on in zip(self.names, bandit.active_, strict=True) if on]
+        self._known = set(self.active)
+        self.texts = [str(name) for name in self.names]
+        self.retired = [str(name) for name in self.names if name not in self._known]
+        self._uniform: Bandit | None = None
+        self.drift: Counter[str] = Counter()
+
+    # ---- what is allowed ------------------------------------------------------------------------------------
+
+    def check(self, row: DecisionRow, form: int | None, where: str | None) -> None:
+        """Refuse a row that this experiment cannot decide; ``form`` is that of its contexts, None = not settled."""
+        context = row.context
+        size = form_of(context)
+        if form is not None and size != form:
+            wanted = f"a list of {form} numbers" if form else "an object of columns"
+            got = f"a list of {size} numbers" if size else "an empty list" if context == [] else "an object of columns"
+            raise refuse("context", got, f"contexts of this experiment are {wanted}", "send such a context", where)
+        if not context or len(context) > MOST_COLUMNS:
+            rule = f"a context has 1 to {MOST_COLUMNS:,} numbers or columns"
+            raise refuse("context", f"{len(context)} of them", rule, "send such a context", where)
+        if row.eligible is not None:
+            self._check_eligible(row.eligible, where)
+        if row.action_features is not None:
+            policy = self.bandit.policy_.name
+            rule = "the policy of this experiment does not read features of actions"
+            raise ServiceError("unsupported", "action_features", f"policy {policy!r}", rule, "leave them out", where)
+
+    def _check_eligible(self, eligible: list[Label], where: str | None) -> None:
+        unknown = [label for label in eligible if label not in self._known]
+        if unknown or not eligible or len(set(eligible)) < len(eligible):
+            got = repr(unknown[0])[:60] if unknown else "none" if not eligible else "a label twice"
+            shown = ", ".join(map(str, self.active[:10])) + (" …" if len(self.active) > 10 else "")
+            rule = f"eligible lists active actions, each once, and these are {shown}"
+            raise refuse("eligible", got, rule, "list some of these, or leave it out for all", where)
+
+    # ---- deciding -------------------------------------------------------------------------------------------
+
+    def decide(self, rows: Sequence[DecisionRow], ids: list[str] | None, first: int) -> Drawn:
+        """Return what is drawn for rows, keyed by their ids or, without, by their numbers from ``first`` on."""
+        X: Any
+        if isinstance(rows[0].context, list):
+            bandit, X = self.bandit, np.array([row.context for row in rows], dtype=np.float64)
+        elif self.bandit.encoder is None:  # nothing was learned, and what is not learned decides uniformly
+            bandit, X = self._cold(), np.zeros((len(rows), 1))
+        else:
+            bandit, X = self.bandit, self._columns(rows)
+        eligible = None
+        if any(row.eligible is not None for row in rows):
+            sets = [self._known if row.eligible is None else set(row.eligible) for row in rows]
+            eligible = np.array([[name in one for name in self.names] for one in sets])
+        # The log says which row numbers were used; a bandit that was just loaded does not know them.
+        bandit._rows.used = {self.episode: first}
+        made = bandit.decide(X, eligible, ids)
+        return Drawn(made.actions.tolist(), made.propensities.tolist(), made.probabilities.tolist())
+
+    def _cold(self) -> Bandit:
+        if self._uniform is None:
+            made = Bandit("uniform", self.names, random_state=self.bandit._seed)
+            for label in self.names:
+                if label not in self._known:
+                    made.remove_action(label)
+            self._uniform = made
+        return self._uniform
+
+    def _columns(self, rows: Sequence[DecisionRow]) -> dict[str, list[Any]]:
+        """Return raw contexts as the columns that the encoder knows, and count new and missing ones."""
+        encoder = self.bandit.encoder
+        known = () if encoder is None else encoder.columns
+        for row in rows:
+            if len(row.context) != len(known) or any(name not in row.context for name in known):
+                self.drift["rows with other columns"] += 1
+        return raw_columns([row.context for row in rows], known)  # type: ignore[misc]
+
+    def refusal(self, wrong: SpuirError, where: str | None) -> ServiceError:
+        """Return the refusal of a row that could not be decided."""
+        return refuse(wrong.subject, wrong.got, wrong.rule, wrong.remedy, where)
+
+    def shown(self, probabilities: list[float]) -> dict[str, float]:
+        """Return probabilities by label, without retired actions."""
+        found = dict(zip(self.texts, probabilities, strict=False))
+        for label in self.retired:
+            found.pop(label, None)
+        return found
+
+
+def accepts(settings: ExperimentSettings, form: int) -> bool:
+    """Return whether contexts of a form fit the settings."""
+    wanted = first_form(settings)
+    return wanted is None or wanted == form
+
+
+__all__ = ["ColumnContext", "Drawn", "Serving", "accepts", "first_form", "form_of"]

@@ -1,0 +1,169 @@
+"""What a store of logs does: append records of several experiments in one durable transaction, and read them.
+
+The protocol is small enough for an embedded database and for a server that several processes share. A transaction
+locks the heads of the experiments that it asks for, so that places are given once, and what was known under an id is
+decided inside it.
+"""
+
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from spuir.service.log_records import Record, broken, first_chain
+
+TAIL = 1_000
+"""So many of the last records of each experiment are verified whenever a store is opened."""
+CHUNK = 2_000
+"""Records are read in pieces of this many, so that memory is bounded."""
+
+
+@dataclass
+class Head:
+    """The end of an experiment's log: the last place, time and chain digest, and running counts.
+
+    ``facts`` are derived from the log (counts, row numbers used in each episode, the form of contexts) and kept here
+    so that nobody has to count again.
+    """
+
+    name: str
+    seq: int = 0
+    time: int = 0
+    chain: bytes = b""
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.chain = self.chain or first_chain(self.name)
+
+
+class LogReader(Protocol):
+    """Reads of a log; places and times are bounds of what is returned, both included unless said otherwise."""
+
+    def heads(self) -> list[Head]:
+        """Return the heads of all experiments, by name."""
+        ...
+
+    def head(self, name: str) -> Head | None:
+        """Return the head of one experiment."""
+        ...
+
+    def records(
+        self, name: str, first: int, last: int, kinds: Sequence[str] | None = None, limit: int = CHUNK
+    ) -> list[Record]:
+        """Return the records from place ``first`` to ``last`` in order, of some kinds, at most ``limit``."""
+        ...
+
+    def find(self, name: str, kind: str, keys: Sequence[str]) -> dict[str, Record]:
+        """Return the records of one kind that have these keys, by key."""
+        ...
+
+    def owned(self, name: str, ids: Sequence[str]) -> list[Record]:
+        """Return rewards and activations of decisions by their ids, in order."""
+        ...
+
+    def settling(self, name: str, after: int, until: int) -> tuple[int, int, int]:
+        """Return how many decisions settle after one time and until another, and the first and last of their places."""
+        ...
+
+    def settles(self, name: str, after: int, count: int) -> int | None:
+        """Return when the ``count``-th decision after a time settles; None if there are fewer."""
+        ...
+
+    def of_unit(self, name: str, unit: str) -> list[Record]:
+        """Return the decisions of a unit, in order."""
+        ...
+
+    def model(self, name: str, version: int) -> bytes | None:
+        """Return the saved model of a version."""
+        ...
+
+    def models(self, name: str) -> list[int]:
+        """Return the versions whose models are saved, the oldest first."""
+        ...
+
+
+class LogWriter(LogReader, Protocol):
+    """One transaction: reads see what it wrote, and nothing is durable before it ends."""
+
+    def lock(self, name: str) -> Head | None:
+        """Return the head of an experiment, which nobody else appends to until the transaction ends."""
+        ...
+
+    def append(self, head: Head, records: Sequence[Record]) -> None:
+        """Add records behind the head that was locked; ``head`` is the new one."""
+        ...
+
+    def erase(self, name: str, seqs: Iterable[int]) -> None:
+        """Overwrite the payloads of records; their digests stay."""
+        ...
+
+    def put_model(self, name: str, version: int, content: bytes) -> None:
+        """Save the model of a version."""
+        ...
+
+    def drop_models(self, name: str, versions: Iterable[int]) -> None:
+        """Delete saved models."""
+        ...
+
+
+class LogStore(LogReader, Protocol):
+    """A store of logs. Reads are safe in any thread, beside one transaction at a time."""
+
+    url: str
+    """What :func:`spuir.service.stores.open_store` takes, so that another process can read the same logs."""
+    notes: list[str]
+    """What was found and mended when the store was opened."""
+
+    def transaction(self) -> AbstractContextManager[LogWriter]:
+        """Begin a transaction; it is durable when the block has ended without an error.
+
+        Raises
+        ------
+        ServiceError
+            ``storage_unavailable`` or ``storage_full``: nothing of the transaction counts as recorded.
+        """
+        ...
+
+    def available(self) -> bool:
+        """Return whether the last transaction could be written."""
+        ...
+
+    def news(self, since: int, timeout: float) -> int:
+        """Wait until something was appended by anybody after ``since``, at most ``timeout`` seconds; return a mark."""
+        ...
+
+    def backup(self, path: str) -> None:
+        """Write a copy of everything to a new file, while others go on."""
+        ...
+
+    def check(self) -> list[str]:
+        """Return what is wrong with the store itself, below the records."""
+        ...
+
+    def close(self) -> None:
+        """Free everything."""
+        ...
+
+
+def damage(store: LogReader, name: str, first: int = 1) -> list[tuple[int, str]]:
+    """Return (place, what is wrong) of damaged records of an experiment from a place on."""
+    head = store.head(name)
+    if head is None:
+        return []
+    chain = first_chain(name)
+    if first > 1:
+        before = store.records(name, first - 1, first - 1)
+        chain = before[0].chain if before else b""
+    found: list[tuple[int, str]] = []
+    place = first
+    while place <= head.seq:
+        piece = store.records(name, place, head.seq)
+        if not piece:
+            break
+        found += broken(piece, chain, place)
+        chain, place = piece[-1].chain, piece[-1].seq + 1
+    if place <= head.seq:
+        found.append((place, f"the log ends before its head, at {head.seq}"))
+    elif chain != head.chain:
+        found.append((head.seq, "the head does not match its chain digest"))
+    return found

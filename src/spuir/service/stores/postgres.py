@@ -1,0 +1,272 @@
+"""Logs in PostgreSQL, for several server processes: any of them decides, one is elected to learn.
+
+A transaction locks the rows of the experiments that it appends to, so that places are given once and ids are decided
+inside it. Every commit is synchronous. Advisory locks elect the learner and guard migrations; they end with their
+connection, so that another process takes over when the learner dies.
+"""
+
+import threading
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, suppress
+from hashlib import blake2b
+from typing import Any, LiteralString, cast
+
+import psycopg
+from psycopg import errors
+
+from spuir.errors import ServiceError
+from spuir.service.stores.base import TAIL, Head, damage
+from spuir.service.stores.sql import HEAD, PLACES, TRAFFIC, SqlReads, SqlWrites
+
+SCHEMA_VERSION = 1
+_CHANNEL = "spuir_news"
+_MIGRATIONS: tuple[str, ...] = (
+    f"""
+    CREATE TABLE experiment (
+        id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, name TEXT COLLATE "C" NOT NULL UNIQUE, seq BIGINT NOT NULL,
+        time BIGINT NOT NULL, chain BYTEA NOT NULL, facts BYTEA NOT NULL
+    );
+    CREATE TABLE record (
+        position BIGINT PRIMARY KEY, experiment BIGINT NOT NULL REFERENCES experiment, time BIGINT NOT NULL,
+        kind TEXT COLLATE "C" NOT NULL, key TEXT COLLATE "C" NOT NULL, payload BYTEA, digest BYTEA NOT NULL,
+        chain BYTEA NOT NULL, owner TEXT COLLATE "C", due BIGINT, unit TEXT COLLATE "C"
+    );
+    CREATE UNIQUE INDEX record_key ON record (experiment, kind, key);
+    CREATE INDEX record_owner ON record (experiment, owner) WHERE owner IS NOT NULL;
+    CREATE INDEX record_due ON record (experiment, due) WHERE due IS NOT NULL;
+    CREATE INDEX record_unit ON record (experiment, unit) WHERE unit IS NOT NULL;
+    CREATE INDEX record_control ON record (position) WHERE NOT ({TRAFFIC});
+    CREATE TABLE model (
+        experiment BIGINT NOT NULL REFERENCES experiment, version BIGINT NOT NULL, content BYTEA NOT NULL,
+        PRIMARY KEY (experiment, version)
+    );
+    """,
+)
+"""What brings a database from each version to the next."""
+
+
+def _lock_number(text: str) -> int:
+    """Return the number of the advisory lock that goes by a name."""
+    return int.from_bytes(blake2b(text.encode(), digest_size=8, person=b"spuir-lock").digest(), "big", signed=True)
+
+
+def _carry_out(connection: psycopg.Connection[Any], sql: str, values: Sequence[Any] = ()) -> psycopg.Cursor[Any]:
+    """Carry out a statement whose values are marked ``?``; statements are ours, values never become part of them."""
+    return connection.execute(cast(LiteralString, sql.replace("?", "%s")), values or None)
+
+
+class _PostgresReads(SqlReads):
+    among = "{} = ANY(?)"
+
+    def _connection(self) -> psycopg.Connection[Any]:
+        raise NotImplementedError
+
+    def _all(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
+        with _storage_errors():
+            return _carry_out(self._connection(), sql, values).fetchall()
+
+    def _values(self, values: Sequence[str]) -> Any:
+        return list(values)
+
+
+class _Transaction(_PostgresReads, SqlWrites):
+    """Reads and writes by the writer's connection."""
+
+    def __init__(self, connection: psycopg.Connection[Any], numbers: dict[str, int]) -> None:
+        super().__init__(numbers)
+        self._writer = connection
+
+    def _connection(self) -> psycopg.Connection[Any]:
+        return self._writer
+
+    def _many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
+        with _storage_errors(), self._writer.cursor() as cursor:
+            cursor.executemany(cast(LiteralString, sql.replace("?", "%s")), rows)
+
+    def lock(self, name: str) -> Head | None:
+        """Return the head of an experiment, which nobody else appends to until the transaction ends."""
+        # An experiment that is not there yet has no row to lock: its name is locked instead.
+        self._all("SELECT pg_advisory_xact_lock(?)", (_lock_number(f"experiment {name}"),))
+        rows = self._all(f"{HEAD} WHERE name = ? FOR UPDATE", (name,))
+        return self._as_head(rows[0]) if rows else None
+
+
+class PostgresStore(_PostgresReads):
+    """Logs in a PostgreSQL database.
+
+    Parameters
+    ----------
+    url
+        Such as ``postgresql://user@host:5432/database``. A password may be in the URL, or where PostgreSQL's client
+        library looks for it (``PGPASSWORD``, ``~/.pgpass``).
+    read_only
+        Whether only to read, as the learner's process does.
+    """
+
+    def __init__(self, url: str, read_only: bool = False) -> None:
+        self.url, self.notes = url, list[str]()
+        self._read_only = read_only
+        self._local, self._opened = threading.local(), list[psycopg.Connection[Any]]()
+        self._lock, self._listening, self._mark = threading.RLock(), threading.Lock(), 0
+        self._failed = False
+        self._writer: psycopg.Connection[Any] | None = None
+        self._listener: psycopg.Connection[Any] | None = None
+        self._election: psycopg.Connection[Any] | None = None
+        super().__init__({})
+        with _storage_errors():
+            if not read_only:
+                self._writer = self._connect(autocommit=False)
+                self._migrate(self._writer)
+            self._verify_tails()
+
+    # ---- connections ----------------------------------------------------------------------------------------
+
+    def _connect(self, autocommit: bool = True) -> psycopg.Connection[Any]:
+        options = "-c synchronous_commit=on -c lock_timeout=10s -c idle_in_transaction_session_timeout=60s"
+        return psycopg.connect(self.url, autocommit=autocommit, options=options, connect_timeout=10)
+
+    def _connection(self) -> psycopg.Connection[Any]:
+        """Return this thread's connection for reading."""
+        found: psycopg.Connection[Any] | None = getattr(self._local, "connection", None)
+        if found is None or found.closed or found.broken:
+            found = self._local.connection = self._connect()
+            with self._lock:
+                self._opened = [one for one in self._opened if not one.closed] + [found]
+        return found
+
+    def _migrate(self, connection: psycopg.Connection[Any]) -> None:
+        with connection.transaction():
+            _carry_out(connection, "SELECT pg_advisory_xact_lock(?)", (_lock_number("migration"),))
+            _carry_out(connection, "CREATE TABLE IF NOT EXISTS schema_version (version BIGINT NOT NULL)")
+            found = _carry_out(connection, "SELECT version FROM schema_version").fetchall()
+            version = found[0][0] if found else 0
+            if version > SCHEMA_VERSION:
+                rule = f"this version of spuir reads stores up to version {SCHEMA_VERSION}"
+                raise ServiceError("storage_unavailable", "store", f"version {version}", rule, "upgrade spuir")
+            for step in _MIGRATIONS[version:]:
+                _carry_out(connection, step)
+            if version < SCHEMA_VERSION:
+                _carry_out(connection, "DELETE FROM schema_version")
+                _carry_out(connection, "INSERT INTO schema_version VALUES (?)", (SCHEMA_VERSION,))
+
+    # ---- writing --------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def transaction(self) -> Generator[_Transaction]:
+        """Begin a transaction; see :class:`spuir.service.stores.base.LogStore`."""
+        with self._lock:
+            if self._read_only:
+                rule = "it was opened for reading"
+                raise ServiceError("storage_unavailable", "store", "a write", rule, "open it for writing")
+            numbers = dict(self._numbers)
+            try:
+                with _storage_errors():
+                    if self._writer is None or self._writer.closed or self._writer.broken:
+                        self._writer = self._connect(autocommit=False)
+                        self._verify_tails()
+                    with self._writer.transaction():
+                        yield _Transaction(self._writer, numbers)
+                        _carry_out(self._writer, f"NOTIFY {_CHANNEL}")
+            except BaseException as failure:
+                self._failed = isinstance(failure, ServiceError) and failure.code.startswith("storage_")
+                raise
+            self._failed = False
+            self._numbers.update(numbers)
+
+    def available(self) -> bool:
+        """Return whether the last transaction could be written."""
+        return not self._failed
+
+    def elect(self) -> bool:
+        """Return whether this process is the one that closes episodes and learns."""
+        with self._lock, suppress(psycopg.Error):
+            if self._election is not None and not (self._election.closed or self._election.broken):
+                _carry_out(self._election, "SELECT 1")  # the lock ends with the connection
+                return True
+            self._election = None
+            candidate = self._connect()
+            if _carry_out(candidate, "SELECT pg_try_advisory_lock(?)", (_lock_number("learner"),)).fetchall()[0][0]:
+                self._election = candidate
+                return True
+            candidate.close()
+        return False
+
+    def news(self, since: int, timeout: float) -> int:
+        """Wait for a transaction of any process after the mark ``since``."""
+        with self._listening, suppress(psycopg.Error):
+            if self._mark > since:
+                return self._mark
+            if self._listener is None or self._listener.closed or self._listener.broken:
+                self._listener = self._connect()
+                _carry_out(self._listener, f"LISTEN {_CHANNEL}")
+                self._mark += 1  # something may have been missed
+                return self._mark
+            for _ in self._listener.notifies(timeout=timeout, stop_after=1):
+                self._mark += 1
+        return self._mark
+
+    # ---- damage ---------------------------------------------------------------------------------------------
+
+    def _verify_tails(self) -> None:
+        """Verify the last records of every log."""
+        for head in self.heads():
+            found = damage(self, head.name, max(1, head.seq - TAIL))
+            if found:
+                place, wrong = found[0]
+                got = f"record {place:,} of {head.seq:,}: {wrong}"
+                remedy = "run spuir serve --check, and restore a backup"
+                raise ServiceError("storage_unavailable", f"log {head.name!r}", got, "a log is read as written", remedy)
+
+    def check(self) -> list[str]:
+        """Return what is wrong with the tables: records without a place in an experiment's log."""
+        sql = (
+            f"SELECT r.position FROM record r JOIN experiment e ON e.id = r.experiment"
+            f" WHERE r.position <= (e.id << {PLACES}) OR r.position > (e.id << {PLACES}) + e.seq LIMIT 10"
+        )
+        return [f"the record at position {row[0]} is outside its log" for row in self._all(sql)]
+
+    def backup(self, path: str) -> None:
+        """Write a copy of everything to a new SQLite file, which is a store too, while others go on."""
+        from spuir.service.stores.sqlite import SqliteStore
+
+        source = self._connect(autocommit=False)
+        with _storage_errors(), source:
+            # One snapshot, so that the copy is the store at one moment.
+            _carry_out(source, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            SqliteStore.copied(path, _Transaction(source, {}))
+
+    def scrub(self) -> None:
+        """Let the space of erased payloads be overwritten."""
+        with _storage_errors():
+            _carry_out(self._connection(), "VACUUM record")
+
+    def close(self) -> None:
+        """Close every connection."""
+        with self._lock:
+            for one in (*self._opened, self._writer, self._listener, self._election):
+                if one is not None:
+                    with suppress(psycopg.Error):
+                        one.close()
+            self._opened.clear()
+            self._writer = self._listener = self._election = None
+            self._local = threading.local()
+
+
+@contextmanager
+def _storage_errors() -> Generator[None]:
+    """Turn errors of PostgreSQL into those of the service."""
+    try:
+        yield
+    except errors.DiskFull as full:
+        remedy = "free space on the database server's disk and send it again"
+        raise ServiceError("storage_full", "store", _line(full), "a record needs space", remedy) from full
+    except psycopg.Error as failure:
+        remedy = "check the database server, and send it again"
+        raise ServiceError(
+            "storage_unavailable", "store", _line(failure), "PostgreSQL must take it", remedy
+        ) from failure
+
+
+def _line(failure: psycopg.Error) -> str:
+    """Return the first line of an error, which has no values of the request."""
+    return (str(failure).splitlines() or [type(failure).__name__])[0]

@@ -1,0 +1,164 @@
+"""Reads and writes of a log in SQL, the same for every database; what differs is handed in by its store.
+
+An experiment has a number, and a record's ``position`` is that number and, in the lowest 40 bits, its place in the
+log, so that one primary key gives the records of an experiment in order.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from spuir.service.log_records import CONTROL, Record
+from spuir.service.stores.base import CHUNK, Head
+
+PLACES = 40
+"""A record's position is its experiment's number and, in this many bits, its place."""
+MASK = (1 << PLACES) - 1
+COLUMNS = f"position & {MASK}, time, kind, key, payload, digest, chain, owner, due, unit"
+HEAD = "SELECT name, seq, time, chain, facts FROM experiment"
+TRAFFIC = "kind NOT IN ({})".format(", ".join(f"'{kind}'" for kind in CONTROL))
+"""What is true of the records that are not about how an experiment is run."""
+
+encode = msgspec.json.Encoder(order="deterministic").encode
+
+
+class SqlReads:
+    """Reads of a log; a store says how to carry out a statement with ``?`` where values go."""
+
+    among = ""
+    """The condition that a column is one of many values, with ``{}`` for the column."""
+
+    def __init__(self, numbers: dict[str, int]) -> None:
+        self._numbers = numbers
+
+    def _all(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
+        """Return the rows of a query."""
+        raise NotImplementedError
+
+    def _values(self, values: Sequence[str]) -> Any:
+        """Return many values as the one that :attr:`among` takes."""
+        raise NotImplementedError
+
+    def _number(self, name: str) -> int:
+        """Return the number of an experiment, −1 if there is none."""
+        known = self._numbers.get(name)
+        if known is None:
+            found = self._all("SELECT id FROM experiment WHERE name = ?", (name,))
+            if not found:
+                return -1
+            known = self._numbers[name] = found[0][0]
+        return known
+
+    @staticmethod
+    def _as_head(row: Sequence[Any]) -> Head:
+        return Head(*row[:4], msgspec.json.decode(row[4]))
+
+    def heads(self) -> list[Head]:
+        """Return the heads of all experiments, by name."""
+        return sorted(map(self._as_head, self._all(HEAD)), key=lambda head: head.name)
+
+    def head(self, name: str) -> Head | None:
+        """Return the head of one experiment."""
+        rows = self._all(f"{HEAD} WHERE name = ?", (name,))
+        return self._as_head(rows[0]) if rows else None
+
+    def records(
+        self, name: str, first: int, last: int, kinds: Sequence[str] | None = None, limit: int = CHUNK
+    ) -> list[Record]:
+        """Return the records from one place to another, in order."""
+        base = self._number(name) << PLACES
+        if base < 0:
+            return []
+        chosen = "" if kinds is None else f" AND kind IN ({', '.join('?' * len(kinds))})"
+        if kinds is not None and set(kinds) <= set(CONTROL):
+            chosen += f" AND NOT ({TRAFFIC})"  # lets the index of these records be used
+        sql = f"SELECT {COLUMNS} FROM record WHERE position BETWEEN ? AND ?{chosen} ORDER BY position LIMIT ?"
+        return [Record(*row) for row in self._all(sql, (base + first, base + last, *(kinds or ()), limit))]
+
+    def find(self, name: str, kind: str, keys: Sequence[str]) -> dict[str, Record]:
+        """Return the records of one kind that have these keys, by key."""
+        if not keys:
+            return {}
+        sql = f"SELECT {COLUMNS} FROM record WHERE experiment = ? AND kind = ? AND {self.among.format('key')}"
+        rows = self._all(sql, (self._number(name), kind, self._values(keys)))
+        return {row[3]: Record(*row) for row in rows}
+
+    def owned(self, name: str, ids: Sequence[str]) -> list[Record]:
+        """Return rewards and activations of decisions by their ids, in order."""
+        if not ids:
+            return []
+        chosen = self.among.format("owner")
+        sql = f"SELECT {COLUMNS} FROM record WHERE experiment = ? AND {chosen} ORDER BY position"
+        return [Record(*row) for row in self._all(sql, (self._number(name), self._values(ids)))]
+
+    def settling(self, name: str, after: int, until: int) -> tuple[int, int, int]:
+        """Return how many decisions settle after one time and until another, and their first and last places."""
+        sql = (
+            "SELECT COUNT(*), COALESCE(MIN(position), 0), COALESCE(MAX(position), 0)"
+            " FROM record WHERE experiment = ? AND due > ? AND due <= ?"
+        )
+        count, first, last = self._all(sql, (self._number(name), after, until))[0]
+        return count, first & MASK, last & MASK
+
+    def settles(self, name: str, after: int, count: int) -> int | None:
+        """Return when the ``count``-th decision after a time settles; None if there are fewer."""
+        sql = "SELECT due FROM record WHERE experiment = ? AND due > ? ORDER BY due LIMIT 1 OFFSET ?"
+        rows = self._all(sql, (self._number(name), after, count - 1))
+        return rows[0][0] if rows else None
+
+    def of_unit(self, name: str, unit: str) -> list[Record]:
+        """Return the decisions of a unit, in order."""
+        sql = f"SELECT {COLUMNS} FROM record WHERE experiment = ? AND unit = ? ORDER BY position"
+        return [Record(*row) for row in self._all(sql, (self._number(name), unit))]
+
+    def model(self, name: str, version: int) -> bytes | None:
+        """Return the saved model of a version."""
+        sql = "SELECT content FROM model WHERE experiment = ? AND version = ?"
+        rows = self._all(sql, (self._number(name), version))
+        return rows[0][0] if rows else None
+
+    def models(self, name: str) -> list[int]:
+        """Return the versions whose models are saved, the oldest first."""
+        sql = "SELECT version FROM model WHERE experiment = ? ORDER BY version"
+        return [row[0] for row in self._all(sql, (self._number(name),))]
+
+
+class SqlWrites(SqlReads):
+    """Writes of one transaction; a store says how to carry out a statement many times, and how to lock a head."""
+
+    def _many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
+        """Carry out a statement with each row of values."""
+        raise NotImplementedError
+
+    def append(self, head: Head, records: Sequence[Record]) -> None:
+        """Add records behind the head that was locked; ``head`` is the new one."""
+        number = self._number(head.name)
+        if number < 0:
+            first = "INSERT INTO experiment (name, seq, time, chain, facts) VALUES (?, 0, 0, ?, ?)"
+            self._many(first, [(head.name, b"", b"{}")])
+            number = self._number(head.name)
+        base = number << PLACES
+        rows = [(base + one[0], number, *one[1:]) for one in records]
+        self._many("INSERT INTO record VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+        update = "UPDATE experiment SET seq = ?, time = ?, chain = ?, facts = ? WHERE id = ?"
+        self._many(update, [(head.seq, head.time, head.chain, encode(head.facts), number)])
+
+    def erase(self, name: str, seqs: Iterable[int]) -> None:
+        """Overwrite the payloads of records; their digests stay."""
+        base = self._number(name) << PLACES
+        erase = "UPDATE record SET payload = NULL, unit = NULL WHERE position = ?"
+        self._many(erase, [(base + seq,) for seq in seqs])
+
+    def put_model(self, name: str, version: int, content: bytes) -> None:
+        """Save the model of a version."""
+        put = (
+            "INSERT INTO model (experiment, version, content) VALUES (?, ?, ?)"
+            " ON CONFLICT (experiment, version) DO UPDATE SET content = excluded.content"
+        )
+        self._many(put, [(self._number(name), version, content)])
+
+    def drop_models(self, name: str, versions: Iterable[int]) -> None:
+        """Delete saved models."""
+        drop = "DELETE FROM model WHERE experiment = ? AND version = ?"
+        self._many(drop, [(self._number(name), version) for version in versions])

@@ -1,0 +1,381 @@
+"""Logs in one SQLite file: write-ahead log, every commit synchronised to the disk before it counts.
+
+The package ``apsw`` rather than the standard library's module, because it gives the exact error of the disk, the
+backup interface, and a virtual file system in which tests make the disk fail.
+"""
+
+import os
+import threading
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import apsw
+import msgspec
+
+from spuir.errors import ServiceError
+from spuir.service.log_records import CONTROL, Record
+from spuir.service.stores.base import CHUNK, TAIL, Head, damage
+
+SCHEMA_VERSION = 1
+_APPLICATION = 0x53505549  # "SPUI": what `file` shows, and what tells our files from others
+_PLACES = 40
+"""A record's row number is its experiment's number and, in this many bits, its place."""
+_COLUMNS = "position & ((1 << 40) - 1), time, kind, key, payload, digest, chain, owner, due, unit"
+_TRAFFIC = "kind NOT IN ({})".format(", ".join(f"'{kind}'" for kind in CONTROL))
+_MIGRATIONS: tuple[str, ...] = (
+    """
+    CREATE TABLE experiment (
+        id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, seq INTEGER NOT NULL, time INTEGER NOT NULL,
+        chain BLOB NOT NULL, facts BLOB NOT NULL
+    ) STRICT;
+    CREATE TABLE record (
+        position INTEGER PRIMARY KEY, experiment INTEGER NOT NULL, time INTEGER NOT NULL, kind TEXT NOT NULL,
+        key TEXT NOT NULL, payload BLOB, digest BLOB NOT NULL, chain BLOB NOT NULL, owner TEXT, due INTEGER, unit TEXT
+    ) STRICT;
+    CREATE UNIQUE INDEX record_key ON record (experiment, kind, key);
+    CREATE INDEX record_owner ON record (experiment, owner) WHERE owner IS NOT NULL;
+    CREATE INDEX record_due ON record (experiment, due) WHERE due IS NOT NULL;
+    CREATE INDEX record_unit ON record (experiment, unit) WHERE unit IS NOT NULL;
+    CREATE TABLE model (
+        experiment INTEGER NOT NULL, version INTEGER NOT NULL, content BLOB NOT NULL, PRIMARY KEY (experiment, version)
+    ) STRICT;
+    CREATE TABLE damaged (
+        experiment INTEGER NOT NULL, position INTEGER NOT NULL, time INTEGER, kind TEXT, key TEXT, payload BLOB,
+        digest BLOB, chain BLOB
+    );
+    """,
+)
+"""What brings a file from each version to the next."""
+_CONTROLS = f"CREATE INDEX IF NOT EXISTS record_control ON record (position) WHERE NOT ({_TRAFFIC})"
+
+_encode = msgspec.json.Encoder(order="deterministic").encode
+
+
+class _Reads:
+    """Reads by a connection."""
+
+    def __init__(self, connection: Callable[[], apsw.Connection], numbers: dict[str, int]) -> None:
+        self._connection, self._numbers = connection, numbers
+
+    def _all(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
+        with _storage_errors():
+            return self._connection().execute(sql, values).fetchall()
+
+    def _number(self, name: str) -> int:
+        """Return the number of an experiment, −1 if there is none."""
+        known = self._numbers.get(name)
+        if known is None:
+            found = self._all("SELECT id FROM experiment WHERE name = ?", (name,))
+            if not found:
+                return -1
+            known = self._numbers[name] = found[0][0]
+        return known
+
+    def heads(self) -> list[Head]:
+        rows = self._all("SELECT name, seq, time, chain, facts FROM experiment ORDER BY name")
+        return [Head(*row[:4], msgspec.json.decode(row[4])) for row in rows]
+
+    def head(self, name: str) -> Head | None:
+        rows = self._all("SELECT name, seq, time, chain, facts FROM experiment WHERE name = ?", (name,))
+        return Head(*rows[0][:4], msgspec.json.decode(rows[0][4])) if rows else None
+
+    def records(
+        self, name: str, first: int, last: int, kinds: Sequence[str] | None = None, limit: int = CHUNK
+    ) -> list[Record]:
+        base = self._number(name) << _PLACES
+        if base < 0:
+            return []
+        chosen = "" if kinds is None else f" AND kind IN ({', '.join('?' * len(kinds))})"
+        if kinds is not None and set(kinds) <= set(CONTROL):
+            chosen += f" AND NOT ({_TRAFFIC})"  # lets the index of these records be used
+        sql = f"SELECT {_COLUMNS} FROM record WHERE position BETWEEN ? AND ?{chosen} ORDER BY position LIMIT ?"
+        return [Record(*row) for row in self._all(sql, (base + first, base + last, *(kinds or ()), limit))]
+
+    def find(self, name: str, kind: str, keys: Sequence[str]) -> dict[str, Record]:
+        if not keys:
+            return {}
+        sql = f"SELECT {_COLUMNS} FROM record WHERE experiment = ? AND kind = ? AND key IN (SELECT value FROM json_each(?))"
+        rows = self._all(sql, (self._number(name), kind, _encode(keys).decode()))
+        return {row[3]: Record(*row) for row in rows}
+
+    def owned(self, name: str, ids: Sequence[str]) -> list[Record]:
+        if not ids:
+            return []
+        sql = (
+            f"SELECT {_COLUMNS} FROM record WHERE experiment = ? AND owner IN (SELECT value FROM json_each(?))"
+            " ORDER BY position"
+        )
+        return [Record(*row) for row in self._all(sql, (self._number(name), _encode(ids).decode()))]
+
+    def settling(self, name: str, after: int, until: int) -> tuple[int, int, int]:
+        sql = (
+            "SELECT COUNT(*), COALESCE(MIN(position), 0), COALESCE(MAX(position), 0)"
+            " FROM record WHERE experiment = ? AND due > ? AND due <= ?"
+        )
+        count, first, last = self._all(sql, (self._number(name), after, until))[0]
+        mask = (1 << _PLACES) - 1
+        return count, first & mask, last & mask
+
+    def settles(self, name: str, after: int, count: int) -> int | None:
+        sql = "SELECT due FROM record WHERE experiment = ? AND due > ? ORDER BY due LIMIT 1 OFFSET ?"
+        rows = self._all(sql, (self._number(name), after, count - 1))
+        return rows[0][0] if rows else None
+
+    def of_unit(self, name: str, unit: str) -> list[Record]:
+        sql = f"SELECT {_COLUMNS} FROM record WHERE experiment = ? AND unit = ? ORDER BY position"
+        return [Record(*row) for row in self._all(sql, (self._number(name), unit))]
+
+    def model(self, name: str, version: int) -> bytes | None:
+        sql = "SELECT content FROM model WHERE experiment = ? AND version = ?"
+        rows = self._all(sql, (self._number(name), version))
+        return rows[0][0] if rows else None
+
+    def models(self, name: str) -> list[int]:
+        sql = "SELECT version FROM model WHERE experiment = ? ORDER BY version"
+        return [row[0] for row in self._all(sql, (self._number(name),))]
+
+
+class _Transaction(_Reads):
+    """Writes by the writer's connection."""
+
+    def lock(self, name: str) -> Head | None:
+        return self.head(name)  # the whole file is locked
+
+    def append(self, head: Head, records: Sequence[Record]) -> None:
+        connection, number = self._connection(), self._number(head.name)
+        if number < 0:
+            first = "INSERT INTO experiment (name, seq, time, chain, facts) VALUES (?, 0, 0, x'', x'')"
+            connection.execute(first, (head.name,))
+            number = self._number(head.name)
+        base = number << _PLACES
+        rows = [(base + one[0], number, *one[1:]) for one in records]
+        connection.executemany("INSERT INTO record VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+        update = "UPDATE experiment SET seq = ?, time = ?, chain = ?, facts = ? WHERE id = ?"
+        connection.execute(update, (head.seq, head.time, head.chain, _encode(head.facts), number))
+
+    def erase(self, name: str, seqs: Iterable[int]) -> None:
+        base = self._number(name) << _PLACES
+        erase = "UPDATE record SET payload = NULL, unit = NULL WHERE position = ?"
+        self._connection().executemany(erase, [(base + seq,) for seq in seqs])
+
+    def put_model(self, name: str, version: int, content: bytes) -> None:
+        put = "INSERT OR REPLACE INTO model VALUES (?, ?, ?)"
+        self._connection().execute(put, (self._number(name), version, content))
+
+    def drop_models(self, name: str, versions: Iterable[int]) -> None:
+        drop = "DELETE FROM model WHERE experiment = ? AND version = ?"
+        self._connection().executemany(drop, [(self._number(name), version) for version in versions])
+
+
+class SqliteStore(_Reads):
+    """Logs in one SQLite file.
+
+    Parameters
+    ----------
+    path
+        The file, made if it is missing.
+    read_only
+        Whether only to read, as the learner's process does.
+    vfs
+        A virtual file system of SQLite by name; None = that of the system.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], read_only: bool = False, vfs: str | None = None) -> None:
+        self.path = os.path.abspath(os.fspath(path))
+        self.url, self.notes = f"sqlite:///{self.path}", list[str]()
+        self._read_only, self._vfs = read_only, vfs
+        self._local, self._opened = threading.local(), list[apsw.Connection]()
+        self._lock, self._changed, self._mark = threading.RLock(), threading.Condition(), 0
+        self._failed: str | None = None
+        self._writer: apsw.Connection | None = None
+        super().__init__(self._mine, {})
+        with _storage_errors():
+            if not read_only:
+                self._writer = self._open_writer()
+            self._verify_tails()
+
+    # ---- connections ----------------------------------------------------------------------------------------
+
+    def _connect(self, flags: int) -> apsw.Connection:
+        made = apsw.Connection(self.path, flags=flags, vfs=self._vfs)
+        made.set_busy_timeout(10_000)
+        for setting in ("synchronous = FULL", "secure_delete = ON", "cache_size = -32000", "temp_store = MEMORY"):
+            made.execute(f"PRAGMA {setting}")
+        return made
+
+    def _mine(self) -> apsw.Connection:
+        """Return this thread's connection for reading."""
+        found: apsw.Connection | None = getattr(self._local, "connection", None)
+        if found is None:
+            found = self._local.connection = self._connect(apsw.SQLITE_OPEN_READONLY)
+            with self._lock:
+                self._opened.append(found)
+        return found
+
+    def _open_writer(self) -> apsw.Connection:
+        made = self._connect(apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
+        application = made.execute("PRAGMA application_id").fetchall()[0][0]
+        version = made.execute("PRAGMA user_version").fetchall()[0][0]
+        if version > SCHEMA_VERSION or (version and application != _APPLICATION):
+            rule = f"this version reads stores of spuir up to version {SCHEMA_VERSION}"
+            got = f"version {version}" if application == _APPLICATION else "a file of another program"
+            raise ServiceError(
+                "storage_unavailable", f"store {self.path!r}", got, rule, "upgrade spuir, or name another file"
+            )
+        made.execute("PRAGMA journal_mode = WAL")
+        if version < SCHEMA_VERSION:
+            with made:
+                for step in _MIGRATIONS[version:]:
+                    made.execute(step)
+                made.execute(_CONTROLS)
+                made.execute(f"PRAGMA application_id = {_APPLICATION}")
+                made.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        return made
+
+    # ---- writing --------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def transaction(self) -> Generator[_Transaction]:
+        """Begin a transaction; see :class:`spuir.service.stores.base.LogStore`."""
+        with self._lock:
+            if self._failed is not None:
+                self._recover()
+            numbers = dict(self._numbers)
+            writer = self._writer
+            if writer is None:
+                rule = "it was opened for reading, or closed"
+                raise ServiceError("storage_unavailable", "store", "a write", rule, "open it for writing")
+            try:
+                with _storage_errors():
+                    writer.execute("BEGIN IMMEDIATE")
+                    yield _Transaction(lambda: writer, numbers)
+                    writer.execute("COMMIT")
+            except BaseException as failure:
+                with suppress(apsw.Error):
+                    if writer.in_transaction:
+                        writer.execute("ROLLBACK")
+                if isinstance(failure, ServiceError) and failure.code == "storage_unavailable":
+                    self._failed = str(failure)
+                raise
+            self._numbers.update(numbers)
+        with self._changed:
+            self._mark += 1
+            self._changed.notify_all()
+
+    def _recover(self) -> None:
+        """Open the file anew after the disk failed, write everything to its place, and verify the ends of the logs.
+
+        A synchronisation that failed is never taken for one that succeeded: what the write-ahead log holds is written
+        to the database again and synchronised there.
+        """
+        with _storage_errors():
+            if self._writer is not None:
+                with suppress(apsw.Error):
+                    self._writer.close()
+            self._writer = None
+            self._writer = self._open_writer()
+            busy = self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()[0][0]
+            if busy:
+                raise apsw.BusyError("a reader holds the write-ahead log")
+            self._verify_tails()
+        self._failed = None
+
+    def available(self) -> bool:
+        """Return whether the last transaction could be written."""
+        return self._failed is None and (self._read_only or self._writer is not None)
+
+    def news(self, since: int, timeout: float) -> int:
+        """Wait for a transaction after the mark ``since``."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._mark > since, timeout)
+            return self._mark
+
+    # ---- damage ---------------------------------------------------------------------------------------------
+
+    def _verify_tails(self) -> None:
+        """Verify the last records of every log; cut a damaged end into the table of damaged records."""
+        for head in self.heads():
+            found = damage(self, head.name, max(1, head.seq - TAIL))
+            if not found:
+                continue
+            place, wrong = found[0]
+            if self._writer is None or any(seq != head.seq for seq, _ in found) or head.seq == 1:
+                got = f"record {place:,} of {head.seq:,}: {wrong}"
+                remedy = f"run spuir serve --check --repair --store {self.path}, or restore a backup"
+                raise ServiceError("storage_unavailable", f"log {head.name!r}", got, "a log is read as written", remedy)
+            self._cut(head, wrong)
+
+    def _cut(self, head: Head, wrong: str) -> None:
+        """Move the damaged last record out of a log."""
+        writer, base = self._writer, self._number(head.name) << _PLACES
+        if writer is None:
+            return
+        with writer:
+            move = (
+                "INSERT INTO damaged SELECT experiment, position, time, kind, key, payload, digest, chain"
+                " FROM record WHERE position = ?"
+            )
+            writer.execute(move, (base + head.seq,))
+            writer.execute("DELETE FROM record WHERE position = ?", (base + head.seq,))
+            before = self.records(head.name, head.seq - 1, head.seq - 1)[0]
+            update = "UPDATE experiment SET seq = ?, time = ?, chain = ? WHERE name = ?"
+            writer.execute(update, (before.seq, before.time, before.chain, head.name))
+        self.notes.append(f"log {head.name!r}: the last record, {head.seq:,}, was damaged ({wrong}) and set aside")
+
+    def check(self) -> list[str]:
+        """Return what SQLite finds wrong with its file."""
+        with _storage_errors():
+            rows = self._mine().execute("PRAGMA integrity_check").fetchall()
+        return [row[0] for row in rows if row[0] != "ok"]
+
+    def backup(self, path: str) -> None:
+        """Write a copy to a new file, page by page, while others go on."""
+        if os.path.exists(path):
+            rule = "a backup never overwrites a file"
+            raise ServiceError("exists", "backup", repr(path), rule, "choose another name")
+        with _storage_errors():
+            source = self._connect(apsw.SQLITE_OPEN_READONLY)
+            target = apsw.Connection(path)
+            try:
+                with target.backup("main", source, "main") as job:
+                    while not job.done:
+                        job.step(1_000)
+            finally:
+                target.close()
+                source.close()
+
+    def scrub(self) -> None:
+        """Make erased payloads disappear from the write-ahead log too."""
+        with self._lock, _storage_errors():
+            if self._writer is not None:
+                self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def close(self) -> None:
+        """Close every connection."""
+        with self._lock:
+            for one in (*self._opened, self._writer):
+                if one is not None:
+                    with suppress(apsw.Error):
+                        one.close()
+            self._opened.clear()
+            self._writer = None
+            self._local = threading.local()
+
+
+@contextmanager
+def _storage_errors() -> Generator[None]:
+    """Turn errors of SQLite into those of the service."""
+    try:
+        yield
+    except apsw.FullError as full:
+        remedy = "free space on the disk and send it again"
+        raise ServiceError("storage_full", "store", str(full), "a record needs space", remedy) from full
+    except (apsw.NotADBError, apsw.CorruptError) as damaged:
+        remedy = "run spuir serve --check, and restore a backup"
+        raise ServiceError(
+            "storage_unavailable", "store", str(damaged), "the file is a sound database", remedy
+        ) from damaged
+    except apsw.Error as failure:
+        remedy = "check the disk, and send it again"
+        raise ServiceError("storage_unavailable", "store", str(failure), "the disk must take it", remedy) from failure
