@@ -1,5 +1,6 @@
 """The object that users hold: a policy with its state, labels for actions, and scikit-learn's verbs."""
 
+import json
 import warnings
 from collections.abc import Hashable
 from copy import deepcopy
@@ -12,6 +13,7 @@ from numpy.random import Generator
 from numpy.typing import ArrayLike, NDArray
 
 from spuir.base import streams
+from spuir.base.hashing import digest
 from spuir.base.parameters import SEED, SHARE, check_value, optional
 from spuir.base.records import Decision, Floats, Mask, Scores, as_ids
 from spuir.core import ties
@@ -58,9 +60,6 @@ class Bandit(LearnedModel):
     >>> bandit.partial_fit(day, rewards=[0.0, 1.0]).n_episodes_
     1
     """
-
-    _advises = True
-    """Whether to warn of a policy that cannot learn from the first batch; ``run`` compares policies as they are."""
 
     def _start(self, model: Model, dim: int) -> Any:
         """Return the model's state, or a fresh one for contexts of ``dim`` columns; refuse another number of them."""
@@ -418,6 +417,19 @@ class Bandit(LearnedModel):
         snapshot.write(path, header, arrays)
         self._notes = notes
 
+    def to_bytes(self) -> bytes:
+        """Return a model file as bytes, without notes, times and row numbers: equal for equal models."""
+        with self._lock:
+            return snapshot.to_bytes(*model_file.describe(self.policy_, self._model, self._seed, {}))
+
+    def digest(self) -> str:
+        """Return a digest of everything that was learned, equal for equal models whatever version saved them."""
+        with self._lock:
+            header, arrays = model_file.describe(self.policy_, self._model, self._seed, {})
+        del header["spuir"]
+        content = [item for name, array in sorted(arrays.items()) for item in (name, str(array.dtype), array)]
+        return digest(json.dumps(header, sort_keys=True), *content)
+
 
 def load(path: str | PathLike[str], random_state: streams.Seed = None) -> Bandit:
     """Return a saved bandit.
@@ -430,9 +442,17 @@ def load(path: str | PathLike[str], random_state: streams.Seed = None) -> Bandit
         None resumes the streams where they were; a seed or Generator starts new ones, so that replicas of one
         file explore apart.
     """
-    header, arrays = snapshot.read(path)
-    policy, model, seed, rows = model_file.restore(str(path), header, arrays)
+    return _restored(str(path), *snapshot.read(path), random_state)
+
+
+def from_bytes(content: bytes, source: str) -> Bandit:
+    """Return the bandit of a model file that is in memory; ``source`` is what refusals call it."""
+    return _restored(source, *snapshot.from_bytes(content, source), None)
+
+
+def _restored(source: str, header: dict[str, Any], arrays: Any, random_state: streams.Seed) -> Bandit:
+    policy, model, seed, rows = model_file.restore(source, header, arrays)
     bandit = Bandit(policy, list(model.labels.names), seed if random_state is None else random_state, model.encoder)
     bandit._resume(model, rows if random_state is None else {})
-    bandit._notes, bandit.last_info_ = model_file.notes_of(str(path), header, arrays)
+    bandit._notes, bandit.last_info_ = model_file.notes_of(source, header, arrays)
     return bandit

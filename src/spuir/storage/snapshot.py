@@ -21,7 +21,7 @@ import struct
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from hashlib import blake2b
-from io import BufferedReader
+from io import BufferedReader, BytesIO
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,7 +31,7 @@ from spuir.base.packing import Arrays, pack, unpack
 from spuir.errors import MissingSnapshotError, SnapshotError, SnapshotFileError
 from spuir.storage.atomic import write_atomically
 
-__all__ = ["FORMAT_VERSION", "pack", "read", "unpack", "write"]
+__all__ = ["FORMAT_VERSION", "from_bytes", "pack", "read", "to_bytes", "unpack", "write"]
 
 FORMAT_VERSION = 1
 Path = str | os.PathLike[str]
@@ -97,14 +97,25 @@ def write(path: Path, header: Mapping[str, Any], arrays: Mapping[str, NDArray[An
     """
     target = _place(path)
     with _refusals(f"snapshot {target!r}", "save finite JSON data and plain arrays"):
-        plain = {name: _plain(array) for name, array in arrays.items()}
-        directory = [[name, array.dtype.name, array.shape] for name, array in plain.items()]
-        try:
-            text = json.dumps({"header": header, "arrays": directory}, allow_nan=False).encode()
-        except (TypeError, ValueError) as error:
-            raise _BrokenError(str(error), "a header is finite JSON data") from error
-        _parse(text)  # refuses now what could not be read back later
-        write_atomically(target, _sealed(_chunks(text, plain.values())))
+        write_atomically(target, _content(header, arrays))
+
+
+def to_bytes(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> bytes:
+    """Return the bytes that :func:`write` would save."""
+    with _refusals("snapshot", "save finite JSON data and plain arrays"):
+        return b"".join(_content(header, arrays))
+
+
+def _content(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Iterator[Any]:
+    """Return the bytes of a snapshot in order, after refusing what could not be read back."""
+    plain = {name: _plain(array) for name, array in arrays.items()}
+    directory = [[name, array.dtype.name, array.shape] for name, array in plain.items()]
+    try:
+        text = json.dumps({"header": header, "arrays": directory}, allow_nan=False).encode()
+    except (TypeError, ValueError) as error:
+        raise _BrokenError(str(error), "a header is finite JSON data") from error
+    _parse(text)  # refuses now what could not be read back later
+    return _sealed(_chunks(text, plain.values()))
 
 
 def read(path: Path) -> tuple[dict[str, Any], Arrays]:
@@ -119,15 +130,25 @@ def read(path: Path) -> tuple[dict[str, Any], Arrays]:
     with _refusals(f"snapshot {where!r}", "restore the file from a copy, or save it again"):
         _require(stat.S_ISREG(os.stat(where).st_mode), "a folder or a device", "a snapshot is a regular file")
         with open(where, "rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            length = _preamble(file.read(_PREAMBLE.size), size)
-            header, entries = _parse(file.read(length))
-            data = _PREAMBLE.size + length
-            need = data + sum(entry.nbytes + -entry.nbytes % _ALIGN for entry in entries) + _DIGEST
-            _require(need == size, f"{size} bytes", f"its directory describes a file of {need} bytes")
-            _verify(file, size)
-            file.seek(data)
-            return header, {entry.name: _load(file, entry) for entry in entries}
+            return _contents(file, os.fstat(file.fileno()).st_size)
+
+
+def from_bytes(content: bytes, source: str) -> tuple[dict[str, Any], Arrays]:
+    """Return the header and the arrays that :func:`to_bytes` gave; ``source`` is what refusals call the bytes."""
+    with _refusals(source, "restore it from a copy, or save it again"), BytesIO(content) as file:
+        return _contents(file, len(content))
+
+
+def _contents(file: BufferedReader | BytesIO, size: int) -> tuple[dict[str, Any], Arrays]:
+    """Return the header and the arrays of an open snapshot of ``size`` bytes."""
+    length = _preamble(file.read(_PREAMBLE.size), size)
+    header, entries = _parse(file.read(length))
+    data = _PREAMBLE.size + length
+    need = data + sum(entry.nbytes + -entry.nbytes % _ALIGN for entry in entries) + _DIGEST
+    _require(need == size, f"{size} bytes", f"its directory describes a file of {need} bytes")
+    _verify(file, size)
+    file.seek(data)
+    return header, {entry.name: _load(file, entry) for entry in entries}
 
 
 def is_snapshot(path: Path) -> bool:
@@ -228,7 +249,7 @@ def _entry(claim: Any) -> _Entry:
     return _Entry(name, dtype, tuple(shape), math.prod(shape) * item)
 
 
-def _verify(file: BufferedReader, size: int) -> None:
+def _verify(file: BufferedReader | BytesIO, size: int) -> None:
     """Compare the last 32 bytes with the digest of all bytes before them, in constant memory."""
     digest, left = blake2b(digest_size=_DIGEST), size - _DIGEST
     file.seek(0)
@@ -239,7 +260,7 @@ def _verify(file: BufferedReader, size: int) -> None:
     _require(same, "bytes that do not match its digest", "a snapshot is read exactly as it was written")
 
 
-def _load(file: BufferedReader, entry: _Entry) -> NDArray[Any]:
+def _load(file: BufferedReader | BytesIO, entry: _Entry) -> NDArray[Any]:
     raw = np.empty(entry.nbytes, np.uint8)
     _require(
         file.readinto(raw.data) == entry.nbytes, "a file that shrank while it was read", "a snapshot does not change"

@@ -28,6 +28,9 @@ class BanditArguments:
     _drift: Drift | None = None
     _warned: frozenset[str] = frozenset()
     """Columns that a warning has said to have drifted."""
+    _advises = True
+    """Whether to warn: of columns that have drifted, and of a policy that cannot learn from the first batch. ``run``
+    compares policies as they are, and a service counts drift."""
 
     def __init__(
         self,
@@ -89,7 +92,7 @@ class BanditArguments:
 
     def _warn(self, drift: Drift | None) -> None:
         """Warn of columns that have drifted, once for each."""
-        found = {} if drift is None else dict(drift.notable())
+        found = dict(drift.notable()) if drift is not None and self._advises else {}
         if found.keys() - self._warned:
             with self._lock:
                 fresh = {column: how for column, how in found.items() if column not in self._warned}
