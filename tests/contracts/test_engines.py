@@ -17,7 +17,7 @@ from spuir.errors import InputError
 from spuir.logs import join_logs
 from spuir.training import ENGINES, make_engine, train
 from spuir.training.collect import Collect
-from spuir.training.engines.base import Engine
+from spuir.training.engines.base import WorkEngine
 from spuir.training.engines.local import Local
 from tests.training.logs import make_table, write_files
 
@@ -26,14 +26,14 @@ MARKS = {"spark": [pytest.mark.spark, pytest.mark.skipif(shutil.which("java") is
 
 
 @pytest.fixture(scope="module")
-def dask() -> Iterator[Engine]:
+def dask() -> Iterator[WorkEngine]:
     """Dask with two workers, started once: every start imports the library in each worker."""
     with make_engine("dask", workers=2) as started:
         yield started
 
 
 @pytest.fixture(scope="module", params=[pytest.param(name, marks=MARKS.get(name, [])) for name in ENGINES.names()])
-def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
+def engine(request: pytest.FixtureRequest) -> Iterator[WorkEngine]:
     """Each registered engine with two workers, started once."""
     if request.param == "dask":
         yield request.getfixturevalue("dask")
@@ -67,7 +67,7 @@ def test_every_engine_is_tested() -> None:
     assert {"local", "dask", "spark"} == set(ENGINES.names())
 
 
-def test_results_come_in_order(engine: Engine) -> None:
+def test_results_come_in_order(engine: WorkEngine) -> None:
     assert list(engine.map(double, range(30))) == [double(item) for item in range(30)]
     assert list(engine.map(double, [])) == []
 
@@ -94,19 +94,19 @@ def test_results_may_be_let_go_by_a_worker() -> None:
     assert not held
 
 
-def test_a_refusal_reaches_the_caller_as_it_is(engine: Engine) -> None:
+def test_a_refusal_reaches_the_caller_as_it_is(engine: WorkEngine) -> None:
     with pytest.raises(Exception, match="three is refused"):
         list(engine.map(refuse, range(8)))
 
 
 @pytest.mark.parametrize("name", ["auto", "puir", "spuir", "puir-kernel", "bexp3"])
-def test_the_model_is_the_local_one(engine: Engine, folder: Path, tmp_path: Path, name: str) -> None:
+def test_the_model_is_the_local_one(engine: WorkEngine, folder: Path, tmp_path: Path, name: str) -> None:
     for place, out in ((engine, "there"), ("local", "here")):
         train(str(folder), name, batch_size=BATCH, engine=place, out=tmp_path / out)
     assert (tmp_path / "there").read_bytes() == (tmp_path / "here").read_bytes()
 
 
-def test_scattered_episodes_and_raw_columns(engine: Engine, tmp_path: Path) -> None:
+def test_scattered_episodes_and_raw_columns(engine: WorkEngine, tmp_path: Path) -> None:
     table = make_table(
         ROWS, labels=("a", "b"), episode=[row % 7 for row in range(ROWS)], city=["Rome", "Oslo", None] * 500
     )
@@ -116,7 +116,7 @@ def test_scattered_episodes_and_raw_columns(engine: Engine, tmp_path: Path) -> N
     assert (tmp_path / "there").read_bytes() == (tmp_path / "here").read_bytes()
 
 
-def test_the_driver_needs_no_more_memory_for_more_rows(engine: Engine, tmp_path: Path) -> None:
+def test_the_driver_needs_no_more_memory_for_more_rows(engine: WorkEngine, tmp_path: Path) -> None:
     peaks = []
     for size in (2_600, 16_000):  # each has the sample that the encoder is learned on
         folder = tmp_path / str(size)
@@ -146,7 +146,7 @@ def test_an_address_where_nobody_answers_is_refused(monkeypatch: pytest.MonkeyPa
         make_engine("dask", address="tcp://127.0.0.1:1")
 
 
-def test_a_cluster_that_runs_already_is_used_and_left(dask: Engine, folder: Path, tmp_path: Path) -> None:
+def test_a_cluster_that_runs_already_is_used_and_left(dask: WorkEngine, folder: Path, tmp_path: Path) -> None:
     train(str(folder), "puir", batch_size=BATCH, out=tmp_path / "here")
     address = getattr(dask, "cluster").scheduler_address  # noqa: B009 - an engine need not have one
     with make_engine("dask", address=address) as guest:
@@ -156,7 +156,7 @@ def test_a_cluster_that_runs_already_is_used_and_left(dask: Engine, folder: Path
 
 
 def test_a_killed_dask_worker_changes_nothing(
-    dask: Engine, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    dask: WorkEngine, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     train(str(folder), "puir", batch_size=BATCH, out=tmp_path / "here")
     client: Any = getattr(dask, "client")  # noqa: B009 - an engine need not have one
@@ -203,7 +203,7 @@ def test_a_lost_scheduler_is_one_sentence(caplog: pytest.LogCaptureFixture) -> N
 
 
 def test_workers_in_another_folder_find_a_log_by_a_relative_path(
-    engine: Engine, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    engine: WorkEngine, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(folder.parent)  # the workers were started elsewhere
     train("log", "puir", batch_size=BATCH, engine=engine, out=Path("there"))
@@ -212,7 +212,7 @@ def test_workers_in_another_folder_find_a_log_by_a_relative_path(
 
 
 def test_joined_and_grouped_logs_on_every_engine(
-    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    engine: WorkEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both need temporary files, which workers read."""
     table = make_table(ROWS, episode=[row % 7 for row in range(ROWS)], decision_id=range(ROWS))

@@ -20,7 +20,7 @@ from spuir.evaluation.halving import Numbers, Results
 from spuir.evaluation.replay import Replay, least_propensity, replay
 from spuir.evaluation.simulation import FittedWorld, fit_world, simulate
 from spuir.policies import Policy
-from spuir.training.engines import Engine
+from spuir.training.engines import WorkEngine
 
 ALPHAS = (0.0, 0.05, 0.2, 0.5, 1.0)
 SHARES_OF_CHANCE = (0.0, 0.02, 0.1)
@@ -125,7 +125,7 @@ class Rehearsals:
         return [(self.how, candidate, setting, self._seed + seed) for setting in settings for seed in seeds]
 
     def compare(
-        self, candidate: Candidate, results: Results, engine: Engine, done: Callable[[int], object]
+        self, candidate: Candidate, results: Results, engine: WorkEngine, done: Callable[[int], object]
     ) -> list[Explored]:
         """Return all settings of a candidate: those with all seeds first, best first."""
         if self.how == SIMULATION:

@@ -15,7 +15,7 @@ from spuir.evaluation.encoded_rows import EncodedRows
 from spuir.evaluation.held_out import HeldOut
 from spuir.storage.atomic import write_atomically
 from spuir.training.checkpoint import folder_of
-from spuir.training.engines import Engine
+from spuir.training.engines import WorkEngine
 
 SHARES = (0.25, 0.5, 1.0)
 """Share of the earlier episodes, the latest of them, that candidates learn from in each round."""
@@ -51,7 +51,7 @@ class Results:
         self.resumed = len(self._known)
 
     def fill(
-        self, engine: Engine, work: Callable[[Any], Numbers], tasks: Sequence[Any], done: Callable[[int], object]
+        self, engine: WorkEngine, work: Callable[[Any], Numbers], tasks: Sequence[Any], done: Callable[[int], object]
     ) -> list[Numbers]:
         """Return ``work(task)`` for every task, computed on the engine where it is not known yet."""
         keys = [digest(repr(task)) for task in tasks]
@@ -110,7 +110,7 @@ class Contest:
         return {"value": estimate.value, "standard_error": estimate.standard_error}
 
     def run(
-        self, chosen: Sequence[Candidate], results: Results, engine: Engine, done: Callable[[int], object]
+        self, chosen: Sequence[Candidate], results: Results, engine: WorkEngine, done: Callable[[int], object]
     ) -> list[Scored]:
         """Return the scores of all rounds, the last round best first."""
         scores, left = list[Scored](), list(chosen)

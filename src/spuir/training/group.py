@@ -17,7 +17,7 @@ from spuir.logs.formats.base import BATCH_ROWS
 from spuir.tables.arrow import arrow
 from spuir.tables.encoder import Encoder
 from spuir.training.collect import check_rows
-from spuir.training.engines.base import Engine
+from spuir.training.engines.base import WorkEngine
 from spuir.training.scan import LogScan, PartEpisode, ScannedPart, Watcher, with_source
 
 SORT_BYTES = 16 * 2**20
@@ -158,7 +158,7 @@ class EpisodeRange(Part):
 
 
 def group_by_episode(
-    log: Log, scan: LogScan, sort: SortPart, folder: Folder, row_bytes: int, engine: Engine, watch: Watcher
+    log: Log, scan: LogScan, sort: SortPart, folder: Folder, row_bytes: int, engine: WorkEngine, watch: Watcher
 ) -> tuple[LogScan, list[Faults]]:
     """Sort the rows of a log by episode in ``folder``; return the scan of the result, and each part's broken rows.
 

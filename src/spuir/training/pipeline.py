@@ -30,7 +30,7 @@ from spuir.tables.encoder import Encoder, check_options
 from spuir.training import group, memory, notices
 from spuir.training.checkpoint import Checkpoint, check_writable
 from spuir.training.collect import ID_COLUMNS, ROW_COLUMNS, Collect, PartShards
-from spuir.training.engines import Engine, make_engine
+from spuir.training.engines import WorkEngine, make_engine
 from spuir.training.fold import EpisodeSummary, fold
 from spuir.training.propensities import check_propensity, propensity_of_rows, with_column
 from spuir.training.record import Training, training_record
@@ -52,7 +52,7 @@ def train(
     actions: Sequence[Hashable] | None = None,
     encoder: Encoder | None = None,
     encoding: Mapping[str, Any] | None = None,
-    engine: Engine | str = "local",
+    engine: WorkEngine | str = "local",
     workers: int | None = None,
     out: str | PathLike[str] | None = None,
     seed: int = 0,
@@ -194,7 +194,7 @@ class Job:
     log: Log
     cut: Cut
     policy: Policy
-    engine: Engine
+    engine: WorkEngine
     seed: int
     watch: Watcher
     tell: Callable[[str], object]

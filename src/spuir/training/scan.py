@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from spuir.errors import InputError, SpuirError
 from spuir.logs import Cut, Log, Part
 from spuir.tables.arrow import arrow, compute
-from spuir.training.engines.base import Engine
+from spuir.training.engines.base import WorkEngine
 
 YEAR = 365.25 * 86_400e6
 """Microseconds."""
@@ -91,7 +91,7 @@ class LogScan:
         return int((begun - np.concatenate([[0], learned[:-1]])).max(initial=0))
 
 
-def scan_log(log: Log, cut: Cut, engine: Engine, watch: Watcher, *, actions: bool) -> LogScan:
+def scan_log(log: Log, cut: Cut, engine: WorkEngine, watch: Watcher, *, actions: bool) -> LogScan:
     """Scan every part on the engine; with ``actions``, read their column too."""
     scans, rows = list[PartScan](), 0
     for scan in engine.map(partial(scan_part, cut=cut, actions=actions), log.parts):
@@ -191,7 +191,7 @@ def check_first_time(scan: LogScan, cut: Cut) -> None:
     raise InputError(f"column 'time' in {part.source}", got, rule, remedy)
 
 
-def count_learned(scan: LogScan, cut: Cut, engine: Engine) -> LogScan:
+def count_learned(scan: LogScan, cut: Cut, engine: WorkEngine) -> LogScan:
     """Return the scan with rows and episodes numbered as ``partial_fit`` would, which never sees those without reward.
 
     A sketch hashes rows by their number in the episode, with a key drawn for the number of the episode.

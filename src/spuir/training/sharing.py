@@ -7,14 +7,14 @@ from collections.abc import Iterable, Sequence
 from spuir.errors import InputError
 from spuir.logs import Log
 from spuir.logs.database import Folder
-from spuir.training.engines.base import Engine, on_every_worker
+from spuir.training.engines.base import WorkEngine, on_every_worker
 
 MAX_PATHS = 200
 """So many files of a log are looked for on every worker."""
 SHARED = "name a folder that all workers share with --scratch (scratch=)"
 
 
-def check_log(engine: Engine, log: Log) -> None:
+def check_log(engine: WorkEngine, log: Log) -> None:
     """Raise if a worker does not see the files of the log."""
     paths = list(dict.fromkeys(path for part in log.parts for path in part.paths))
     step = -(-len(paths) // MAX_PATHS) or 1
@@ -25,18 +25,18 @@ def check_log(engine: Engine, log: Log) -> None:
     )
 
 
-def check_scratch(engine: Engine, scratch: str | os.PathLike[str] | None) -> None:
+def check_scratch(engine: WorkEngine, scratch: str | os.PathLike[str] | None) -> None:
     """Raise if a worker does not see the folder for temporary files; None = that of the system."""
     if engine.name != "local":
         check_folder(engine, Folder(scratch))
 
 
-def check_folder(engine: Engine, folder: Folder) -> None:
+def check_folder(engine: WorkEngine, folder: Folder) -> None:
     """Raise if a worker does not see a folder; its random name leaves no doubt that it is the same one."""
     _check(engine, [folder.path], "workers read temporary files there", SHARED)
 
 
-def _check(engine: Engine, paths: Sequence[str], rule: str, remedy: str) -> None:
+def _check(engine: WorkEngine, paths: Sequence[str], rule: str, remedy: str) -> None:
     if engine.name == "local" or not paths:
         return
     for host, missing in on_every_worker(engine, missing_here, paths):

@@ -3,7 +3,7 @@
 from typing import Any
 
 from spuir.base.registry import Registry
-from spuir.training.engines.base import Engine
+from spuir.training.engines.base import WorkEngine
 
 ENGINES = Registry(
     "engine",
@@ -15,6 +15,6 @@ ENGINES = Registry(
 )
 
 
-def make_engine(name: str, **options: Any) -> Engine:
+def make_engine(name: str, **options: Any) -> WorkEngine:
     """Return the engine called ``name``; an unknown name raises with the nearest one."""
     return ENGINES.get(name)(**options)

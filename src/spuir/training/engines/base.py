@@ -8,7 +8,7 @@ Item = TypeVar("Item")
 Done = TypeVar("Done")
 
 
-class Engine(Protocol):
+class WorkEngine(Protocol):
     """Runs work on items; a context manager that ends what it has started itself."""
 
     name: str
@@ -26,7 +26,7 @@ class Engine(Protocol):
     def __exit__(self, *failure: object) -> None: ...
 
 
-def on_every_worker(engine: Engine, work: Callable[[Item], Done], item: Item) -> list[Done]:
+def on_every_worker(engine: WorkEngine, work: Callable[[Item], Done], item: Item) -> list[Done]:
     """Return ``work(item)`` of every worker, or of as many as an engine reaches that has no method of this name."""
     own = getattr(engine, "on_every_worker", None)
     return list(engine.map(work, [item] * engine.workers)) if own is None else own(work, item)
