@@ -5,6 +5,7 @@ inside it. Every commit is synchronous. Advisory locks elect the learner and gua
 connection, so that another process takes over when the learner dies.
 """
 
+import os
 import threading
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
@@ -16,7 +17,7 @@ from psycopg import errors
 
 from spuir.errors import ServiceError
 from spuir.service.stores.base import TAIL, Head, damage
-from spuir.service.stores.sql import HEAD, PLACES, TRAFFIC, SqlReads, SqlWrites
+from spuir.service.stores.sql import HEAD, PLACES, TRAFFIC, SqlReads, SqlWrites, copy_logs
 
 SCHEMA_VERSION = 1
 _CHANNEL = "spuir_news"
@@ -134,6 +135,17 @@ class PostgresStore(_PostgresReads):
                 self._opened = [one for one in self._opened if not one.closed] + [found]
         return found
 
+    def _all(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
+        """Return the rows of a query, asked again by a new connection where the old one was cut."""
+        with _storage_errors():
+            connection = self._connection()
+            try:
+                return _carry_out(connection, sql, values).fetchall()
+            except psycopg.OperationalError:
+                if not connection.broken:
+                    raise
+                return _carry_out(self._connection(), sql, values).fetchall()
+
     def _migrate(self, connection: psycopg.Connection[Any]) -> None:
         with connection.transaction():
             _carry_out(connection, "SELECT pg_advisory_xact_lock(?)", (_lock_number("migration"),))
@@ -229,11 +241,17 @@ class PostgresStore(_PostgresReads):
         """Write a copy of everything to a new SQLite file, which is a store too, while others go on."""
         from spuir.service.stores.sqlite import SqliteStore
 
-        source = self._connect(autocommit=False)
-        with _storage_errors(), source:
+        if os.path.exists(path):
+            rule = "a backup never overwrites a file"
+            raise ServiceError("exists", "backup", repr(path), rule, "choose another name")
+        with _storage_errors(), self._connect(autocommit=False) as source:
             # One snapshot, so that the copy is the store at one moment.
             _carry_out(source, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
-            SqliteStore.copied(path, _Transaction(source, {}))
+            target = SqliteStore(path)
+            try:
+                copy_logs(_Transaction(source, {}), target)
+            finally:
+                target.close()
 
     def scrub(self) -> None:
         """Let the space of erased payloads be overwritten."""

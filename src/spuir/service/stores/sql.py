@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from spuir.service.log_records import CONTROL, Record
-from spuir.service.stores.base import CHUNK, Head
+from spuir.service.stores.base import CHUNK, Head, LogReader, LogStore
 
 PLACES = 40
 """A record's position is its experiment's number and, in this many bits, its place."""
@@ -52,7 +52,8 @@ class SqlReads:
 
     @staticmethod
     def _as_head(row: Sequence[Any]) -> Head:
-        return Head(*row[:4], msgspec.json.decode(row[4]))
+        name, seq, time, chain, facts = row
+        return Head(name, seq, time, chain, msgspec.json.decode(facts))
 
     def heads(self) -> list[Head]:
         """Return the heads of all experiments, by name."""
@@ -162,3 +163,18 @@ class SqlWrites(SqlReads):
         """Delete saved models."""
         drop = "DELETE FROM model WHERE experiment = ? AND version = ?"
         self._many(drop, [(self._number(name), version) for version in versions])
+
+
+def copy_logs(source: LogReader, target: LogStore) -> None:
+    """Copy every log and saved model into an empty store, in one transaction."""
+    with target.transaction() as writer:
+        for end in source.heads():
+            writer.append(Head(end.name), [])
+            first = 1
+            while records := source.records(end.name, first, end.seq):
+                writer.append(end, records)
+                first = records[-1].seq + 1
+            for version in source.models(end.name):
+                content = source.model(end.name, version)
+                if content is not None:
+                    writer.put_model(end.name, version, content)
