@@ -17,7 +17,7 @@ NAME = "coupons"
 COUPONS = ("nothing", "5-percent", "10-percent", "free-delivery", "gift")
 COLUMNS = 4
 EPISODES, VISITORS = 30, 200
-BAR = 50
+BAR = 100
 """Characters for a reward of 1."""
 
 
@@ -56,7 +56,8 @@ def drive(
         client.create(NAME, COUPONS, context=context, window=None, seed=seed)
         sample = shop.expected_rewards(shop.draw(20_000, generator(seed, "demo", "sample")))
         random, best = float(sample.mean()), float(sample.max(axis=1).mean())
-        echo(f"A coupon at random earns {random:.2f} per visitor, the best one for each visitor {best:.2f}.")
+        echo(f"A shop chooses one of {len(COUPONS)} coupons for each of {visitors} visitors per episode, then learns.")
+        echo(f"A coupon at random earns {random:.2f} per visitor, the best one for each visitor {best:.2f}.\n")
         for number in range(1, episodes + 1):
             rounds = shop.draw(visitors, generator(seed, "demo", "visitors", number))
             given = client.decide_many(NAME, rounds.contexts)
@@ -67,7 +68,8 @@ def drive(
             means.append(float(earned.mean()))
             echo(f"episode {number:>2}   reward {means[-1]:.2f}   {'█' * round(BAR * means[-1])}")
             if stop.wait(seconds):
-                break
+                return means
+    echo("\nThe shop is closed. The service still runs: press Ctrl-C to stop it.")
     return means
 
 
@@ -75,15 +77,20 @@ def ideas(url: str) -> str:
     """Return what to try with curl while the demonstration runs."""
     one = f"{url}/v1/experiments/{NAME}"
     context = [0.1, 0.12, 0.07, 0.11]
+    json = "-H 'Content-Type: application/json'"
     return f"""Try in another terminal:
-  curl -s {one}                     # settings, actions, counts
-  curl -s {one}/decisions -H 'Content-Type: application/json' \\
-       -d '{{"id": "me", "context": {context}}}'             # ask for a coupon; the same id gets the same one
-  curl -s {one}/rewards -H 'Content-Type: application/json' \\
-       -d '{{"decision_id": "me", "reward": 1}}'             # report that it was used
-  curl -s {one}/decisions/me        # what became of it
-  curl -s {one}/versions            # every model it has learned
-  curl -s -X POST {one}/versions/1/publish    # go back to the first one
-  curl -s {one}/log | head -3       # all decisions with their rewards
+
+  # settings, actions and counts
+  curl -s {one}
+  # ask for a coupon; the same id gets the same one again
+  curl -s {one}/decisions {json} -d '{{"id": "me", "context": {context}}}'
+  # report that it was used, and see what became of the decision
+  curl -s {one}/rewards {json} -d '{{"decision_id": "me", "reward": 1}}'
+  curl -s {one}/decisions/me
+  # every version of the model, and back to the first one
+  curl -s {one}/versions
+  curl -s -X POST {one}/versions/1/publish
+  # all decisions with their rewards, and the metrics
+  curl -s {one}/log | head -3
   curl -s {url}/metrics | grep spuir_decisions
 """
