@@ -74,8 +74,8 @@ class Engine:
         self._servings: dict[str, tuple[ExperimentView, Serving]] = {}
         self._learning: dict[str, int] = {}
         self._lock = threading.RLock()
-        for head in store.heads():
-            self._view(store, head)
+        self._elected = store.elect()
+        self._refresh()
         self._start_learning()
 
     # ---- writing --------------------------------------------------------------------------------------------
@@ -109,7 +109,7 @@ class Engine:
             if draft.exists:
                 self._views[name] = draft.view
         if any(draft.scrub for draft in drafts.values()):
-            getattr(self.store, "scrub", lambda: None)()
+            self.store.scrub()
         for at, outcome in enumerate(outcomes):
             if outcome is CHANGED:
                 command = commands[at]
@@ -125,13 +125,13 @@ class Engine:
     ) -> None:
         """Carry out commands: traffic of one experiment together, up to the next command that changes how it is run."""
         now = round(self._clock() * 1e6)
+        for name in sorted({command.experiment for command in commands}):  # one order, so that none waits for another
+            drafts[name] = self._draft(writer, name, now)
         waiting: dict[str, list[int]] = {}
         for at, command in enumerate(commands):
             name = command.experiment
             try:
-                draft = drafts.get(name)
-                if draft is None:
-                    draft = drafts[name] = self._draft(writer, name, now)
+                draft = drafts[name]
                 if isinstance(command, _TRAFFIC):
                     waiting.setdefault(name, []).append(at)
                     continue
@@ -173,6 +173,11 @@ class Engine:
         """Return the id of a decision: ordered in time, so that the index of ids grows at its end."""
         return f"{MADE}{at:014x}{seq:x}.{self._ids()}"
 
+    def _refresh(self) -> None:
+        """Take in what other processes changed."""
+        for head in self.store.heads():
+            self._view(self.store, head)
+
     # ---- what is served -------------------------------------------------------------------------------------
 
     def _view(self, store: LogReader, head: Head) -> ExperimentView | None:
@@ -208,7 +213,11 @@ class Engine:
     def tick(self, now: float | None = None) -> float:
         """Close episodes that are due and record what was learned; return the seconds until the next call is due."""
         with self._lock:
+            self._elected = self.store.elect()
+            self._refresh()
             self._advance()
+            if not self._elected:
+                return IDLE
             moment = round((self._clock() if now is None else now) * 1e6)
             due, soonest = reading.due_closes(self.store, list(self._views.values()), moment)
             if due:
@@ -230,6 +239,9 @@ class Engine:
             self._start_learning()
 
     def _start_learning(self) -> None:
+        """Hand the oldest close of each experiment that waits to the learner."""
+        if not self._elected:
+            return
         for view in list(self._views.values()):
             if view.waiting and view.name not in self._learning:
                 close, parent = view.waiting[0], view.learned

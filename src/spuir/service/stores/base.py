@@ -128,6 +128,14 @@ class LogStore(LogReader, Protocol):
         """Return whether the last transaction could be written."""
         ...
 
+    def elect(self) -> bool:
+        """Return whether this process is the one that closes episodes and learns."""
+        ...
+
+    def scrub(self) -> None:
+        """Make the bytes of erased payloads disappear from the files of the store."""
+        ...
+
     def news(self, since: int, timeout: float) -> int:
         """Wait until something was appended by anybody after ``since``, at most ``timeout`` seconds; return a mark."""
         ...

@@ -6,25 +6,20 @@ backup interface, and a virtual file system in which tests make the disk fail.
 
 import os
 import threading
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
 import apsw
-import msgspec
 
 from spuir.errors import ServiceError
-from spuir.service.log_records import CONTROL, Record
-from spuir.service.stores.base import CHUNK, TAIL, Head, damage
+from spuir.service.stores.base import TAIL, Head, damage
+from spuir.service.stores.sql import PLACES, TRAFFIC, SqlReads, SqlWrites, encode
 
 SCHEMA_VERSION = 1
 _APPLICATION = 0x53505549  # "SPUI": what `file` shows, and what tells our files from others
-_PLACES = 40
-"""A record's row number is its experiment's number and, in this many bits, its place."""
-_COLUMNS = "position & ((1 << 40) - 1), time, kind, key, payload, digest, chain, owner, due, unit"
-_TRAFFIC = "kind NOT IN ({})".format(", ".join(f"'{kind}'" for kind in CONTROL))
 _MIGRATIONS: tuple[str, ...] = (
-    """
+    f"""
     CREATE TABLE experiment (
         id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, seq INTEGER NOT NULL, time INTEGER NOT NULL,
         chain BLOB NOT NULL, facts BLOB NOT NULL
@@ -37,6 +32,7 @@ _MIGRATIONS: tuple[str, ...] = (
     CREATE INDEX record_owner ON record (experiment, owner) WHERE owner IS NOT NULL;
     CREATE INDEX record_due ON record (experiment, due) WHERE due IS NOT NULL;
     CREATE INDEX record_unit ON record (experiment, unit) WHERE unit IS NOT NULL;
+    CREATE INDEX record_control ON record (position) WHERE NOT ({TRAFFIC});
     CREATE TABLE model (
         experiment INTEGER NOT NULL, version INTEGER NOT NULL, content BLOB NOT NULL, PRIMARY KEY (experiment, version)
     ) STRICT;
@@ -47,128 +43,41 @@ _MIGRATIONS: tuple[str, ...] = (
     """,
 )
 """What brings a file from each version to the next."""
-_CONTROLS = f"CREATE INDEX IF NOT EXISTS record_control ON record (position) WHERE NOT ({_TRAFFIC})"
 
-_encode = msgspec.json.Encoder(order="deterministic").encode
+class _SqliteReads(SqlReads):
+    among = "{} IN (SELECT value FROM json_each(?))"
 
-
-class _Reads:
-    """Reads by a connection."""
-
-    def __init__(self, connection: Callable[[], apsw.Connection], numbers: dict[str, int]) -> None:
-        self._connection, self._numbers = connection, numbers
+    def _connection(self) -> apsw.Connection:
+        raise NotImplementedError
 
     def _all(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
         with _storage_errors():
             return self._connection().execute(sql, values).fetchall()
 
-    def _number(self, name: str) -> int:
-        """Return the number of an experiment, −1 if there is none."""
-        known = self._numbers.get(name)
-        if known is None:
-            found = self._all("SELECT id FROM experiment WHERE name = ?", (name,))
-            if not found:
-                return -1
-            known = self._numbers[name] = found[0][0]
-        return known
-
-    def heads(self) -> list[Head]:
-        rows = self._all("SELECT name, seq, time, chain, facts FROM experiment ORDER BY name")
-        return [Head(*row[:4], msgspec.json.decode(row[4])) for row in rows]
-
-    def head(self, name: str) -> Head | None:
-        rows = self._all("SELECT name, seq, time, chain, facts FROM experiment WHERE name = ?", (name,))
-        return Head(*rows[0][:4], msgspec.json.decode(rows[0][4])) if rows else None
-
-    def records(
-        self, name: str, first: int, last: int, kinds: Sequence[str] | None = None, limit: int = CHUNK
-    ) -> list[Record]:
-        base = self._number(name) << _PLACES
-        if base < 0:
-            return []
-        chosen = "" if kinds is None else f" AND kind IN ({', '.join('?' * len(kinds))})"
-        if kinds is not None and set(kinds) <= set(CONTROL):
-            chosen += f" AND NOT ({_TRAFFIC})"  # lets the index of these records be used
-        sql = f"SELECT {_COLUMNS} FROM record WHERE position BETWEEN ? AND ?{chosen} ORDER BY position LIMIT ?"
-        return [Record(*row) for row in self._all(sql, (base + first, base + last, *(kinds or ()), limit))]
-
-    def find(self, name: str, kind: str, keys: Sequence[str]) -> dict[str, Record]:
-        if not keys:
-            return {}
-        sql = f"SELECT {_COLUMNS} FROM record WHERE experiment = ? AND kind = ? AND key IN (SELECT value FROM json_each(?))"
-        rows = self._all(sql, (self._number(name), kind, _encode(keys).decode()))
-        return {row[3]: Record(*row) for row in rows}
-
-    def owned(self, name: str, ids: Sequence[str]) -> list[Record]:
-        if not ids:
-            return []
-        sql = (
-            f"SELECT {_COLUMNS} FROM record WHERE experiment = ? AND owner IN (SELECT value FROM json_each(?))"
-            " ORDER BY position"
-        )
-        return [Record(*row) for row in self._all(sql, (self._number(name), _encode(ids).decode()))]
-
-    def settling(self, name: str, after: int, until: int) -> tuple[int, int, int]:
-        sql = (
-            "SELECT COUNT(*), COALESCE(MIN(position), 0), COALESCE(MAX(position), 0)"
-            " FROM record WHERE experiment = ? AND due > ? AND due <= ?"
-        )
-        count, first, last = self._all(sql, (self._number(name), after, until))[0]
-        mask = (1 << _PLACES) - 1
-        return count, first & mask, last & mask
-
-    def settles(self, name: str, after: int, count: int) -> int | None:
-        sql = "SELECT due FROM record WHERE experiment = ? AND due > ? ORDER BY due LIMIT 1 OFFSET ?"
-        rows = self._all(sql, (self._number(name), after, count - 1))
-        return rows[0][0] if rows else None
-
-    def of_unit(self, name: str, unit: str) -> list[Record]:
-        sql = f"SELECT {_COLUMNS} FROM record WHERE experiment = ? AND unit = ? ORDER BY position"
-        return [Record(*row) for row in self._all(sql, (self._number(name), unit))]
-
-    def model(self, name: str, version: int) -> bytes | None:
-        sql = "SELECT content FROM model WHERE experiment = ? AND version = ?"
-        rows = self._all(sql, (self._number(name), version))
-        return rows[0][0] if rows else None
-
-    def models(self, name: str) -> list[int]:
-        sql = "SELECT version FROM model WHERE experiment = ? ORDER BY version"
-        return [row[0] for row in self._all(sql, (self._number(name),))]
+    def _values(self, values: Sequence[str]) -> str:
+        return encode(values).decode()
 
 
-class _Transaction(_Reads):
-    """Writes by the writer's connection."""
+class _Transaction(_SqliteReads, SqlWrites):
+    """Reads and writes by the writer's connection."""
+
+    def __init__(self, connection: apsw.Connection, numbers: dict[str, int]) -> None:
+        super().__init__(numbers)
+        self._writer = connection
+
+    def _connection(self) -> apsw.Connection:
+        return self._writer
+
+    def _many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
+        with _storage_errors():
+            self._writer.executemany(sql, rows)
 
     def lock(self, name: str) -> Head | None:
-        return self.head(name)  # the whole file is locked
-
-    def append(self, head: Head, records: Sequence[Record]) -> None:
-        connection, number = self._connection(), self._number(head.name)
-        if number < 0:
-            first = "INSERT INTO experiment (name, seq, time, chain, facts) VALUES (?, 0, 0, x'', x'')"
-            connection.execute(first, (head.name,))
-            number = self._number(head.name)
-        base = number << _PLACES
-        rows = [(base + one[0], number, *one[1:]) for one in records]
-        connection.executemany("INSERT INTO record VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
-        update = "UPDATE experiment SET seq = ?, time = ?, chain = ?, facts = ? WHERE id = ?"
-        connection.execute(update, (head.seq, head.time, head.chain, _encode(head.facts), number))
-
-    def erase(self, name: str, seqs: Iterable[int]) -> None:
-        base = self._number(name) << _PLACES
-        erase = "UPDATE record SET payload = NULL, unit = NULL WHERE position = ?"
-        self._connection().executemany(erase, [(base + seq,) for seq in seqs])
-
-    def put_model(self, name: str, version: int, content: bytes) -> None:
-        put = "INSERT OR REPLACE INTO model VALUES (?, ?, ?)"
-        self._connection().execute(put, (self._number(name), version, content))
-
-    def drop_models(self, name: str, versions: Iterable[int]) -> None:
-        drop = "DELETE FROM model WHERE experiment = ? AND version = ?"
-        self._connection().executemany(drop, [(self._number(name), version) for version in versions])
+        """Return the head of an experiment; the transaction has locked the whole file."""
+        return self.head(name)
 
 
-class SqliteStore(_Reads):
+class SqliteStore(_SqliteReads):
     """Logs in one SQLite file.
 
     Parameters
@@ -189,7 +98,7 @@ class SqliteStore(_Reads):
         self._lock, self._changed, self._mark = threading.RLock(), threading.Condition(), 0
         self._failed: str | None = None
         self._writer: apsw.Connection | None = None
-        super().__init__(self._mine, {})
+        super().__init__({})
         with _storage_errors():
             if not read_only:
                 self._writer = self._open_writer()
@@ -204,7 +113,7 @@ class SqliteStore(_Reads):
             made.execute(f"PRAGMA {setting}")
         return made
 
-    def _mine(self) -> apsw.Connection:
+    def _connection(self) -> apsw.Connection:
         """Return this thread's connection for reading."""
         found: apsw.Connection | None = getattr(self._local, "connection", None)
         if found is None:
@@ -220,15 +129,13 @@ class SqliteStore(_Reads):
         if version > SCHEMA_VERSION or (version and application != _APPLICATION):
             rule = f"this version reads stores of spuir up to version {SCHEMA_VERSION}"
             got = f"version {version}" if application == _APPLICATION else "a file of another program"
-            raise ServiceError(
-                "storage_unavailable", f"store {self.path!r}", got, rule, "upgrade spuir, or name another file"
-            )
+            remedy = "upgrade spuir, or name another file"
+            raise ServiceError("storage_unavailable", f"store {self.path!r}", got, rule, remedy)
         made.execute("PRAGMA journal_mode = WAL")
         if version < SCHEMA_VERSION:
             with made:
                 for step in _MIGRATIONS[version:]:
                     made.execute(step)
-                made.execute(_CONTROLS)
                 made.execute(f"PRAGMA application_id = {_APPLICATION}")
                 made.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         return made
@@ -249,7 +156,7 @@ class SqliteStore(_Reads):
             try:
                 with _storage_errors():
                     writer.execute("BEGIN IMMEDIATE")
-                    yield _Transaction(lambda: writer, numbers)
+                    yield _Transaction(writer, numbers)
                     writer.execute("COMMIT")
             except BaseException as failure:
                 with suppress(apsw.Error):
@@ -285,6 +192,10 @@ class SqliteStore(_Reads):
         """Return whether the last transaction could be written."""
         return self._failed is None and (self._read_only or self._writer is not None)
 
+    def elect(self) -> bool:
+        """Return True: one process at a time has the file."""
+        return not self._read_only
+
     def news(self, since: int, timeout: float) -> int:
         """Wait for a transaction after the mark ``since``."""
         with self._changed:
@@ -308,7 +219,7 @@ class SqliteStore(_Reads):
 
     def _cut(self, head: Head, wrong: str) -> None:
         """Move the damaged last record out of a log."""
-        writer, base = self._writer, self._number(head.name) << _PLACES
+        writer, base = self._writer, self._number(head.name) << PLACES
         if writer is None:
             return
         with writer:
@@ -326,7 +237,7 @@ class SqliteStore(_Reads):
     def check(self) -> list[str]:
         """Return what SQLite finds wrong with its file."""
         with _storage_errors():
-            rows = self._mine().execute("PRAGMA integrity_check").fetchall()
+            rows = self._connection().execute("PRAGMA integrity_check").fetchall()
         return [row[0] for row in rows if row[0] != "ok"]
 
     def backup(self, path: str) -> None:
