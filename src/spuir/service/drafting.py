@@ -6,7 +6,7 @@ from copy import deepcopy
 from typing import Any
 
 from spuir.errors import ServiceError
-from spuir.service.experiment_view import ExperimentView, fold
+from spuir.service.experiment_view import ExperimentView, fold, read_view
 from spuir.service.log_records import CONTROL, Record, encode, next_chain, payload_digest
 from spuir.service.serving import Serving
 from spuir.service.settings import ExperimentSettings
@@ -46,6 +46,15 @@ class Draft:
         self.fresh: dict[tuple[str, str], Record] = {}
         self.scrub = self.touched = False
         self._windowed: tuple[ExperimentSettings, int | None] | None = None
+
+    @classmethod
+    def bare(cls, writer: LogWriter, head: Head) -> "Draft":
+        """Return a draft for records that nothing is decided by."""
+
+        def load(store: LogWriter, view: ExperimentView) -> Serving:
+            raise unknown_experiment(view.name)
+
+        return cls(writer, head, read_view(writer, head.name, head.seq), head.time, load)
 
     @property
     def name(self) -> str:

@@ -73,6 +73,8 @@ class Engine:
         self._views: dict[str, ExperimentView] = {}
         self._servings: dict[str, tuple[ExperimentView, Serving]] = {}
         self._learning: dict[str, int] = {}
+        self._finished: dict[str, Command] = {}
+        self._stuck: dict[str, str] = {}
         self._lock = threading.RLock()
         self._elected = store.elect()
         self._refresh()
@@ -229,13 +231,23 @@ class Engine:
     def _advance(self) -> None:
         """Record what was learned, and start what waits, until nothing is left to do now."""
         self._start_learning()
-        while done := self._learner.collect():
-            commands: list[Command] = []
-            for one in done:
-                self._learning.pop(one.name, None)
-                about = encode(one.about)
-                commands.append(FinishLearning(experiment=one.name, version=one.version, model=one.model, about=about))
-            self._transact(commands)
+        while True:
+            for one in self._learner.collect():
+                if one.error is not None:  # it stays under way, so that it is not tried again before a restart
+                    self._stuck[one.name] = one.error
+                else:
+                    about = encode(one.about)
+                    self._finished[one.name] = FinishLearning(
+                        experiment=one.name, version=one.version, model=one.model, about=about
+                    )
+            if not self._finished:
+                return
+            outcomes = self._transact(list(self._finished.values()))
+            if any(isinstance(one, ServiceError) and one.code.startswith("storage") for one in outcomes):
+                return  # recorded by a later call, when the store can write
+            for name in self._finished:
+                del self._learning[name]
+            self._finished.clear()
             self._start_learning()
 
     def _start_learning(self) -> None:
@@ -318,6 +330,7 @@ class Engine:
             "writable": self.store.available(),
             "notes": list(self.store.notes),
             "learning": sorted(self._learning),
+            "problems": dict(self._stuck),
             "learner_failures": getattr(self._learner, "failures", 0),
             "experiments": {head.name: {"records": head.seq, **head.facts.get("counts", {})} for head in heads},
         }

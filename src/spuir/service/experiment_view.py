@@ -7,7 +7,15 @@ from typing import Any
 import msgspec
 
 from spuir.service.joining import Edges
-from spuir.service.log_records import CONTROL, ActionFact, CloseFact, PublishFact, Record, VersionFact
+from spuir.service.log_records import (
+    CONTROL,
+    ActionFact,
+    CloseFact,
+    PublishFact,
+    Record,
+    VersionFact,
+    check_record,
+)
 from spuir.service.settings import ExperimentSettings, Label
 from spuir.service.stores.base import LogReader
 
@@ -99,6 +107,7 @@ def changed(settings: ExperimentSettings, changes: dict[str, Any]) -> Experiment
 def fold(view: ExperimentView | None, name: str, records: Iterable[Record]) -> ExperimentView | None:
     """Return the view after more control records; the first of a log is ``create``."""
     for record in records:
+        check_record(name, record)
         if view is None:
             settings = msgspec.json.decode(record.payload or b"{}", type=ExperimentSettings)
             view = ExperimentView(name, settings, record.time, record.seq)

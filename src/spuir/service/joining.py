@@ -10,7 +10,14 @@ from math import fsum
 from statistics import median
 from typing import NamedTuple
 
-from spuir.service.log_records import ACTIVATION, DecisionFact, Record, decision_fact, reward_fact
+from spuir.service.log_records import (
+    ACTIVATION,
+    DecisionFact,
+    Record,
+    check_record,
+    decision_fact,
+    reward_fact,
+)
 from spuir.service.settings import ExperimentSettings
 from spuir.service.stores.base import CHUNK, LogReader
 
@@ -157,6 +164,8 @@ def episode_rows(store: LogReader, name: str, edges: Edges, rules: JoinRules) ->
             piece = store.records(name, place, high, ("decision",), CHUNK)
             inside = [one for one in piece if holds(edges, one)]
             owned = store.owned(name, [one.key for one in inside])
+            for one in (*inside, *owned):
+                check_record(name, one)
             yield from join(inside, owned, rules, edges.end, edges.last)
             if len(piece) < CHUNK:
                 break

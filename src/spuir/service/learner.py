@@ -51,12 +51,13 @@ class LearningJob(msgspec.Struct):
 
 
 class Learned(msgspec.Struct):
-    """What was learned, or why nothing was: the model file, and what its version record says."""
+    """What was learned, the model file and what its version record says, or the ``error`` why nothing was."""
 
     name: str
     version: int
-    model: bytes
-    about: VersionFact
+    model: bytes = b""
+    about: VersionFact | None = None
+    error: str | None = None
 
 
 def cold(settings: ExperimentSettings) -> Bandit:
@@ -162,8 +163,16 @@ def finite(bandit: Bandit) -> bool:
 
 
 def run_job(store: LogReader, job: LearningJob) -> Learned:
-    """Return what a job learned; what cannot be learned leaves the parent as it was, and says why."""
-    from spuir.service.rebuild import Lineup
+    """Return what a job learned, or why nothing could be: a damaged record, say."""
+    try:
+        return _run_job(store, job)
+    except SpuirError as wrong:
+        return Learned(job.name, job.version, error=str(wrong))
+
+
+def _run_job(store: LogReader, job: LearningJob) -> Learned:
+    """Return what a job learned; rows that cannot be learned leave the parent as it was, and the version says why."""
+    from spuir.service.rebuild import Lineup  # which learns, too
 
     head = store.head(job.name)
     read_at = head.seq if head is not None else 0
@@ -176,10 +185,9 @@ def run_job(store: LogReader, job: LearningJob) -> Learned:
         parent, history = lineup.relearned(job.settings, job.seq)
     else:
         parent, history = lineup.model(job.parent), 0
-    bandit = parent
+    bandit = parent if job.close.relearn else under(change_actions(parent, job.changes), job.settings)
+    before = bandit.to_bytes()
     try:
-        bandit = under(change_actions(parent, job.changes) if not job.close.relearn else parent, job.settings)
-        before = bandit.to_bytes()
         if used:
             bandit = learn(bandit, job.settings, used)
         if bandit.n_episodes_ and not finite(bandit):

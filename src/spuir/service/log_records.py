@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from spuir.errors import ServiceError
 from spuir.service.settings import Label
 
 DECISION, REWARD, ACTIVATION = "decision", "reward", "activation"
@@ -172,6 +173,14 @@ def next_chain(chain: bytes, seq: int, time: int, kind: str, key: str, digest: b
     """Return the chain digest of a record after that of the record before."""
     text = f"{seq} {time} {kind} {key}".encode("utf-8", "surrogatepass")
     return blake2b(chain + digest + text, digest_size=_SIZE).digest()
+
+
+def check_record(name: str, record: Record) -> None:
+    """Refuse a record whose payload is damaged."""
+    if record.payload is not None and payload_digest(record.payload) != record.digest:
+        got, rule = f"record {record.seq:,} ({record.kind})", "a payload matches its digest"
+        remedy = "run spuir serve --check, then --repair, or restore a backup"
+        raise ServiceError("storage_unavailable", f"log {name!r}", got, rule, remedy)
 
 
 def broken(records: Iterable[Record], chain: bytes, first: int) -> Iterator[tuple[int, str]]:

@@ -105,6 +105,43 @@ class Lineup:
                     yield _Learning(fact, at_close, close)
             place = piece[-1].seq + 1
 
+    def replayed(self) -> Iterator[tuple[int, str, str | None]]:
+        """Yield each version with the digest that the log names and that of its replay.
+
+        The replay is None where rows that the version learned were erased since, and goes on from its saved model.
+        """
+        made: dict[int, bytes] = {}
+        erasures = list(self._erasures())
+        for step in self.steps():
+            fact, parent = step.fact, step.fact.parent
+            gone = step.close is not None and self._lost(step.close, fact, erasures)
+            if gone or (parent is not None and parent not in made):
+                bandit = self.saved(fact)
+                if bandit is None:
+                    rule = "its rows were erased, and its saved model is missing or damaged"
+                    raise ServiceError("storage_unavailable", "version", fact.number, rule, "restore a backup")
+            else:
+                before = None if parent is None else opened(made[parent], f"version {parent}")
+                bandit = self.first(step) if before is None else self.next(before, step)
+            yield fact.number, fact.digest, None if gone else bandit.digest()
+            made = {fact.number: bandit.to_bytes()}
+
+    def _erasures(self) -> Iterator[tuple[int, set[int]]]:
+        """Yield where payloads were erased, and the places of these payloads."""
+        head, place = self.store.head(self.name), 1
+        while head is not None and (piece := self.store.records(self.name, place, head.seq, ("forget", "repair"))):
+            for record in piece:
+                yield record.seq, set(msgspec.json.decode(record.payload or b"{}", type=ForgetFact).seqs)
+            place = piece[-1].seq + 1
+
+    def _lost(self, close: Closed, fact: VersionFact, erasures: list[tuple[int, set[int]]]) -> bool:
+        """Return whether rows that a version learned were erased after it read them."""
+        later = set[int]().union(*(seqs for at, seqs in erasures if at > fact.read_at))
+        if not later:
+            return False
+        rows = episode_rows(self.store, self.name, close.edges, JoinRules("earliest", None, None))
+        return any(row.record.seq in later for row in rows)
+
     def closes(self, until: int) -> Iterator[tuple[Closed, ExperimentSettings]]:
         """Yield the closes up to a place, each with the settings that were in force there."""
         view, place = None, 1

@@ -88,9 +88,13 @@ class SqliteStore(_SqliteReads):
         Whether only to read, as the learner's process does.
     vfs
         A virtual file system of SQLite by name; None = that of the system.
+    verify
+        Whether to verify the ends of the logs; only a repair does without.
     """
 
-    def __init__(self, path: str | os.PathLike[str], read_only: bool = False, vfs: str | None = None) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], read_only: bool = False, vfs: str | None = None, verify: bool = True
+    ) -> None:
         self.path = os.path.abspath(os.fspath(path))
         self.url, self.notes = f"sqlite:///{self.path}", list[str]()
         self._read_only, self._vfs = read_only, vfs
@@ -102,7 +106,8 @@ class SqliteStore(_SqliteReads):
         with _storage_errors():
             if not read_only:
                 self._writer = self._open_writer()
-            self._verify_tails()
+            if verify:
+                self._verify_tails()
 
     # ---- connections ----------------------------------------------------------------------------------------
 

@@ -1,0 +1,186 @@
+"""The check that everything in a store follows from its log: digests, versions, probabilities and counts."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from spuir.errors import ServiceError, SpuirError
+from spuir.service.commands import DecisionRow
+from spuir.service.experiment_view import ExperimentView, fold
+from spuir.service.learner import change_actions, under
+from spuir.service.log_records import (
+    ACTIVATION,
+    CONTROL,
+    DECISION,
+    REWARD,
+    DecisionFact,
+    ForgetFact,
+    Record,
+    decision_fact,
+    payload_digest,
+)
+from spuir.service.rebuild import Lineup
+from spuir.service.serving import Serving
+from spuir.service.stores.base import Head, LogReader, LogStore, damage
+
+CLOSE = 1e-9
+"""Probabilities agree to this where a call of ``Bandit.decide`` cannot be repeated as a whole; else bit for bit."""
+_REACH = 10_000
+"""Rows of one call are at most this many places apart."""
+_TRAFFIC = {DECISION: "decisions", REWARD: "rewards", ACTIVATION: "activations"}
+
+
+@dataclass
+class CheckReport:
+    """What a check found: how much was checked, what is worth knowing, and what is wrong."""
+
+    records: int = 0
+    versions: int = 0
+    decisions: int = 0
+    notes: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+def check_store(store: LogStore, decisions: bool = True) -> CheckReport:
+    """Verify every record, learn every version again and, with ``decisions``, take every decision again."""
+    report = CheckReport(notes=list(store.notes), problems=store.check())
+    for head in store.heads():
+        found = damage(store, head.name)
+        report.records += head.seq
+        report.problems += [f"{head.name}: record {seq:,}: {wrong}" for seq, wrong in found]
+        if not found:
+            try:
+                _check_versions(store, head, report)
+                if decisions:
+                    _check_decisions(store, head, report)
+                _check_counts(store, head, report)
+            except SpuirError as wrong:
+                report.problems.append(f"{head.name}: {wrong}")
+    return report
+
+
+def _check_versions(store: LogReader, head: Head, report: CheckReport) -> None:
+    """Learn every version again from its parent, and compare the digests."""
+    lineup = Lineup(store, head.name)
+    for version, digest, found in lineup.replayed():
+        report.versions += 1
+        if found is None:
+            report.notes.append(f"{head.name}: version {version} learned rows that were erased since; its model is kept")
+        elif found != digest:
+            report.problems.append(f"{head.name}: version {version} has the digest {digest}, and its replay {found}")
+    saved = set(store.models(head.name))
+    for version in sorted(saved):
+        if lineup.saved(lineup.fact(version)) is None:
+            report.notes.append(f"{head.name}: the saved model of version {version} is damaged and will be rebuilt")
+
+
+def _check_decisions(store: LogReader, head: Head, report: CheckReport) -> None:
+    """Take every decision again from its version, and compare actions and probabilities."""
+    for view, calls in _calls(store, head):
+        lineup, servings = Lineup(store, head.name), dict[int, Serving]()
+        for rows in calls:
+            version = rows[0][1].version
+            if version not in servings:
+                try:
+                    bandit = lineup.model(version)
+                except ServiceError as gone:
+                    report.notes.append(f"{head.name}: decisions of version {version} were not taken again: {gone}")
+                    return
+                since = lineup.fact(version).actions_at
+                changes = [change for change in view.changes if change[0] > since]
+                servings[version] = Serving(under(change_actions(bandit, changes), view.settings), version)
+            _check_call(servings[version], rows, head.name, report)
+
+
+def _calls(
+    store: LogReader, head: Head
+) -> Iterator[tuple[ExperimentView, list[list[tuple[Record, DecisionFact]]]]]:
+    """Yield decisions by the call that took them, with the experiment as it was then."""
+    view: ExperimentView | None = None
+    open_calls: dict[int, list[tuple[Record, DecisionFact]]] = {}
+    place = 1
+    while piece := store.records(head.name, place, head.seq, (DECISION, *CONTROL)):
+        for record in piece:
+            if record.kind != DECISION:
+                if view is not None and open_calls:
+                    yield view, list(open_calls.values())
+                    open_calls = {}
+                view = fold(view, head.name, [record])
+            elif record.payload is not None:
+                fact = decision_fact(record.payload)
+                if not fact.imported:
+                    open_calls.setdefault(fact.call, []).append((record, fact))
+        done = [call for call, rows in open_calls.items() if rows[-1][0].seq < piece[-1].seq - _REACH]
+        if view is not None and done:
+            yield view, [open_calls.pop(call) for call in done]
+        place = piece[-1].seq + 1
+    if view is not None and open_calls:
+        yield view, list(open_calls.values())
+
+
+def _check_call(
+    serving: Serving, rows: list[tuple[Record, DecisionFact]], name: str, report: CheckReport
+) -> None:
+    """Repeat one call; where rows of it were erased, repeat the rest row by row."""
+    numbers = [fact.row for _, fact in rows]
+    keyed = numbers[0] is None
+    whole = rows[0][0].seq == rows[0][1].call
+    whole = whole and (keyed or numbers == list(range(numbers[0] or 0, (numbers[0] or 0) + len(rows))))
+    for part in [rows] if whole else [[row] for row in rows]:
+        asked = [DecisionRow(context=fact.context, eligible=fact.eligible) for _, fact in part]
+        drawn = serving.decide(asked, [record.key for record, _ in part] if keyed else None, part[0][1].row or 0)
+        for at, (record, fact) in enumerate(part):
+            report.decisions += 1
+            action = fact.action if fact.shadow is None else fact.shadow
+            propensity = drawn.propensities[at] if fact.shadow is None else 1.0
+            near = abs(propensity - (fact.propensity or 0.0)) <= CLOSE
+            same = propensity == fact.propensity
+            if drawn.actions[at] != action or not near:
+                got = f"{action!r} with {fact.propensity}"
+                again = f"{drawn.actions[at]!r} with {propensity}"
+                report.problems.append(f"{name}: decision {record.key!r} was {got}, and taken again is {again}")
+            elif not same:
+                report.notes.append(f"{name}: decision {record.key!r} agrees to {CLOSE:g} only: rows beside it are gone")
+
+
+def _check_counts(store: LogReader, head: Head, report: CheckReport) -> None:
+    """Count the records of each kind, and compare with the running counts."""
+    counts = head.facts.get("counts", {})
+    found = dict.fromkeys(_TRAFFIC.values(), 0)
+    place = 1
+    while piece := store.records(head.name, place, head.seq, tuple(_TRAFFIC)):
+        for record in piece:
+            found[_TRAFFIC[record.kind]] += 1
+        place = piece[-1].seq + 1
+    for name, count in found.items():
+        if counts.get(name, 0) != count:
+            report.problems.append(f"{head.name}: the log has {count:,} {name}, and the running count is {counts.get(name, 0):,}")
+
+
+def repair_store(store: LogStore) -> list[str]:
+    """Give up damaged payloads of decisions and rewards, as if they had been erased, and say so in the log.
+
+    Nothing else is touched: a record whose place, time, kind, key or chain is damaged needs a backup.
+    """
+    done: list[str] = []
+    for head in store.heads():
+        lost: list[int] = []
+        for seq, wrong in damage(store, head.name):
+            found = store.records(head.name, seq, seq)
+            sound = found and found[0].payload is not None and payload_digest(found[0].payload) != found[0].digest
+            if not sound or found[0].kind not in _TRAFFIC or "payload" not in wrong:
+                remedy = "restore a backup of the store"
+                raise ServiceError("storage_unavailable", f"log {head.name!r}", f"record {seq:,}: {wrong}", "only payloads of decisions and rewards can be given up", remedy)
+            lost.append(seq)
+        if lost:
+            from spuir.service.drafting import Draft
+
+            with store.transaction() as writer:
+                locked = writer.lock(head.name)
+                if locked is None:
+                    continue
+                writer.erase(head.name, lost)
+                draft = Draft.bare(writer, locked)
+                draft.add("repair", str(locked.seq + 1), ForgetFact(lost, "damage"))
+                draft.flush()
+            done.append(f"log {head.name!r}: {len(lost)} damaged payloads were given up: records {lost[:10]}")
+    return done
