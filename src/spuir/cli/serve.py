@@ -1,15 +1,19 @@
 """``spuir serve``: run the decision service, check its log, and manage its API keys."""
 
 import json
+import socket
+import threading
 from collections.abc import Callable
-from dataclasses import MISSING, Field, fields
+from contextlib import suppress
+from dataclasses import MISSING, Field, asdict, fields, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import click
 
 from spuir.cli import options
-from spuir.errors import MissingExtraError
+from spuir.errors import MissingExtraError, ParameterError
 from spuir.service.config import PREFIX, ServerConfig
 
 KEY_FILE = click.option(
@@ -53,9 +57,10 @@ def _with_config(command: Callable[..., Any]) -> Callable[..., Any]:
 @_with_config
 @_configured
 @click.option("--check", is_flag=True, help="Verify the log and everything that follows from it, then exit.")
+@click.option("--show-config", is_flag=True, help="Print the configuration as JSON, then exit.")
 @click.option("--demo", is_flag=True, help="Serve an experiment that drives itself, to see it learn within a minute.")
 @click.pass_context
-def serve(context: click.Context, *, check: bool, demo: bool, **given: Any) -> None:
+def serve(context: click.Context, *, check: bool, show_config: bool, demo: bool, **given: Any) -> None:
     """Serve decisions over HTTP.
 
     Every decision and reward is on the disk before it is acknowledged, and everything that the service learns follows
@@ -65,20 +70,51 @@ def serve(context: click.Context, *, check: bool, demo: bool, **given: Any) -> N
     if context.invoked_subcommand is not None:
         return
     config = ServerConfig(**given)
+    if show_config:
+        click.echo(json.dumps(asdict(config), indent=2))
+        return
+    _require_extra()
     if check:
         context.exit(_check(config))
-    _require_extra()
     if demo:
-        from spuir.service.demo import run_demo
+        _demo(config)
+    else:
+        _run(config)
 
-        run_demo(config)
-        return
+
+def _run(config: ServerConfig) -> None:
+    """Serve until the process is asked to stop."""
     from spuir.service.engine import Engine
     from spuir.service.learner import ChildProcess
-    from spuir.service.server import serve as run
+    from spuir.service.server import serve as serve_engine
     from spuir.service.stores import open_store
 
-    run(Engine(open_store(config.store), learner=ChildProcess()), config)
+    serve_engine(Engine(open_store(config.store), learner=ChildProcess()), config)
+
+
+def _demo(config: ServerConfig) -> None:
+    """Serve a log that is thrown away at the end, and drive it."""
+    from spuir.service.demo import drive, ideas
+
+    if config.key_file is not None:
+        raise ParameterError("--demo", "with --key-file", "the demonstration drives itself without keys", "drop one")
+    address, stop = f"http://{config.host}:{config.port}", threading.Event()
+
+    def shop() -> None:
+        while not stop.wait(0.1):
+            with suppress(OSError), socket.create_connection((config.host, config.port), timeout=1):
+                break
+        if not stop.is_set():
+            click.echo(ideas(address))
+            drive(address, click.echo, stop=stop)
+
+    with TemporaryDirectory(prefix="spuir-demo-") as folder:
+        visitors = threading.Thread(target=shop, daemon=True)
+        visitors.start()
+        try:
+            _run(replace(config, store=str(Path(folder) / "demo.db"), log_level="warning"))
+        finally:
+            stop.set()
 
 
 def _require_extra() -> None:
@@ -95,7 +131,6 @@ def _require_extra() -> None:
 
 def _check(config: ServerConfig) -> int:
     """Verify a store and print what is wrong with it; return the exit code."""
-    _require_extra()
     from spuir.service.rebuild import check_store
     from spuir.service.stores import open_store
 

@@ -12,7 +12,7 @@ async def health(call: Call) -> ProbeAnswer:
 
 async def ready(call: Call) -> ProbeAnswer:
     """Say whether decisions can be recorded now."""
-    problem = call.service.problem()
+    problem = await call.read(call.service.problem)
     if problem:
         raise ServiceError("not_ready", "service", problem, "it cannot record decisions", "wait, or look into its log")
     return ProbeAnswer("ok")
