@@ -1,0 +1,67 @@
+"""The service as a process of its own on a free port of this machine, which tests can kill and start again."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+
+
+class ServerProcess:
+    """``spuir serve`` on a store and a port that stay the same when it is started again."""
+
+    def __init__(self, folder: Path, *options: str) -> None:
+        self.folder, self.options = folder, options
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start the server, and return when it can record decisions."""
+        command = [sys.executable, "-m", "spuir", "serve", "--port", str(self.port), "--store", "log.db", *self.options]
+        with (self.folder / "server.log").open("ab") as log:
+            self._process = subprocess.Popen(command, cwd=self.folder, stdout=log, stderr=log)
+        until = time.monotonic() + 60
+        while time.monotonic() < until:
+            assert self._process.poll() is None, (self.folder / "server.log").read_text()
+            try:
+                if httpx.get(f"{self.url}/ready", timeout=5).status_code == 200:
+                    return
+            except httpx.TransportError:
+                time.sleep(0.02)
+        raise AssertionError("the server does not answer")
+
+    def kill(self) -> None:
+        """End the process as a power switch would, from the point of view of the process."""
+        assert self._process is not None
+        os.kill(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._process = None
+
+    def stop(self) -> int:
+        """Ask the server to stop, and return its exit code."""
+        assert self._process is not None
+        self._process.terminate()
+        code = self._process.wait(timeout=60)
+        self._process = None
+        return code
+
+
+@contextmanager
+def server_process(folder: Path, *options: str) -> Generator[ServerProcess]:
+    """Run a server that is killed at the end."""
+    server = ServerProcess(folder, *options)
+    server.start()
+    try:
+        yield server
+    finally:
+        if server._process is not None:
+            server.kill()
