@@ -104,7 +104,8 @@ class Serving:
 
     def _cold(self) -> Bandit:
         if self._uniform is None:
-            made = Bandit("uniform", self.names, random_state=self.bandit._seed)
+            # It has drawn nothing yet, and has its seed only when it is first used.
+            made = Bandit("uniform", self.names, random_state=self.bandit._seed).fix(np.zeros((1, 1)))
             for label in self.names:
                 if label not in self._known:
                     made.remove_action(label)
