@@ -13,14 +13,19 @@ from pathlib import Path
 import httpx
 
 
+def free_port() -> int:
+    """Return a port of this machine on which nothing listens."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
 class ServerProcess:
     """``spuir serve`` on a store and a port that stay the same when it is started again."""
 
     def __init__(self, folder: Path, *options: str) -> None:
         self.folder, self.options = folder, options
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self._process: subprocess.Popen[bytes] | None = None
 

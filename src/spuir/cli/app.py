@@ -21,6 +21,7 @@ COMMANDS = Registry(
         "tune": "spuir.cli.tune:tune",
         "decide": "spuir.cli.decide:decide",
         "serve": "spuir.cli.serve:serve",
+        "load-test": "spuir.cli.load_test:load_test",
         "show": "spuir.cli.show:show",
         "run": "spuir.cli.run:run_command",
         "list": "spuir.cli.list:list_command",

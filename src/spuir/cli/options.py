@@ -2,6 +2,7 @@
 
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import Field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -131,6 +132,27 @@ def _with(command: Callable[..., Any], added: Sequence[Callable[..., Any]]) -> C
     for option in reversed(added):
         command = option(command)
     return command
+
+
+def from_fields(owner: Any, prefix: str | None = None) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Give a command one option per parameter of a dataclass; ``prefix`` begins their environment variables."""
+    return lambda command: _with(command, [_field_option(item, prefix) for item in fields(owner)])
+
+
+def _field_option(item: Field[Any], prefix: str | None) -> Callable[..., Any]:
+    """Return the option of a parameter: its type and default are those of the field."""
+    kinds = {"int": int, "float": float, "str": str, "bool": bool}
+    kind = kinds[str(getattr(item.type, "__name__", item.type)).partition(" ")[0]]
+    return click.option(
+        f"--{item.name.replace('_', '-')}",
+        item.name,
+        type=kind,
+        is_flag=kind is bool,
+        default=item.default,
+        show_default=item.default is not None and kind is not bool,
+        envvar=None if prefix is None else f"{prefix}_{item.name.upper()}",
+        help=item.metadata["doc"] + ("  [default: none]" if item.default is None else ""),
+    )
 
 
 def how_to_open(given: Mapping[str, Any], roles: Iterable[str] = ("id", *ROLES)) -> dict[str, Any]:

@@ -126,8 +126,8 @@ class Sender:
 
     def _unreachable(self, failure: Exception | None) -> ServiceError:
         got = f"no answer from {self.url} ({str(failure) or type(failure).__name__})"
-        rule = f"it has to answer within {self.timeout:g} s (and is asked again for {self.patience:g} s)"
-        return ServiceError("unreachable", "service", got, rule, "check that it runs, and its address")
+        rule = f"a service has to answer there within {self.timeout:g} s"
+        return ServiceError("unreachable", "service", got, rule, "start it with spuir serve, or correct the address")
 
 
 class Blocking:
