@@ -180,7 +180,7 @@ def repair_store(store: LogStore) -> list[str]:
                     continue
                 writer.erase(head.name, lost)
                 draft = Draft.bare(writer, locked)
-                draft.add("repair", str(locked.seq + 1), ForgetFact(lost, "damage"))
+                draft.add("repair", str(locked.seq + 1), ForgetFact.of(lost, "damage"))
                 draft.flush()
             done.append(f"log {head.name!r}: {len(lost)} damaged payloads were given up: records {lost[:10]}")
     return done

@@ -331,6 +331,10 @@ class ForgetAnswer(_Answer):
     rewards: int
 
 
+class EraseOld(_Command):
+    """Erase contexts and rewards that were learned and kept long enough; the engine's own command."""
+
+
 class DecisionStatus(_Answer):
     """A decision as it is now.
 
@@ -368,6 +372,7 @@ Command = (
     | ImportLog
     | ImportModel
     | Forget
+    | EraseOld
 )
 Answer = (
     DecisionAnswer

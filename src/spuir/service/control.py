@@ -15,6 +15,7 @@ from spuir.service.commands import (
     CloseAnswer,
     CloseEpisode,
     CreateExperiment,
+    EraseOld,
     FinishLearning,
     Forget,
     ForgetAnswer,
@@ -28,9 +29,10 @@ from spuir.service.commands import (
     UpdateAction,
 )
 from spuir.service.drafting import Draft
-from spuir.service.experiment_view import changed
+from spuir.service.experiment_view import ExperimentView, changed
 from spuir.service.learner import can_continue, cold, opened
 from spuir.service.log_records import (
+    CONTROL,
     DECISION,
     REWARD,
     ActionFact,
@@ -38,6 +40,7 @@ from spuir.service.log_records import (
     DecisionFact,
     ForgetFact,
     PublishFact,
+    Record,
     RewardFact,
     VersionFact,
 )
@@ -47,12 +50,14 @@ from spuir.service.settings import (
     CHANGEABLE,
     ExperimentSettings,
     Label,
+    check_baseline,
     check_id,
     check_name,
     check_settings,
     refuse,
     wrong_label,
 )
+from spuir.service.stores.base import Head, LogReader
 from spuir.service.traffic import archived
 
 KEPT_MODELS = 20
@@ -64,7 +69,7 @@ CHANGED = object()
 def carry_out(draft: Draft, command: Any) -> Any:
     """Carry out one command on an experiment and return its answer; :data:`CHANGED` stands for the experiment."""
     if not isinstance(command, CreateExperiment):
-        if draft.view.archived and not isinstance(command, Forget):
+        if draft.view.archived and not isinstance(command, Forget | EraseOld | FinishLearning):
             raise archived(draft.name)
     with draft.whole():
         return _HANDLERS[type(command)](draft, command)
@@ -76,6 +81,7 @@ def carry_out(draft: Draft, command: Any) -> Any:
 def _create(draft: Draft, command: CreateExperiment) -> Any:
     check_name(command.experiment)
     settings = check_settings(command.settings)
+    check_baseline(settings, settings.labels)
     if draft.exists:
         before = draft.view
         first = msgspec.structs.replace(settings, seed=before.settings.seed) if settings.seed is None else settings
@@ -106,7 +112,7 @@ def _change(draft: Draft, command: ChangeExperiment) -> Any:
         raise refuse("settings", str(invalid), "settings have their types", "correct it") from None
     if settings == draft.view.settings:
         return CHANGED
-    _check_baseline(settings, draft.view.labels)
+    check_baseline(settings, draft.view.labels)
     old = draft.view.settings
     same = all(getattr(old, name) == getattr(settings, name) for name in ("policy", "parameters", "floor"))
     newest = draft.view.learned
@@ -115,12 +121,6 @@ def _change(draft: Draft, command: ChangeExperiment) -> Any:
     if not goes_on:
         _close(draft, relearn=True)
     return CHANGED
-
-
-def _check_baseline(settings: ExperimentSettings, labels: list[Label]) -> None:
-    if settings.baseline is not None and settings.baseline not in labels:
-        rule = "the baseline is one of the actions"
-        raise refuse("baseline", repr(settings.baseline), rule, "name one of the actions", "baseline")
 
 
 def _archive(draft: Draft, command: ArchiveExperiment) -> Any:
@@ -348,10 +348,35 @@ def _forget(draft: Draft, command: Forget) -> ForgetAnswer:
     rewards = draft.writer.owned(draft.name, [one.key for one in decisions])
     seqs = sorted(one.seq for one in (*decisions, *rewards))
     draft.writer.erase(draft.name, seqs)
-    draft.add("forget", str(draft.head.seq + 1), ForgetFact(seqs))
+    draft.add("forget", str(draft.head.seq + 1), ForgetFact.of(seqs, "unit"))
     draft.count("forgotten", len(decisions))
     draft.scrub = True
     return ForgetAnswer(decisions=len(decisions), rewards=sum(one.kind == REWARD for one in rewards))
+
+
+def _erase_old(draft: Draft, command: EraseOld) -> ForgetAnswer:
+    """Erase the oldest payloads, as many as one transaction should take."""
+    records = old_records(draft.writer, draft.view, draft.head, draft.time)
+    if not records:
+        return ForgetAnswer(decisions=0, rewards=0)
+    traffic = [one for one in records if one.kind not in CONTROL and one.payload is not None]
+    draft.writer.erase(draft.name, [one.seq for one in traffic])
+    fact = ForgetFact([(records[0].seq, records[-1].seq)], "retention")
+    draft.head.facts["kept from"] = records[-1].seq + 1
+    draft.add("forget", str(draft.head.seq + 1), fact)
+    kinds = [one.kind for one in traffic]
+    return ForgetAnswer(decisions=kinds.count(DECISION), rewards=kinds.count(REWARD))
+
+
+def old_records(store: LogReader, view: ExperimentView, head: Head, now: int) -> list[Record]:
+    """Return the oldest records that are to be erased: old enough, with every decision among them learned."""
+    kept, close = view.settings.span("retention"), view.last_close
+    if kept is None or close is None or view.waiting:
+        return []
+    count, first, _ = store.settling(view.name, close.time, 2**62)
+    last = min(close.seq, first) - 1 if count else close.seq - 1
+    records = store.records(view.name, head.facts.get("kept from", 1), last)
+    return [one for one in records if one.time < now - kept]
 
 
 _HANDLERS: dict[type, Callable[[Draft, Any], Any]] = {
@@ -367,4 +392,5 @@ _HANDLERS: dict[type, Callable[[Draft, Any], Any]] = {
     ImportLog: _import_log,
     ImportModel: _import_model,
     Forget: _forget,
+    EraseOld: _erase_old,
 }

@@ -17,13 +17,14 @@ from spuir.service.commands import (
     Decide,
     DecideMany,
     DecisionStatus,
+    EraseOld,
     ExperimentAnswer,
     FinishLearning,
     Reward,
     RewardMany,
     VersionAnswer,
 )
-from spuir.service.control import CHANGED, carry_out
+from spuir.service.control import CHANGED, carry_out, old_records
 from spuir.service.drafting import Draft, unknown_experiment
 from spuir.service.experiment_view import ExperimentView, read_view
 from spuir.service.learner import InProcess, LearnerProcess, LearningJob, change_actions, under
@@ -222,11 +223,19 @@ class Engine:
                 return IDLE
             moment = round((self._clock() if now is None else now) * 1e6)
             due, soonest = reading.due_closes(self.store, list(self._views.values()), moment)
-            if due:
-                self.execute([CloseEpisode(experiment=name) for name in due])
+            commands: list[Command] = [CloseEpisode(experiment=name) for name in due]
+            commands += [EraseOld(experiment=name) for name in self._old(moment)]
+            if commands:
+                self.execute(commands)
             if self._learning:
                 return 0.02
             return IDLE if soonest is None else min(IDLE, max(0.0, (soonest - moment) / 1e6))
+
+    def _old(self, moment: int) -> list[str]:
+        """Return the experiments with payloads that were kept long enough."""
+        keeping = [view for view in self._views.values() if view.settings.retention is not None]
+        heads = {head.name: head for head in self.store.heads()} if keeping else {}
+        return [view.name for view in keeping if old_records(self.store, view, heads[view.name], moment)]
 
     def _advance(self) -> None:
         """Record what was learned, and start what waits, until nothing is left to do now."""

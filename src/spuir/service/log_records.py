@@ -146,10 +146,19 @@ class PublishFact(msgspec.Struct, omit_defaults=True):
 
 
 class ForgetFact(msgspec.Struct, omit_defaults=True):
-    """The payload of an erasure: places of the records that were erased, and why."""
+    """The payload of an erasure: ranges of places whose decisions and rewards were erased, and why."""
 
-    seqs: list[int]
+    ranges: list[tuple[int, int]]
     reason: str = "unit"
+
+    @classmethod
+    def of(cls, seqs: Iterable[int], reason: str) -> "ForgetFact":
+        """Return the payload of an erasure of single records."""
+        ranges: list[tuple[int, int]] = []
+        for seq in sorted(seqs):
+            first = ranges.pop()[0] if ranges and ranges[-1][1] == seq - 1 else seq
+            ranges.append((first, seq))
+        return cls(ranges, reason)
 
 
 _encoder = msgspec.json.Encoder(order="deterministic")

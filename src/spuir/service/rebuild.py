@@ -15,7 +15,7 @@ from spuir.service.drafting import unknown_experiment
 from spuir.service.experiment_view import Closed, ExperimentView, fold, read_view
 from spuir.service.joining import JoinRules, episode_rows
 from spuir.service.learner import change_actions, cold, learn, opened, under
-from spuir.service.log_records import CONTROL, VersionFact
+from spuir.service.log_records import CONTROL, ForgetFact, VersionFact
 from spuir.service.settings import ExperimentSettings
 from spuir.service.stores.base import LogReader
 
@@ -126,21 +126,21 @@ class Lineup:
             yield fact.number, fact.digest, None if gone else bandit.digest()
             made = {fact.number: bandit.to_bytes()}
 
-    def _erasures(self) -> Iterator[tuple[int, set[int]]]:
-        """Yield where payloads were erased, and the places of these payloads."""
+    def _erasures(self) -> Iterator[tuple[int, list[tuple[int, int]]]]:
+        """Yield where payloads were erased, and the ranges of places of these payloads."""
         head, place = self.store.head(self.name), 1
         while head is not None and (piece := self.store.records(self.name, place, head.seq, ("forget", "repair"))):
             for record in piece:
-                yield record.seq, set(msgspec.json.decode(record.payload or b"{}", type=ForgetFact).seqs)
+                yield record.seq, msgspec.json.decode(record.payload or b"{}", type=ForgetFact).ranges
             place = piece[-1].seq + 1
 
-    def _lost(self, close: Closed, fact: VersionFact, erasures: list[tuple[int, set[int]]]) -> bool:
+    def _lost(self, close: Closed, fact: VersionFact, erasures: list[tuple[int, list[tuple[int, int]]]]) -> bool:
         """Return whether rows that a version learned were erased after it read them."""
-        later = set[int]().union(*(seqs for at, seqs in erasures if at > fact.read_at))
+        later = [one for at, ranges in erasures if at > fact.read_at for one in ranges]
         if not later:
             return False
         rows = episode_rows(self.store, self.name, close.edges, JoinRules("earliest", None, None))
-        return any(row.record.seq in later for row in rows)
+        return any(first <= row.record.seq <= last for row in rows for first, last in later)
 
     def closes(self, until: int) -> Iterator[tuple[Closed, ExperimentSettings]]:
         """Yield the closes up to a place, each with the settings that were in force there."""

@@ -5,6 +5,7 @@ Settings are records of the log: they hold from their position on, and no change
 
 import re
 from collections.abc import Iterator
+from math import isfinite
 from typing import Any
 
 import msgspec
@@ -129,19 +130,26 @@ def refuse(subject: str, got: object, rule: str, remedy: str, where: str | None 
 
 def check_settings(settings: ExperimentSettings) -> ExperimentSettings:
     """Return settings that keep the rules, with a seed of their own where none is given; refuse others."""
-    for error in _wrong(settings):
-        raise error
-    return settings
-
-
-def _wrong(settings: ExperimentSettings) -> Iterator[ServiceError]:
-    """Yield what is wrong with settings."""
     try:
         for name in ("period", "window", "early", "retention"):
             settings.span(name)
         settings.make_policy()
     except SpuirError as wrong:
-        yield refuse(wrong.subject, wrong.got, wrong.rule, wrong.remedy)
+        raise refuse(wrong.subject, wrong.got, wrong.rule, wrong.remedy) from None
+    for error in (*_wrong_actions(settings), *_wrong_numbers(settings), *_wrong_context(settings.context)):
+        raise error
+    return settings
+
+
+def check_baseline(settings: ExperimentSettings, labels: list[Label]) -> None:
+    """Refuse a baseline that is no action."""
+    if settings.baseline is not None and settings.baseline not in labels:
+        rule = "the baseline is one of the actions"
+        raise refuse("baseline", repr(settings.baseline), rule, "name one of the actions", "baseline")
+
+
+def _wrong_actions(settings: ExperimentSettings) -> Iterator[ServiceError]:
+    """Yield what is wrong with the actions."""
     labels = settings.actions if isinstance(settings.actions, int) else len(settings.actions)
     if not 1 <= labels <= MOST_ACTIONS:
         yield refuse("actions", f"{labels} of them", f"there are 1 to {MOST_ACTIONS:,}", "give their labels", "actions")
@@ -150,6 +158,10 @@ def _wrong(settings: ExperimentSettings) -> Iterator[ServiceError]:
             yield refuse("actions", "a label twice", "labels differ as texts", "rename one", "actions")
         for label in settings.actions:
             yield from wrong_label(label)
+
+
+def _wrong_numbers(settings: ExperimentSettings) -> Iterator[ServiceError]:
+    """Yield what is wrong with the other settings."""
     if settings.batch_size is not None and settings.batch_size < 1:
         yield refuse("batch_size", settings.batch_size, "it is at least 1", "choose another", "batch_size")
     if settings.batch_size is not None and settings.window is None:
@@ -160,7 +172,10 @@ def _wrong(settings: ExperimentSettings) -> Iterator[ServiceError]:
         yield refuse("aggregation", repr(settings.aggregation), rule, "choose one of these", "aggregation")
     if settings.seed is not None and not 0 <= settings.seed < 2**63:
         yield refuse("seed", settings.seed, "a seed is from 0 to 2**63 − 1", "choose another", "seed")
-    yield from _wrong_context(settings.context)
+    for name in ("default_reward", "least_value"):
+        value = getattr(settings, name)
+        if value is not None and not isfinite(value):
+            yield refuse(name, value, "it is a finite number", "choose another", name)
 
 
 def wrong_label(label: Label) -> Iterator[ServiceError]:
