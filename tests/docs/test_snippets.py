@@ -1,16 +1,19 @@
 """Every Python block in the README, the tutorial and the how-tos runs, in order, and prints what the page says.
 
 A block fenced as ``python`` is run; the blocks of one page share their names and a temporary folder. A block that
-follows the comment ``<!-- output -->`` holds what the Python block before it prints. Lines that call ``spuir`` in a
-block fenced as ``sh`` are run too, where they stand, made small.
+follows the comment ``<!-- output -->`` holds what the block before it prints. Lines that call ``spuir`` in a block
+fenced as ``sh`` are run too, where they stand, made small, and so are those that call ``curl``. A page that names the
+address of the service finds a server there.
 """
 
 import re
 import runpy
 import shlex
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
@@ -22,6 +25,7 @@ from spuir.cli import main
 from spuir.cli import run as run_module
 from spuir.evaluation import exploration
 from spuir.policies import POLICIES
+from tests.service.processes import server_process
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -34,6 +38,8 @@ FENCE = re.compile(
 BESIDE = {"docs/howto/adding-a-policy.md": {"my_package/softmax.py": DOCS / "howto" / "skeleton_policy.py"}}
 """Files that a page tells the reader to write, and where the test finds them."""
 BETWEEN = "\x1e"
+SERVICE = "http://127.0.0.1:8000"
+"""The address of the service on the pages; the test has a server on another port."""
 SMALL = {
     "run": "--episodes 2 --batch-size 60 --seeds 1 --workers 1".split(),
     "tune": "--budget 3 --learning replay --workers 1".split(),
@@ -60,17 +66,34 @@ def blocks(text: str) -> list[Block]:
 
 
 def script(page: list[Block]) -> str:
-    """Return the Python blocks and the calls of spuir as one program, each at the line where it stands on its page."""
+    """Return the Python blocks and the commands as one program, each at the line where it stands on its page."""
     lines: list[str] = []
     for block in page:
-        if block.kind == "python":
-            lines += [""] * (block.line - len(lines))
+        code = block.body.splitlines() if block.kind == "python" else calls(block)
+        if code:
+            lines += [""] * (block.line - len(lines)) + code
+        if prints(block):
             # It takes the line of the closing fence, so that the blocks after it stay where they are.
-            lines += [*block.body.splitlines(), f"print({BETWEEN!r})"]
-        elif calls := commands([block]):
-            lines += [""] * (block.line - len(lines))
-            lines += [f"call_spuir({arguments!r})" for arguments in calls]
+            lines.append(f"print({BETWEEN!r})")
     return "\n".join(lines) + "\n"
+
+
+def calls(block: Block) -> list[str]:
+    """Return the commands of a shell block as Python."""
+    lines = block.body.replace("\\\n", " ").splitlines() if block.kind == "sh" else []
+    spuir = [f"call_spuir({arguments!r})" for arguments in commands([block])]
+    return spuir + [f"call_curl({line!r})" for line in lines if line.startswith("curl ")]
+
+
+def prints(block: Block) -> bool:
+    """Tell whether a page can say what a block prints."""
+    return block.kind == "python" or any("call_curl" in call for call in calls(block))
+
+
+def call_curl(command: str) -> None:
+    """Run one call of curl as a page has it, and print the answer."""
+    answer = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True).stdout
+    print(answer, end="\n" if answer else "")
 
 
 def call_spuir(arguments: list[str]) -> None:
@@ -85,10 +108,10 @@ def call_spuir(arguments: list[str]) -> None:
 
 
 def expected(page: list[Block]) -> list[str | None]:
-    """Return what each Python block has to print, None where the page does not say."""
+    """Return what each block has to print, None where the page does not say."""
     outputs: list[str | None] = []
     for block in page:
-        if block.kind == "python":
+        if prints(block):
             outputs.append(None)
         elif block.output:
             outputs[-1] = block.body
@@ -113,6 +136,8 @@ def test_blocks_are_found_with_their_lines_and_marks() -> None:
     assert script(fences).splitlines()[3] == "print(1)"
     assert expected(fences) == ["1\n"]
     assert commands(fences) == [["list", "--json"]]
+    (asking,) = blocks("```sh\ncurl -s a \\\n  -d b\n```\n")
+    assert prints(asking) and calls(asking) == ["call_curl('curl -s a    -d b')"]
 
 
 def name_of(page: Path) -> str:
@@ -148,8 +173,11 @@ def test_blocks_run_and_print_what_the_page_says(
         (apart / name).parent.mkdir(parents=True)
         shutil.copy(source, apart / name)
     program = apart / "page.py"
-    program.write_text(script(fences), encoding="utf-8")
-    runpy.run_path(str(program), init_globals={"call_spuir": call_spuir}, run_name="__main__")
+    text = script(fences)
+    with server_process(apart, "--store", "spuir.db") if SERVICE in text else nullcontext() as server:
+        program.write_text(text if server is None else text.replace(SERVICE, server.url), encoding="utf-8")
+        known = {"call_spuir": call_spuir, "call_curl": call_curl}
+        runpy.run_path(str(program), init_globals=known, run_name="__main__")
     printed = capsys.readouterr().out.split(BETWEEN + "\n")[:-1]
     shown = expected(fences)
     assert len(printed) == len(shown)
