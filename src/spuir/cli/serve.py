@@ -130,14 +130,16 @@ def _require_extra() -> None:
 
 
 def _check(config: ServerConfig) -> int:
-    """Verify a store and print what is wrong with it; return the exit code."""
-    from spuir.service.rebuild import check_store
+    """Verify a store and print what was found; return the exit code."""
+    from spuir.service.checking import check_store
     from spuir.service.stores import open_store
 
-    findings = list(check_store(open_store(config.store, read_only=True)))
-    for finding in findings:
-        click.echo(str(finding))
-    return 1 if findings else 0
+    found = check_store(open_store(config.store, read_only=True))
+    for line in [*found.notes, *found.problems]:
+        click.echo(line)
+    checked = f"{found.records:,} records, {found.versions:,} versions and {found.decisions:,} decisions were checked"
+    click.echo(f"{checked}: {len(found.problems):,} problems" if found.problems else f"{checked}: all is well")
+    return 1 if found.problems else 0
 
 
 @serve.group("keys")

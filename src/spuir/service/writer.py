@@ -96,10 +96,10 @@ class Writer:
         RetryLaterError
             Too many rows are waiting, or the service is shutting down.
         """
-        if self._stopping:
+        if not self.alive:
             rule, remedy = "the service is shutting down", "send the request again to the restarted service"
             raise RetryLaterError("overloaded", "service", "a request", rule, remedy, 2)
-        weight = len(command.rows) if isinstance(command, (DecideMany, RewardMany, ImportLog)) else 1
+        weight = max(len(command.rows), 1) if isinstance(command, (DecideMany, RewardMany, ImportLog)) else 1
         if self.rows_waiting and self.rows_waiting + weight > self.capacity:
             rule = f"at most {self.capacity:,} rows wait to be recorded"
             raise RetryLaterError("overloaded", "service", f"{weight} more rows", rule, "send the request again later")

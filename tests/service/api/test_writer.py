@@ -17,7 +17,7 @@ from spuir.service.settings import ExperimentSettings
 from spuir.service.stores import open_store
 from spuir.service.writer import RetryLaterError, Writer
 
-ROW = {"context": [1.0, 2.0]}
+ROW: dict[str, Any] = {"context": [1.0, 2.0]}
 
 
 class WatchedEngine(Engine):

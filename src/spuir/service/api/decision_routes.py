@@ -14,7 +14,6 @@ from spuir.service.commands import (
     Decide,
     DecideMany,
     DecisionAnswer,
-    DecisionRow,
     DecisionsAnswer,
     DecisionStatus,
     Reward,
@@ -30,7 +29,7 @@ async def decide(call: Call) -> DecisionAnswer | DecisionsAnswer:
     body, name = await call.body(), call.experiment
     counter = call.service.metrics.decisions
     if b'"decisions"' in body and _has_key(body, "decisions"):
-        rows = decode(body, shapes.several_decisions, _keys_of_decisions).decisions
+        rows: list[Any] = [*decode(body, shapes.several_decisions, _keys_of_decisions).decisions]
         _check_rows(call, rows, "decisions")
         several: DecisionsAnswer = await call.execute(DecideMany(experiment=name, rows=rows))
         replayed = sum(one.replayed for one in several.decisions)
@@ -109,7 +108,8 @@ OPERATIONS = (
         doc="A decision with an `id` can be sent again: the same body gets the same answer with `replayed`, another "
         "body is refused with `conflict`. Several decisions are taken in order, all of them or none.",
         handler=decide,
-        body=(DecisionRow, shapes.DecisionRows),
+        body=(shapes.DecisionBody, shapes.DecisionRows),
+        example={"id": "d1", "context": [0.5, -1.0, 2.0], "unit": "u1", "defer": True},
         answers={200: DecisionAnswer | DecisionsAnswer},
         errors=(409, 410),
     ),
@@ -123,6 +123,7 @@ OPERATIONS = (
         "Of several rewards, each has its status in the answer.",
         handler=reward,
         body=(RewardRow, shapes.RewardRows),
+        example={"decision_id": "d1", "reward": 1.0, "id": "r1"},
         answers={200: RewardAnswer | RewardsAnswer, 202: RewardAnswer},
         errors=(409, 410),
     ),

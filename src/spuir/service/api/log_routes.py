@@ -9,13 +9,18 @@ from typing import Any
 
 import msgspec
 
+from spuir.logs.columns import COLUMNS
 from spuir.service.api import shapes
 from spuir.service.api.bodies import BINARY, JSON_LINES, decode_lines
 from spuir.service.api.experiment_routes import number_in
 from spuir.service.api.operations import Call, Operation, Query, Reply
-from spuir.service.commands import ImportAnswer, ImportLog, ImportModel, VersionAnswer
+from spuir.service.api.refusals import wrong_shape
+from spuir.service.commands import ImportAnswer, ImportLog, ImportModel, LogRow, VersionAnswer
+from spuir.service.settings import NumberContext
 
 PARQUET = "application/vnd.apache.parquet"
+PART = 10_000
+"""Rows of an import that are recorded at once."""
 PIECE = 1 << 20
 """Bytes of a file that are sent at once."""
 _encode = msgspec.json.Encoder()
@@ -36,16 +41,36 @@ async def export_log(call: Call) -> Reply:
 
 
 async def import_log(call: Call) -> ImportAnswer:
-    """Record rows from elsewhere."""
+    """Record rows from elsewhere, in parts, so that decisions are taken in between."""
     body = await call.body(JSON_LINES, call.service.config.max_import)
-    rows = await call.read(decode_lines, body, shapes.log_row)
-    size = call.service.config.max_rows
+    about = await call.read(call.service.engine.experiment, call.experiment)
+    context = about.settings.context
+    numbers = None if context is None else isinstance(context, NumberContext)
+    rows = await call.read(lambda: [_log_row(row, numbers) for row in decode_lines(body, shapes.log_line)])
     total = ImportAnswer(recorded=0, duplicates=0)
-    for first in range(0, len(rows), size):
-        part = ImportLog(experiment=call.experiment, rows=rows[first : first + size])
+    for first in range(0, len(rows), PART):
+        part = ImportLog(experiment=call.experiment, rows=rows[first : first + PART])
         done: ImportAnswer = await call.execute(part)
-        total = ImportAnswer(recorded=total.recorded + done.recorded, duplicates=total.duplicates + done.duplicates)
+        total.recorded += done.recorded
+        total.duplicates += done.duplicates
     return total
+
+
+def _log_row(row: dict[str, Any], numbers: bool | None) -> LogRow:
+    """Return a row as the engine takes it; the columns of an exported log are gathered into its context.
+
+    ``numbers`` says whether contexts of the experiment are lists of numbers; None if nobody has said so yet.
+    """
+    if "context" not in row:
+        context = {name.removeprefix("context_"): row[name] for name in row if name not in COLUMNS}
+        names = [f"x{at}" for at in range(len(context))]
+        listed = numbers is not False and list(context) == names and bool(names)
+        kept = {name: row[name] for name in row if name in LogRow.__struct_fields__}
+        row = {**kept, "context": list(context.values()) if listed else context}
+    try:
+        return msgspec.convert(row, shapes.LogLine)
+    except msgspec.ValidationError as wrong:
+        raise wrong_shape(wrong) from None
 
 
 async def export_model(call: Call) -> Reply:
@@ -76,11 +101,23 @@ def _parquet(blocks: Iterator[list[dict[str, Any]]]) -> Iterator[bytes]:
         with lines.open("wb") as file:
             for rows in blocks:
                 file.write(_encode.encode_lines(rows))
-        write_log(open_log(lines), target)
+        if lines.stat().st_size:
+            write_log(open_log(lines), target)
+        else:
+            _write_empty(target)
         lines.unlink()
         with target.open("rb") as file:
             while piece := file.read(PIECE):
                 yield piece
+
+
+def _write_empty(path: Path) -> None:
+    """Write a Parquet file without rows; a log without rows has no types that could be found."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    names = ("decision_id", "time", "action", "reward", "propensity")
+    pq.write_table(pa.table({name: pa.nulls(0, pa.string()) for name in names}), path)
 
 
 async def _beside(make: Callable[[], Iterator[bytes]]) -> AsyncGenerator[bytes]:
@@ -133,10 +170,12 @@ OPERATIONS = (
         path=f"{_ONE}/log",
         role="admin",
         summary="Import rows of a log",
-        doc="One row per line, decided and rewarded elsewhere. They are learned with the episode that is open. "
-        "Rows with a `decision_id` can be sent again: those that are known are counted and left alone.",
+        doc="One row per line, decided and rewarded elsewhere: one with `context`, or a line of a downloaded log. "
+        "They are learned with the episode that is open. An import can be sent again: rows whose `decision_id` is "
+        "known are counted and left alone.",
         handler=import_log,
         media=JSON_LINES,
+        example='{"decision_id": "i1", "context": [0.5, -1.0, 2.0], "action": "red", "reward": 1.0}\n',
         answers={200: ImportAnswer},
         errors=(409,),
     ),

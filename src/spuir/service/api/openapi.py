@@ -14,14 +14,15 @@ from spuir.service.api.refusals import STATUSES, ErrorAnswer
 from spuir.service.config import ServerConfig
 from spuir.service.settings import LONGEST_ID, NAME
 
-PARAMETERS: dict[str, tuple[str, dict[str, Any]]] = {
-    "name": ("Name of the experiment.", {"type": "string", "pattern": f"^{NAME.pattern}$"}),
-    "id": ("Id of the decision.", {"type": "string", "minLength": 1, "maxLength": LONGEST_ID}),
-    "label": ("Label of the action.", {"type": "string", "minLength": 1, "maxLength": LONGEST_ID}),
-    "version": ("Number of the version.", {"type": "integer", "minimum": 0}),
-    "unit": ("Id of the unit.", {"type": "string", "minLength": 1, "maxLength": LONGEST_ID}),
+_ID = {"type": "string", "minLength": 1, "maxLength": LONGEST_ID}
+PARAMETERS: dict[str, tuple[str, dict[str, Any], Any]] = {
+    "name": ("Name of the experiment.", {"type": "string", "pattern": f"^{NAME.pattern}$"}, "shop"),
+    "id": ("Id of the decision.", _ID, "d1"),
+    "label": ("Label of the action.", _ID, "red"),
+    "version": ("Number of the version.", {"type": "integer", "minimum": 0}, 0),
+    "unit": ("Id of the unit.", _ID, "u1"),
 }
-"""What can stand in an address, with its schema."""
+"""What can stand in an address, with its schema and an example."""
 
 HEADERS = {
     "X-Request-Id": {"description": "Id of the request, for the log.", "schema": {"type": "string"}},
@@ -100,13 +101,17 @@ def _operation(operation: Operation) -> dict[str, Any]:
     if operation.body or operation.media:
         kinds = operation.media or ("application/json",)
         schema = _schema(operation.body) if operation.body else {"type": "string"}
-        about["requestBody"] = {"required": True, "content": {kind: {"schema": schema} for kind in kinds}}
+        content: dict[str, Any] = {"schema": schema}
+        if operation.example is not None:
+            content["example"] = operation.example
+        about["requestBody"] = {"required": True, "content": dict.fromkeys(kinds, content)}
     return about
 
 
 def _path_parameter(name: str) -> dict[str, Any]:
-    doc, schema = PARAMETERS[name]
-    return {"name": name, "in": "path", "required": True, "description": doc, "schema": schema}
+    doc, schema, example = PARAMETERS[name]
+    about = {"name": name, "in": "path", "required": True}
+    return {**about, "description": doc, "schema": schema, "example": example}
 
 
 def _schema(types: Iterable[Any]) -> dict[str, Any]:

@@ -109,6 +109,8 @@ class Operation:
         Returns the answer: a value for JSON, or a :class:`Reply`.
     body
         The types of JSON that it takes; or ``media``, the types of other bodies.
+    example
+        A body to try.
     answers
         The types of the answers by status; a text is the media type of an answer that is not JSON.
     errors
@@ -123,6 +125,7 @@ class Operation:
     answers: Mapping[int, Any]
     doc: str = ""
     body: tuple[Any, ...] = ()
+    example: Any = None
     media: tuple[str, ...] = ()
     query: tuple[Query, ...] = ()
     errors: tuple[int, ...] = ()

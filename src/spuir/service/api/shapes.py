@@ -1,11 +1,11 @@
 """Bodies of requests that are not commands' own rows: their types, and their decoders."""
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from spuir.service.commands import DecisionRow, LogRow, RewardRow
-from spuir.service.settings import CHANGEABLE, ExperimentSettings, Label
+from spuir.service.settings import CHANGEABLE, LONGEST_ID, ExperimentSettings, Label
 
 _FIELDS = {item.name: item for item in msgspec.structs.fields(ExperimentSettings)}
 
@@ -34,6 +34,28 @@ SettingsChange = msgspec.defstruct(
 )
 
 
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=LONGEST_ID)]
+Whole = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+Context = list[float] | dict[Name, str | Whole | float | bool | None]
+"""Numbers, or raw columns: texts, numbers, true, false and null by name."""
+
+
+class DecisionBody(DecisionRow, kw_only=True, forbid_unknown_fields=True):
+    """One decision to take.
+
+    ``id`` makes it idempotent; ``eligible`` lists the labels that may be chosen, null = all active; ``defer`` leaves
+    it out of learning unless it is activated; ``unit`` is the person or device, by which it can be forgotten.
+    """
+
+    context: Context
+
+
+class LogLine(LogRow, kw_only=True, forbid_unknown_fields=True):
+    """A decision with its reward from elsewhere."""
+
+    context: Context
+
+
 class _Body(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """The body of a request."""
 
@@ -41,7 +63,7 @@ class _Body(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 class DecisionRows(_Body):
     """Several decisions to take, all of them or none."""
 
-    decisions: list[DecisionRow]
+    decisions: list[DecisionBody]
 
 
 class RewardRows(_Body):
@@ -72,7 +94,7 @@ class ProbeAnswer(msgspec.Struct):
     status: str
 
 
-one_decision = msgspec.json.Decoder(DecisionRow)
+one_decision = msgspec.json.Decoder(DecisionBody)
 several_decisions = msgspec.json.Decoder(DecisionRows)
 one_reward = msgspec.json.Decoder(RewardRow)
 several_rewards = msgspec.json.Decoder(RewardRows)
@@ -80,4 +102,4 @@ new_experiment = msgspec.json.Decoder(NewExperiment)
 settings_change = msgspec.json.Decoder(SettingsChange)
 new_action = msgspec.json.Decoder(NewAction)
 action_change = msgspec.json.Decoder(ActionChange)
-log_row = msgspec.json.Decoder(LogRow)
+log_line = msgspec.json.Decoder(dict[str, Any])
