@@ -66,7 +66,9 @@ class Shop:
         return self.do(Decide(experiment=NAME, row=DecisionRow(context=context, **row)))
 
     def decide_many(self, contexts: np.ndarray, ids: list[str] | None = None) -> list[DecisionAnswer]:
-        rows = [DecisionRow(context=one, id=None if ids is None else ids[at]) for at, one in enumerate(contexts.tolist())]
+        rows = [
+            DecisionRow(context=one, id=None if ids is None else ids[at]) for at, one in enumerate(contexts.tolist())
+        ]
         return self.do(DecideMany(experiment=NAME, rows=rows)).decisions
 
     def reward(self, decision_id: str, value: float = 1.0, **row: Any) -> str:

@@ -3,10 +3,11 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from spuir.bandit import Bandit
 from spuir.errors import ServiceError, SpuirError
 from spuir.service.commands import DecisionRow
-from spuir.service.experiment_view import ExperimentView, fold
-from spuir.service.learner import change_actions, under
+from spuir.service.experiment_view import ExperimentView, fold, read_view
+from spuir.service.learner import change_actions, opened, under
 from spuir.service.log_records import (
     ACTIVATION,
     CONTROL,
@@ -24,6 +25,8 @@ from spuir.service.stores.base import Head, LogReader, LogStore, damage
 
 CLOSE = 1e-9
 """Probabilities agree to this where a call of ``Bandit.decide`` cannot be repeated as a whole; else bit for bit."""
+_HELD = 30
+"""Models of so many versions are held while decisions are taken again."""
 _REACH = 10_000
 """Rows of one call are at most this many places apart."""
 _TRAFFIC = {DECISION: "decisions", REWARD: "rewards", ACTIVATION: "activations"}
@@ -49,46 +52,80 @@ def check_store(store: LogStore, decisions: bool = True) -> CheckReport:
         report.problems += [f"{head.name}: record {seq:,}: {wrong}" for seq, wrong in found]
         if not found:
             try:
-                _check_versions(store, head, report)
-                if decisions:
-                    _check_decisions(store, head, report)
+                _check_log(store, head, decisions, report)
                 _check_counts(store, head, report)
             except SpuirError as wrong:
                 report.problems.append(f"{head.name}: {wrong}")
     return report
 
 
-def _check_versions(store: LogReader, head: Head, report: CheckReport) -> None:
-    """Learn every version again from its parent, and compare the digests."""
-    lineup = Lineup(store, head.name)
-    for version, digest, found in lineup.replayed():
-        report.versions += 1
-        if found is None:
-            report.notes.append(f"{head.name}: version {version} learned rows that were erased since; its model is kept")
-        elif found != digest:
-            report.problems.append(f"{head.name}: version {version} has the digest {digest}, and its replay {found}")
-    saved = set(store.models(head.name))
-    for version in sorted(saved):
-        if lineup.saved(lineup.fact(version)) is None:
-            report.notes.append(f"{head.name}: the saved model of version {version} is damaged and will be rebuilt")
+class _Versions:
+    """The versions of one experiment, learned again one after the other as they are needed."""
+
+    def __init__(self, store: LogReader, name: str, report: CheckReport) -> None:
+        self.lineup, self.report = Lineup(store, name), report
+        self._replay, self._held = self.lineup.replayed(), dict[int, bytes]()
+        self._reached = -1
+
+    def advance(self, version: int | None = None) -> None:
+        """Learn again up to a version, or all, and compare the digests."""
+        name = self.lineup.name
+        while version is None or self._reached < version:
+            step = next(self._replay, None)
+            if step is None:
+                return
+            self._reached = step.number
+            self.report.versions += 1
+            if step.again is None:
+                note = f"{name}: version {step.number} learned rows that were erased since, so it is not learned again"
+                self.report.notes.append(note)
+            elif step.again != step.digest:
+                wrong = f"{name}: version {step.number} has the digest {step.digest}, and its replay {step.again}"
+                self.report.problems.append(wrong)
+            if step.model is not None:
+                self._held[step.number] = step.model
+            for old in sorted(self._held)[:-_HELD]:
+                del self._held[old]
+
+    def model(self, version: int) -> Bandit:
+        """Return the model of a version."""
+        self.advance(version)
+        held = self._held.get(version)
+        return self.lineup.model(version) if held is None else opened(held, f"version {version}")
 
 
-def _check_decisions(store: LogReader, head: Head, report: CheckReport) -> None:
-    """Take every decision again from its version, and compare actions and probabilities."""
-    for view, calls in _calls(store, head):
-        lineup, servings = Lineup(store, head.name), dict[int, Serving]()
+def _check_log(store: LogReader, head: Head, decisions: bool, report: CheckReport) -> None:
+    """Learn every version again, and take every decision again; compare digests, actions and probabilities."""
+    versions = _Versions(store, head.name, report)
+    for view, calls in _calls(store, head) if decisions else ():
+        servings: dict[int, Serving | None] = {}
         for rows in calls:
             version = rows[0][1].version
             if version not in servings:
-                try:
-                    bandit = lineup.model(version)
-                except ServiceError as gone:
-                    report.notes.append(f"{head.name}: decisions of version {version} were not taken again: {gone}")
-                    return
-                since = lineup.fact(version).actions_at
-                changes = [change for change in view.changes if change[0] > since]
-                servings[version] = Serving(under(change_actions(bandit, changes), view.settings), version)
-            _check_call(servings[version], rows, head.name, report)
+                servings[version] = _serving(versions, view, version)
+            serving = servings[version]
+            if serving is not None:
+                _check_call(serving, rows, head.name, report)
+    versions.advance()
+    lineup = versions.lineup
+    for version in store.models(head.name):
+        if lineup.saved(lineup.fact(version)) is None:
+            report.notes.append(f"{head.name}: the saved model of version {version} is damaged and will be rebuilt")
+    view = read_view(store, head.name, head.seq)
+    if view is not None:
+        lineup.model(view.published)  # refuses if it cannot be served
+
+
+def _serving(versions: _Versions, view: ExperimentView, version: int) -> Serving | None:
+    """Return a version as it decided; None where its model cannot be had any more."""
+    try:
+        bandit = versions.model(version)
+    except ServiceError as gone:
+        versions.report.notes.append(f"{view.name}: decisions of version {version} were not taken again: {gone}")
+        return None
+    since = versions.lineup.fact(version).actions_at
+    changes = [change for change in view.changes if change[0] > since]
+    return Serving(under(change_actions(bandit, changes), view.settings), version)
 
 
 def _calls(

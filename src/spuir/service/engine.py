@@ -242,6 +242,8 @@ class Engine:
         self._start_learning()
         while True:
             for one in self._learner.collect():
+                if one.version != self._learning.get(one.name):
+                    continue  # a process that was taken for dead had finished after all
                 if one.error is not None:  # it stays under way, so that it is not tried again before a restart
                     self._stuck[one.name] = one.error
                 else:

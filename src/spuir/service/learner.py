@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import IO, Any, Protocol
 
@@ -284,14 +285,13 @@ class ChildProcess:
             command = [sys.executable, "-m", "spuir.service.learner"]
             self._child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
             threading.Thread(target=self._listen, args=(self._child,), daemon=True).start()
-        try:
+        with suppress(OSError):  # the child died; what it was asked is asked again when it is collected
             _write(self._child.stdin, msgspec.msgpack.encode(ask))
-        except OSError:
-            pass  # the child died; what it was asked is asked again when it is collected
 
     def _listen(self, child: "subprocess.Popen[bytes]") -> None:
-        while (message := _read(child.stdout)) is not None:
-            self._done.put(msgspec.msgpack.decode(message, type=Learned))
+        with suppress(OSError, ValueError):  # the stream was closed
+            while (message := _read(child.stdout)) is not None:
+                self._done.put(msgspec.msgpack.decode(message, type=Learned))
 
     def collect(self) -> list[Learned]:
         """Return what was learned, and start the process again if it died."""
@@ -305,7 +305,8 @@ class ChildProcess:
                 pass
             for one in found:
                 self._asked.pop(one.name, None)
-            if dead:
+            if dead and self._child is not None:
+                _release(self._child)
                 self._child = None
                 if self._asked:
                     self.failures += 1
@@ -317,14 +318,19 @@ class ChildProcess:
         """End the process."""
         with self._lock:
             self._asked.clear()
-            if self._child is not None and self._child.stdin is not None:
-                try:
-                    self._child.stdin.close()
-                except OSError:
-                    pass
+            if self._child is not None:
                 self._child.terminate()
-                self._child.wait()
+                _release(self._child)
             self._child = None
+
+
+def _release(child: "subprocess.Popen[bytes]") -> None:
+    """Wait for a process that ends, and close the streams to it."""
+    child.wait()
+    for stream in (child.stdin, child.stdout):
+        if stream is not None:
+            with suppress(OSError):
+                stream.close()
 
 
 def _write(stream: "IO[bytes] | None", message: bytes) -> None:

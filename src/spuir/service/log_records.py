@@ -192,6 +192,13 @@ def check_record(name: str, record: Record) -> None:
         raise ServiceError("storage_unavailable", f"log {name!r}", got, rule, remedy)
 
 
+def _whole(record: Record) -> bool:
+    """Return whether the fields of a record are of their types, which a damaged file does not ensure."""
+    texts, digests = (record.kind, record.key), (record.digest, record.chain)
+    numbers = isinstance(record.seq, int) and isinstance(record.time, int)
+    return numbers and all(isinstance(one, str) for one in texts) and all(isinstance(one, bytes) for one in digests)
+
+
 def broken(records: Iterable[Record], chain: bytes, first: int) -> Iterator[tuple[int, str]]:
     """Yield (place, what is wrong) for damaged records among consecutive ones from place ``first``.
 
@@ -200,6 +207,9 @@ def broken(records: Iterable[Record], chain: bytes, first: int) -> Iterator[tupl
     """
     expected = first
     for record in records:
+        if not _whole(record):
+            yield expected, "the record has a field that cannot be read"
+            return
         while expected < record.seq:
             yield expected, "the record is missing"
             expected += 1

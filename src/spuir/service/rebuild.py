@@ -28,6 +28,15 @@ class _Learning(NamedTuple):
     close: Closed | None
 
 
+class Replayed(NamedTuple):
+    """A version learned again: the digest in the log, that of the replay (None = rows were erased), and the model."""
+
+    number: int
+    digest: str
+    again: str | None
+    model: bytes | None
+
+
 class Lineup:
     """The versions of one experiment, each from its saved model or rebuilt."""
 
@@ -105,26 +114,27 @@ class Lineup:
                     yield _Learning(fact, at_close, close)
             place = piece[-1].seq + 1
 
-    def replayed(self) -> Iterator[tuple[int, str, str | None]]:
-        """Yield each version with the digest that the log names and that of its replay.
+    def replayed(self) -> Iterator[Replayed]:
+        """Yield every version learned again from its parent.
 
-        The replay is None where rows that the version learned were erased since, and goes on from its saved model.
+        Where rows that it learned were erased since, its saved model is taken instead, and without one the replay goes
+        on from the next saved model.
         """
         made: dict[int, bytes] = {}
         erasures = list(self._erasures())
         for step in self.steps():
             fact, parent = step.fact, step.fact.parent
             gone = step.close is not None and self._lost(step.close, fact, erasures)
+            bandit: Bandit | None
             if gone or (parent is not None and parent not in made):
-                bandit = self.saved(fact)
-                if bandit is None:
-                    rule = "its rows were erased, and its saved model is missing or damaged"
-                    raise ServiceError("storage_unavailable", "version", fact.number, rule, "restore a backup")
+                gone, bandit = True, self.saved(fact)
+            elif parent is None:
+                bandit = self.first(step)
             else:
-                before = None if parent is None else opened(made[parent], f"version {parent}")
-                bandit = self.first(step) if before is None else self.next(before, step)
-            yield fact.number, fact.digest, None if gone else bandit.digest()
-            made = {fact.number: bandit.to_bytes()}
+                bandit = self.next(opened(made[parent], f"version {parent}"), step)
+            made = {} if bandit is None else {fact.number: bandit.to_bytes()}
+            again = None if gone or bandit is None else bandit.digest()
+            yield Replayed(fact.number, fact.digest, again, made.get(fact.number))
 
     def _erasures(self) -> Iterator[tuple[int, list[tuple[int, int]]]]:
         """Yield where payloads were erased, and the ranges of places of these payloads."""

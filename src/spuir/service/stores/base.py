@@ -10,7 +10,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from spuir.service.log_records import Record, broken, first_chain
+import msgspec
+
+from spuir.service.log_records import CONTROL, CloseFact, Record, broken, first_chain
 
 TAIL = 1_000
 """So many of the last records of each experiment are verified whenever a store is opened."""
@@ -153,6 +155,29 @@ class LogStore(LogReader, Protocol):
         ...
 
 
+def mended_facts(store: LogReader, head: Head, lost: str) -> dict[str, Any]:
+    """Return the facts of a head after its last record, of the kind ``lost``, was taken away.
+
+    Row numbers stay used up.
+    """
+    facts, counted = dict(head.facts), f"{lost}s"
+    counts = dict(facts.get("counts", {}))
+    if counted in ("decisions", "rewards", "activations"):
+        counts[counted] = counts.get(counted, 0) - 1
+    closed = last = control = 0
+    place = 1
+    while piece := store.records(head.name, place, head.seq - 1, CONTROL):
+        for record in piece:
+            if record.kind == "close" and record.payload is not None:
+                closed, last = closed + msgspec.json.decode(record.payload, type=CloseFact).rows, record.seq
+        control, place = piece[-1].seq, piece[-1].seq + 1
+    waiting, place = 0, last + 1
+    while piece := store.records(head.name, place, head.seq - 1, ("decision",)):
+        waiting += sum(record.due is None for record in piece)
+        place = piece[-1].seq + 1
+    return facts | {"counts": counts, "closed": closed, "open": waiting, "control": control}
+
+
 def damage(store: LogReader, name: str, first: int = 1) -> list[tuple[int, str]]:
     """Return (place, what is wrong) of damaged records of an experiment from a place on."""
     head = store.head(name)
@@ -161,7 +186,7 @@ def damage(store: LogReader, name: str, first: int = 1) -> list[tuple[int, str]]
     chain = first_chain(name)
     if first > 1:
         before = store.records(name, first - 1, first - 1)
-        chain = before[0].chain if before else b""
+        chain = before[0].chain or b"" if before else b""
     found: list[tuple[int, str]] = []
     place = first
     while place <= head.seq:
@@ -169,6 +194,8 @@ def damage(store: LogReader, name: str, first: int = 1) -> list[tuple[int, str]]
         if not piece:
             break
         found += broken(piece, chain, place)
+        if not isinstance(piece[-1].seq, int) or piece[-1].seq < place:
+            return found
         chain, place = piece[-1].chain, piece[-1].seq + 1
     if place <= head.seq:
         found.append((place, f"the log ends before its head, at {head.seq}"))

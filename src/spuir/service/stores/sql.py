@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from spuir.errors import ServiceError
 from spuir.service.log_records import CONTROL, Record
 from spuir.service.stores.base import CHUNK, Head, LogReader, LogStore
 
@@ -53,7 +54,11 @@ class SqlReads:
     @staticmethod
     def _as_head(row: Sequence[Any]) -> Head:
         name, seq, time, chain, facts = row
-        return Head(name, seq, time, chain, msgspec.json.decode(facts))
+        try:
+            return Head(name, seq, time, chain, msgspec.json.decode(facts))
+        except (msgspec.DecodeError, TypeError) as damaged:
+            rule, remedy = "the head of a log is JSON", "run spuir serve --check, and restore a backup"
+            raise ServiceError("storage_unavailable", f"log {name!r}", str(damaged), rule, remedy) from damaged
 
     def heads(self) -> list[Head]:
         """Return the heads of all experiments, by name."""

@@ -13,10 +13,11 @@ from typing import Any
 import apsw
 
 from spuir.errors import ServiceError
-from spuir.service.stores.base import TAIL, Head, damage
+from spuir.service.stores.base import TAIL, Head, damage, mended_facts
 from spuir.service.stores.sql import PLACES, TRAFFIC, SqlReads, SqlWrites, encode
 
 SCHEMA_VERSION = 1
+_SMALLEST = 512
 _APPLICATION = 0x53505549  # "SPUI": what `file` shows, and what tells our files from others
 _MIGRATIONS: tuple[str, ...] = (
     f"""
@@ -43,6 +44,7 @@ _MIGRATIONS: tuple[str, ...] = (
     """,
 )
 """What brings a file from each version to the next."""
+
 
 class _SqliteReads(SqlReads):
     among = "{} IN (SELECT value FROM json_each(?))"
@@ -128,10 +130,15 @@ class SqliteStore(_SqliteReads):
         return found
 
     def _open_writer(self) -> apsw.Connection:
+        size = os.path.getsize(self.path) if os.path.exists(self.path) else 0
+        if 0 < size < _SMALLEST:  # SQLite would take the rest of a truncated file for a new one
+            rule = f"a database has at least {_SMALLEST} bytes"
+            raise ServiceError("storage_unavailable", f"store {self.path!r}", f"{size} bytes", rule, "restore a backup")
         made = self._connect(apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
         application = made.execute("PRAGMA application_id").fetchall()[0][0]
         version = made.execute("PRAGMA user_version").fetchall()[0][0]
-        if version > SCHEMA_VERSION or (version and application != _APPLICATION):
+        foreign = application != _APPLICATION and made.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchall()
+        if version > SCHEMA_VERSION or foreign:
             rule = f"this version reads stores of spuir up to version {SCHEMA_VERSION}"
             got = f"version {version}" if application == _APPLICATION else "a file of another program"
             remedy = "upgrade spuir, or name another file"
@@ -227,6 +234,8 @@ class SqliteStore(_SqliteReads):
         writer, base = self._writer, self._number(head.name) << PLACES
         if writer is None:
             return
+        lost = self.records(head.name, head.seq, head.seq)
+        facts = encode(mended_facts(self, head, lost[0].kind if lost else ""))
         with writer:
             move = (
                 "INSERT INTO damaged SELECT experiment, position, time, kind, key, payload, digest, chain"
@@ -235,8 +244,8 @@ class SqliteStore(_SqliteReads):
             writer.execute(move, (base + head.seq,))
             writer.execute("DELETE FROM record WHERE position = ?", (base + head.seq,))
             before = self.records(head.name, head.seq - 1, head.seq - 1)[0]
-            update = "UPDATE experiment SET seq = ?, time = ?, chain = ? WHERE name = ?"
-            writer.execute(update, (before.seq, before.time, before.chain, head.name))
+            update = "UPDATE experiment SET seq = ?, time = ?, chain = ?, facts = ? WHERE name = ?"
+            writer.execute(update, (before.seq, before.time, before.chain, facts, head.name))
         self.notes.append(f"log {head.name!r}: the last record, {head.seq:,}, was damaged ({wrong}) and set aside")
 
     def check(self) -> list[str]:

@@ -1,0 +1,86 @@
+"""Learning beside serving: the process of its own gives the same versions, and its death loses nothing."""
+
+import time
+
+import numpy as np
+import pytest
+
+from spuir.service.checking import check_store
+from spuir.service.engine import Engine
+from spuir.service.learner import ChildProcess
+from tests.service.shops import NAME, Shop, sqlite_store
+
+PATIENCE = 60.0
+
+
+def wait(shop, version):
+    """Let the engine tick until a version is there."""
+    end = time.monotonic() + PATIENCE
+    while shop.engine.experiment(NAME).newest < version:
+        assert time.monotonic() < end, shop.engine.status()
+        time.sleep(min(0.02, shop.engine.tick()))
+
+
+class Beside(Shop):
+    """A shop that learns in a process of its own."""
+
+    def start(self):
+        self.learner = ChildProcess()
+        return Engine(self.make_store(), clock=self.clock, ids=self._id, learner=self.learner)
+
+    def close(self):
+        answer = super().close()
+        wait(self, answer.version)
+        return answer
+
+
+@pytest.fixture
+def shop(tmp_path):
+    made = Beside(sqlite_store(tmp_path))
+    yield made
+    made.engine.close()
+
+
+def test_a_process_of_its_own_learns_the_same_versions(shop, tmp_path):
+    (tmp_path / "here").mkdir()
+    here = Shop(sqlite_store(tmp_path / "here"))
+    shop.live(episodes=3)
+    here.live(episodes=3)
+    assert shop.digests() == here.digests()
+    assert check_store(shop.engine.store).problems == []
+    assert shop.engine.status()["learner_failures"] == 0
+
+
+def test_decisions_are_served_while_the_next_version_is_learned(shop):
+    shop.live(episodes=1)
+    shop.decide_many(np.random.default_rng(0).normal(size=(200, 3)))
+    shop.clock.now += 3_600
+    Shop.close(shop)
+    assert shop.engine.experiment(NAME).learning
+    versions = set()
+    while shop.engine.experiment(NAME).newest < 2:
+        versions.add(shop.decide((0.1, 0.2, 0.3)).version)
+    assert versions <= {1, 2} and 1 in versions
+    assert check_store(shop.engine.store).problems == []
+
+
+def test_a_learner_that_dies_is_started_again(shop):
+    shop.live(episodes=1)
+    shop.decide_many(np.random.default_rng(0).normal(size=(50, 3)))
+    shop.clock.now += 3_600
+    Shop.close(shop)
+    assert shop.learner._child is not None
+    shop.learner._child.kill()
+    shop.learner._child.wait()
+    wait(shop, 2)
+    assert check_store(shop.engine.store).problems == []
+
+
+def test_an_engine_that_stops_while_it_learns_finishes_at_the_next_start(shop):
+    shop.live(episodes=1)
+    shop.decide_many(np.random.default_rng(0).normal(size=(50, 3)))
+    shop.clock.now += 3_600
+    Shop.close(shop)
+    shop.restart()
+    wait(shop, 2)
+    assert check_store(shop.engine.store).problems == []
