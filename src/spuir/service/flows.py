@@ -8,7 +8,10 @@ import asyncio
 import random
 import time
 from collections.abc import Callable, Coroutine, Generator, Mapping
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
+from functools import update_wrapper
+from inspect import signature
+from types import MethodType
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, get_args, overload
 from urllib.parse import quote
 
 import httpx
@@ -35,24 +38,24 @@ class Method(Generic[P, T]):
     """A flow as a method of both clients: it returns the answer of a blocking one, a coroutine of the other."""
 
     def __init__(self, flow: "Callable[Concatenate[Any, P], Flow[T]]") -> None:
-        self._flow, self.__doc__, self.__name__ = flow, flow.__doc__, flow.__name__
+        def method(client: Any, *args: P.args, **kwargs: P.kwargs) -> Any:
+            return client.carry_out(flow(client, *args, **kwargs))
+
+        update_wrapper(method, flow)
+        # What help() and the reference show: the answer, not the flow that leads to it.
+        shown = signature(flow)
+        method.__signature__ = shown.replace(return_annotation=get_args(shown.return_annotation)[2])  # type: ignore[attr-defined]
+        self._method = method
 
     @overload
-    def __get__(self, owner: None, kind: Any = None) -> Self: ...
+    def __get__(self, client: None, kind: Any = None) -> Callable[..., T]: ...
     @overload
-    def __get__(self, owner: "Blocking", kind: Any = None) -> Callable[P, T]: ...
+    def __get__(self, client: "Blocking", kind: Any = None) -> Callable[P, T]: ...
     @overload
-    def __get__(self, owner: "Awaiting", kind: Any = None) -> Callable[P, Coroutine[Any, Any, T]]: ...
-    def __get__(self, owner: Any, kind: Any = None) -> Any:
+    def __get__(self, client: "Awaiting", kind: Any = None) -> Callable[P, Coroutine[Any, Any, T]]: ...
+    def __get__(self, client: Any, kind: Any = None) -> Any:
         """Return the method of a client."""
-        if owner is None:
-            return self
-
-        def method(*args: P.args, **kwargs: P.kwargs) -> Any:
-            return owner.carry_out(self._flow(owner, *args, **kwargs))
-
-        method.__doc__, method.__name__ = self.__doc__, self.__name__
-        return method
+        return self._method if client is None else MethodType(self._method, client)
 
 
 class Sender:
