@@ -93,7 +93,7 @@ def prints(block: Block) -> bool:
 def call_curl(command: str) -> None:
     """Run one call of curl as a page has it, and print the answer."""
     answer = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True).stdout
-    print(answer, end="\n" if answer else "")
+    print(answer, end="" if answer.endswith("\n") or not answer else "\n")
 
 
 def call_spuir(arguments: list[str]) -> None:
