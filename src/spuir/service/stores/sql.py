@@ -56,7 +56,7 @@ class SqlReads:
         name, seq, time, chain, facts = row
         try:
             return Head(name, seq, time, chain, msgspec.json.decode(facts))
-        except (msgspec.DecodeError, TypeError) as damaged:
+        except (msgspec.DecodeError, ValueError, TypeError) as damaged:
             rule, remedy = "the head of a log is JSON", "run spuir serve --check, and restore a backup"
             raise ServiceError("storage_unavailable", f"log {name!r}", str(damaged), rule, remedy) from damaged
 

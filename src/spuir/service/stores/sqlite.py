@@ -135,8 +135,8 @@ class SqliteStore(_SqliteReads):
             rule = f"a database has at least {_SMALLEST} bytes"
             raise ServiceError("storage_unavailable", f"store {self.path!r}", f"{size} bytes", rule, "restore a backup")
         made = self._connect(apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
-        application = made.execute("PRAGMA application_id").fetchall()[0][0]
-        version = made.execute("PRAGMA user_version").fetchall()[0][0]
+        application: Any = made.execute("PRAGMA application_id").fetchall()[0][0]
+        version: Any = made.execute("PRAGMA user_version").fetchall()[0][0]
         foreign = application != _APPLICATION and made.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchall()
         if version > SCHEMA_VERSION or foreign:
             rule = f"this version reads stores of spuir up to version {SCHEMA_VERSION}"
@@ -251,7 +251,7 @@ class SqliteStore(_SqliteReads):
     def check(self) -> list[str]:
         """Return what SQLite finds wrong with its file."""
         with _storage_errors():
-            rows = self._connection().execute("PRAGMA integrity_check").fetchall()
+            rows: list[Any] = self._connection().execute("PRAGMA integrity_check").fetchall()
         return [row[0] for row in rows if row[0] != "ok"]
 
     def backup(self, path: str) -> None:
@@ -296,7 +296,7 @@ def _storage_errors() -> Generator[None]:
     except apsw.FullError as full:
         remedy = "free space on the disk and send it again"
         raise ServiceError("storage_full", "store", str(full), "a record needs space", remedy) from full
-    except (apsw.NotADBError, apsw.CorruptError) as damaged:
+    except (apsw.NotADBError, apsw.CorruptError, UnicodeDecodeError) as damaged:
         remedy = "run spuir serve --check, and restore a backup"
         raise ServiceError(
             "storage_unavailable", "store", str(damaged), "the file is a sound database", remedy
