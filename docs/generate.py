@@ -4,6 +4,7 @@ The only sources are the registries, the metadata of the parameters and the comm
 fails while a page and the code differ.
 """
 
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
@@ -190,6 +191,7 @@ def commands() -> str:
             command = command_line.get_command(top, name)
             assert command is not None
             parts += [f"## spuir {name}", *command_parts(command, click.Context(command, parent=top, info_name=name))]
+            parts += subcommand_parts(command, click.Context(command, parent=top, info_name=name))
     return "\n\n".join(parts) + "\n"
 
 
@@ -206,6 +208,17 @@ def command_parts(command: click.Command, context: click.Context) -> list[str]:
         f"```text\n{usage}\n```",
         table(("option", "value", "meaning", "default"), rows),
     ]
+
+
+def subcommand_parts(command: click.Command, context: click.Context) -> list[str]:
+    """Return what the commands of a command do, and those of these."""
+    parts: list[str] = []
+    for name, one in command.commands.items() if isinstance(command, click.Group) else ():
+        inner = click.Context(one, parent=context, info_name=name)
+        if not isinstance(one, click.Group):
+            parts += [f"### {inner.command_path}", *command_parts(one, inner)]
+        parts += subcommand_parts(one, inner)
+    return parts
 
 
 def kind_of(item: click.Option) -> str:
@@ -232,11 +245,115 @@ def meaning_and_default(item: click.Option) -> tuple[str, str]:
     return meaning, f"`{item.default}`" if item.show_default and not item.is_flag else "–"
 
 
+def service_api() -> str:
+    """Return the page of the HTTP interface of the service."""
+    from spuir.service.api.app import OPERATIONS
+    from spuir.service.api.openapi import describe
+    from spuir.service.api.refusals import ALL_CODES
+    from spuir.service.config import ServerConfig
+
+    description = describe(OPERATIONS, ServerConfig())
+    roles = {None: "–", "any": "any key"}
+    parts = [
+        NOTICE,
+        "# HTTP interface of the service",
+        "All addresses of `spuir serve`, made from its code. A running service has the same as an OpenAPI 3.1 document "
+        "at `/openapi.json`. [Serve decisions over HTTP](../howto/serve.md) shows how to use them.",
+        table(
+            ("method", "address", "role of the key", "what it does"),
+            ([one.method, f"`{one.path}`", roles.get(one.role, f"`{one.role}`"), one.summary] for one in OPERATIONS),
+        ),
+        "## Errors",
+        'Every error has the shape `{"error": {"code", "message", "remedy", "where"}}`. The codes do not change; the '
+        "message is one sentence for people, and `where` is the place in the request or null. A request with an error "
+        "status changed nothing, except a reward with `unknown_decision`, which is recorded.",
+        table(
+            ("status", "code", "meaning"),
+            ([str(status), f"`{name}`", meaning] for name, (status, meaning) in sorted_codes(ALL_CODES)),
+        ),
+        "## Operations",
+    ]
+    for one in OPERATIONS:
+        about = description["paths"][one.path][one.method.lower()]
+        parts += [f"### {one.method} {one.path}", operation_text(one.summary, one.doc)]
+        rows = [[f"`{item['name']}`", item["in"], item["description"]] for item in about.get("parameters", [])]
+        if rows:
+            parts.append(table(("parameter", "in", "meaning"), rows))
+        answers = about["responses"].items()
+        if "requestBody" in about:
+            parts.append("Body: " + shapes_in(about["requestBody"]["content"]) + ".")
+        good = [f"{status} {shapes_in(answer['content'])}" for status, answer in answers if status < "400"]
+        bad = [status for status, _ in answers if status >= "400"]
+        parts.append(f"Answers: {', '.join(good)}." + (f" Errors: {', '.join(bad)}." if bad else ""))
+    parts.append("## Shapes")
+    for name, schema in sorted(description["components"]["schemas"].items()):
+        parts += [f"### {name}", plain(schema.get("description", ""))]
+        required = schema.get("required", [])
+        rows = [
+            [f"`{field}`", type_of(item), "yes" if field in required else "no", default_of(item)]
+            for field, item in schema.get("properties", {}).items()
+        ]
+        parts.append(table(("field", "type", "required", "default"), rows))
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def sorted_codes(codes: Mapping[str, tuple[int, str]]) -> list[tuple[str, tuple[int, str]]]:
+    """Return codes by status."""
+    return sorted(codes.items(), key=lambda item: item[1][0])
+
+
+def operation_text(summary: str, doc: str) -> str:
+    """Return what an operation does, in sentences."""
+    return f"{summary}. {doc}".strip()
+
+
+def plain(description: str) -> str:
+    """Return the text of a docstring as Markdown: without the head of its parameters, code in single marks."""
+    text = re.sub(r"\nParameters\n-+\n", "\n", description).replace("``", "`")
+    text = re.sub(r":\w+:`~?([\w.]+)`", r"`\1`", text)
+    return re.sub(r"^(\w+(?:, \w+)*)\n {4}(.*(?:\n {4}.*)*)", named, text, flags=re.MULTILINE)
+
+
+def named(found: "re.Match[str]") -> str:
+    """Return a parameter of a docstring as an item of a list."""
+    names = ", ".join(f"`{name}`" for name in found[1].split(", "))
+    return f"- {names}: {' '.join(found[2].split())}"
+
+
+def type_of(schema: Mapping[str, Any]) -> str:
+    """Return the type of a field in a few words."""
+    if "$ref" in schema:
+        name = schema["$ref"].rpartition("/")[2]
+        return f"[{name}](#{name.lower()})"
+    if "anyOf" in schema:
+        return " or ".join(type_of(one) for one in schema["anyOf"])
+    if "const" in schema or "enum" in schema:
+        return ", ".join(f"`{value}`" for value in schema.get("enum", [schema.get("const")]))
+    kind = schema.get("type")
+    if kind == "array":
+        return f"array of {type_of(schema.get('items', {}))}"
+    if kind == "object" and isinstance(schema.get("additionalProperties"), Mapping):
+        return f"object of {type_of(schema['additionalProperties'])}"
+    return str(kind or "anything")
+
+
+def default_of(schema: Mapping[str, Any]) -> str:
+    """Return the default of a field as JSON."""
+    return f"`{json.dumps(schema['default'])}`" if "default" in schema else "–"
+
+
+def shapes_in(content: Mapping[str, Any]) -> str:
+    """Return the types of a body or an answer."""
+    kinds = {kind: type_of(one["schema"]) for kind, one in content.items()}
+    return " or ".join(shape if kind == "application/json" else f"`{kind}`" for kind, shape in kinds.items())
+
+
 PAGES: Mapping[str, Callable[[], str]] = {
     "policies.md": policies,
     "environments.md": environments,
     "maps.md": maps,
     "cli.md": commands,
+    "service-api.md": service_api,
 }
 """The functions that write the pages, by file name."""
 

@@ -1,6 +1,7 @@
 """``spuir serve``: run the decision service, check its log, and manage its API keys."""
 
 import json
+import re
 import socket
 import threading
 from collections.abc import Callable
@@ -57,10 +58,25 @@ def _with_config(command: Callable[..., Any]) -> Callable[..., Any]:
 @_with_config
 @_configured
 @click.option("--check", is_flag=True, help="Verify the log and everything that follows from it, then exit.")
+@click.option("--repair", is_flag=True, help="With --check: give up damaged decisions and rewards, then verify.")
+@click.option(
+    "--backup",
+    type=click.Path(dir_okay=False),
+    help="Copy the log to this new file, also while the service runs, then exit.  [default: none]",
+)
 @click.option("--show-config", is_flag=True, help="Print the configuration as JSON, then exit.")
 @click.option("--demo", is_flag=True, help="Serve an experiment that drives itself, to see it learn within a minute.")
 @click.pass_context
-def serve(context: click.Context, *, check: bool, show_config: bool, demo: bool, **given: Any) -> None:
+def serve(
+    context: click.Context,
+    *,
+    check: bool,
+    repair: bool,
+    backup: str | None,
+    show_config: bool,
+    demo: bool,
+    **given: Any,
+) -> None:
     """Serve decisions over HTTP.
 
     Every decision and reward is on the disk before it is acknowledged, and everything that the service learns follows
@@ -71,12 +87,20 @@ def serve(context: click.Context, *, check: bool, show_config: bool, demo: bool,
         return
     config = ServerConfig(**given)
     if show_config:
-        click.echo(json.dumps(asdict(config), indent=2))
+        shown = asdict(config) | {"store": re.sub(r"(://[^:/@]*):[^@]*@", r"\1:***@", config.store)}
+        click.echo(json.dumps(shown, indent=2))
         return
     _require_extra()
+    if repair and not check:
+        raise ParameterError("--repair", "alone", "a repair is followed by a check", "add --check")
     if check:
-        context.exit(_check(config))
-    if demo:
+        context.exit(_check(config, repair))
+    if backup is not None:
+        from spuir.service.stores import open_store
+
+        open_store(config.store, read_only=True).backup(backup)
+        click.echo(f"copied {config.store} to {backup}")
+    elif demo:
         _demo(config)
     else:
         _run(config)
@@ -129,12 +153,19 @@ def _require_extra() -> None:
         raise MissingExtraError("service", f"no {missing.name}", rule, "pip install 'spuir[service]'") from None
 
 
-def _check(config: ServerConfig) -> int:
-    """Verify a store and print what was found; return the exit code."""
-    from spuir.service.checking import check_store
+def _check(config: ServerConfig, repair: bool) -> int:
+    """Verify a store, after giving up what is damaged if asked to; print what was found and return the exit code."""
+    from spuir.service.checking import check_store, repair_store
     from spuir.service.stores import open_store
 
-    found = check_store(open_store(config.store, read_only=True))
+    # Damage is to be listed here, not to end the opening.
+    how: dict[str, Any] = {} if config.store.startswith("postgres") else {"verify": False}
+    store = open_store(config.store, read_only=not repair, **how)
+    if repair:
+        for line in repair_store(store):
+            click.echo(line)
+    found = check_store(store)
+    store.close()
     for line in [*found.notes, *found.problems]:
         click.echo(line)
     checked = f"{found.records:,} records, {found.versions:,} versions and {found.decisions:,} decisions were checked"

@@ -57,7 +57,7 @@ def test_only_the_probes_answer_without_a_key(closed_server: RunningServer) -> N
 )
 def test_a_wrong_key_is_no_key(closed_server: RunningServer, header: str) -> None:
     with closed_server.client() as client:
-        answer = client.get("/v1/experiments", headers={"Authorization": header.encode("latin-1")})
+        answer = client.get("/v1/experiments", headers=[(b"Authorization", header.encode("latin-1"))])
         assert (answer.status_code, code(answer)) == (401, "unauthorized")
 
 

@@ -100,7 +100,7 @@ def test_the_served_description_has_the_limits_of_the_server(tmp_path: Path) -> 
     with running_server(tmp_path, max_rows=17) as server, server.client() as client:
         served = client.get("/openapi.json").json()
     assert served["openapi"].startswith("3.1")
-    assert served["components"]["schemas"]["DecisionRows"]["properties"]["decisions"]["maxItems"] == 17
+    assert served["components"]["schemas"]["DecisionsBody"]["properties"]["decisions"]["maxItems"] == 17
 
 
 HOOKS = Path(__file__).with_name("fuzz_hooks.py")

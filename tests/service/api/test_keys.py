@@ -22,7 +22,7 @@ def test_a_key_opens_and_its_text_is_nowhere(tmp_path) -> None:
     assert key.hash in content
     ring = KeyRing(path)
     found = ring.find(bearer(token))
-    assert found == key
+    assert found is not None and found == key
     assert found.may("decide") and found.may("reward") and not found.may("read") and not found.may("admin")
     assert found.covers("shop") and not found.covers("other")
 

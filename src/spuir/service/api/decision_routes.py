@@ -90,11 +90,11 @@ def _check_rows(call: Call, rows: list[Any], where: str) -> None:
         raise ServiceError("too_large", where, f"{len(rows):,} rows", f"at most {limit:,} are taken", remedy, where)
 
 
-def _keys_of_decisions(body: shapes.DecisionRows) -> int:
+def _keys_of_decisions(body: shapes.DecisionsBody) -> int:
     return 1 + sum(map(decision_keys, body.decisions))
 
 
-def _keys_of_rewards(body: shapes.RewardRows) -> int:
+def _keys_of_rewards(body: shapes.RewardsBody) -> int:
     return 1 + sum(map(reward_keys, body.rewards))
 
 
@@ -108,7 +108,7 @@ OPERATIONS = (
         doc="A decision with an `id` can be sent again: the same body gets the same answer with `replayed`, another "
         "body is refused with `conflict`. Several decisions are taken in order, all of them or none.",
         handler=decide,
-        body=(shapes.DecisionBody, shapes.DecisionRows),
+        body=(shapes.DecisionBody, shapes.DecisionsBody),
         example={"id": "d1", "context": [0.5, -1.0, 2.0], "unit": "u1", "defer": True},
         answers={200: DecisionAnswer | DecisionsAnswer},
         errors=(409, 410),
@@ -122,7 +122,7 @@ OPERATIONS = (
         "but late or early. A reward for a decision that does not exist is recorded too, and answered with 404. "
         "Of several rewards, each has its status in the answer.",
         handler=reward,
-        body=(RewardRow, shapes.RewardRows),
+        body=(RewardRow, shapes.RewardsBody),
         example={"decision_id": "d1", "reward": 1.0, "id": "r1"},
         answers={200: RewardAnswer | RewardsAnswer, 202: RewardAnswer},
         errors=(409, 410),

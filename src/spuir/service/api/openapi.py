@@ -40,7 +40,7 @@ def describe(operations: Iterable[Operation], config: ServerConfig) -> dict[str,
     every = list(operations)
     types = _types(every)
     _, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
-    for name, limit in (("DecisionRows", "decisions"), ("RewardRows", "rewards")):
+    for name, limit in (("DecisionsBody", "decisions"), ("RewardsBody", "rewards")):
         if name in components:
             components[name]["properties"][limit]["maxItems"] = config.max_rows
     for schema in components.values():

@@ -60,13 +60,13 @@ class _Body(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """The body of a request."""
 
 
-class DecisionRows(_Body):
+class DecisionsBody(_Body):
     """Several decisions to take, all of them or none."""
 
     decisions: list[DecisionBody]
 
 
-class RewardRows(_Body):
+class RewardsBody(_Body):
     """Several rewards to record."""
 
     rewards: list[RewardRow]
@@ -95,9 +95,9 @@ class ProbeAnswer(msgspec.Struct):
 
 
 one_decision = msgspec.json.Decoder(DecisionBody)
-several_decisions = msgspec.json.Decoder(DecisionRows)
+several_decisions = msgspec.json.Decoder(DecisionsBody)
 one_reward = msgspec.json.Decoder(RewardRow)
-several_rewards = msgspec.json.Decoder(RewardRows)
+several_rewards = msgspec.json.Decoder(RewardsBody)
 new_experiment = msgspec.json.Decoder(NewExperiment)
 settings_change = msgspec.json.Decoder(SettingsChange)
 new_action = msgspec.json.Decoder(NewAction)
