@@ -54,6 +54,10 @@ class Shop:
         self.engine.close()
         self.engine = self.start()
 
+    def ask(self, commands: list[Any]) -> list[Any]:
+        """Carry out commands in one group, and return answers and errors."""
+        return self.engine.execute(commands)
+
     def do(self, command: Any) -> Any:
         """Carry out one command; an error is raised."""
         (outcome,) = self.engine.execute([command])

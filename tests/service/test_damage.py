@@ -129,5 +129,6 @@ def test_a_store_of_a_newer_version_is_refused(shop, tmp_path):
 
 
 def test_counts_that_do_not_match_the_log_are_found(shop, tmp_path):
-    tamper(tmp_path, """UPDATE experiment SET facts = CAST(replace(facts, '"decisions":80', '"decisions":81') AS BLOB)""")
+    wrong = """CAST(replace(facts, '"decisions":80', '"decisions":81') AS BLOB)"""
+    tamper(tmp_path, f"UPDATE experiment SET facts = {wrong}")
     assert any("running count" in problem for problem in check_store(shop.engine.store).problems)

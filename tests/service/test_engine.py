@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import spuir
-from spuir.base.streams import generator
 from spuir.bandit import from_bytes
+from spuir.base.streams import generator
 from spuir.errors import ServiceError
 from spuir.service.checking import check_store
 from spuir.service.commands import (
@@ -113,13 +113,13 @@ def test_a_decision_that_is_asked_again_is_answered_again(shop):
 
 def test_the_same_decision_many_times_in_one_group_is_one_record(shop):
     row = DecisionRow(context=[1.0, 2.0], id="k")
-    out = shop.engine.execute([Decide(experiment=NAME, row=row) for _ in range(32)])
+    out = shop.ask([Decide(experiment=NAME, row=row) for _ in range(32)])
     assert len({one.action for one in out}) == 1
     assert [one.replayed for one in out] == [False] + [True] * 31
     assert shop.engine.experiment(NAME).counts["decisions"] == 1
     other = DecisionRow(context=[1.0, 3.0], id="k")
     group = [Decide(experiment=NAME, row=row), Decide(experiment=NAME, row=other)]
-    assert [getattr(one, "code", "fine") for one in shop.engine.execute(group)] == ["fine", "conflict"]
+    assert [getattr(one, "code", "fine") for one in shop.ask(group)] == ["fine", "conflict"]
 
 
 def test_a_refused_command_changes_no_neighbour(shop):
@@ -137,7 +137,7 @@ def test_a_refused_command_changes_no_neighbour(shop):
         Reward(experiment=NAME, row=RewardRow(decision_id="x", reward=float("inf"))),
         Decide(experiment=NAME, row=DecisionRow(context=[1.0, 2.0], action_features={"a": {}})),
     ]
-    out = shop.engine.execute([good, *bad, good])
+    out = shop.ask([good, *bad, good])
     assert not isinstance(out[0], ServiceError) and not isinstance(out[-1], ServiceError)
     codes = [getattr(one, "code", None) for one in out[1:-1]]
     assert codes == ["invalid"] * 7 + ["unknown_experiment", "invalid", "invalid", "unsupported"]
@@ -213,7 +213,7 @@ def test_a_group_is_one_call_and_one_transaction(shop, monkeypatch):
     monkeypatch.setattr(serving.bandit, "decide", lambda *args: calls.append(len(args[0])) or original(*args))
     commands = [Decide(experiment=NAME, row=DecisionRow(context=[0.0, 0.0, float(at)])) for at in range(50)]
     reward = Reward(experiment=NAME, row=RewardRow(decision_id="x", reward=1.0))
-    shop.engine.execute([*commands[:25], reward, *commands[25:]])
+    shop.ask([*commands[:25], reward, *commands[25:]])
     assert calls == [50]
 
 
@@ -222,4 +222,4 @@ def test_closing_an_empty_episode_records_nothing(shop):
     answer = shop.close()
     assert (answer.rows, answer.version) == (0, None)
     assert shop.engine.experiment(NAME).records == records
-    assert shop.engine.execute([CloseEpisode(experiment="nowhere")])[0].code == "unknown_experiment"
+    assert shop.ask([CloseEpisode(experiment="nowhere")])[0].code == "unknown_experiment"

@@ -63,7 +63,7 @@ def test_rewards_of_one_decision_are_combined(tmp_path, aggregation):
 def test_a_reward_that_is_sent_again_counts_once(shop):
     key = shop.decide().id
     row = RewardRow(decision_id=key, reward=1.0, id="order 7")
-    out = shop.engine.execute([Reward(experiment=NAME, row=row)] * 100)
+    out = shop.ask([Reward(experiment=NAME, row=row)] * 100)
     assert [one.status for one in out] == ["joined"] + ["duplicate"] * 99
     shop.restart()
     assert shop.reward(key, 1.0, id="order 7") == "duplicate"
@@ -238,7 +238,7 @@ def test_rewards_are_settled_by_the_close_without_a_window(tmp_path):
     shop = Shop(sqlite_store(tmp_path), window=None)
     row = DecisionRow(context=[1.0, 2.0], id="k")
     group = [Decide(experiment=NAME, row=row), Reward(experiment=NAME, row=RewardRow(decision_id="k", reward=2.0))]
-    assert shop.engine.execute(group)[1].status == "joined"
+    assert shop.ask(group)[1].status == "joined"
     shop.close()
     assert shop.reward("k", 3.0) == "late"
     assert learned(shop)["k"]["reward"] == 2.0

@@ -1,6 +1,7 @@
 """One contract for every store: what was committed is there, in order, once; nothing else is."""
 
 import threading
+from itertools import count
 
 import pytest
 
@@ -201,9 +202,10 @@ def test_news_wake_those_who_wait(filled):
     mark = filled.news(0, 0.0)
     waiting = threading.Thread(target=lambda: found.append(filled.news(mark, 30.0)))
     found: list[int] = []
+    numbers = count()
     waiting.start()
     while waiting.is_alive() and not found:  # whoever began to wait late is woken by a later record
-        extend(filled, NAME, ("decision", f"n{filled.head(NAME).seq}", b"{}"))
+        extend(filled, NAME, ("decision", f"n{next(numbers)}", b"{}"))
         waiting.join(0.05)
     waiting.join(30)
     assert found and found[0] > mark
@@ -218,7 +220,7 @@ def test_a_copy_is_a_store_too(filled, tmp_path):
     filled.backup(str(copy))
     extend(filled, NAME, ("decision", "later", b"{}"))
     again = open_store(str(copy))
-    assert again.head(NAME).seq == 8
+    assert len(again.records(NAME, 1, 100)) == 8
     assert again.records(NAME, 1, 8) == filled.records(NAME, 1, 8)
     assert again.model(NAME, 0) == b"zero"
     assert damage(again, NAME) == []

@@ -128,9 +128,7 @@ def _serving(versions: _Versions, view: ExperimentView, version: int) -> Serving
     return Serving(under(change_actions(bandit, changes), view.settings), version)
 
 
-def _calls(
-    store: LogReader, head: Head
-) -> Iterator[tuple[ExperimentView, list[list[tuple[Record, DecisionFact]]]]]:
+def _calls(store: LogReader, head: Head) -> Iterator[tuple[ExperimentView, list[list[tuple[Record, DecisionFact]]]]]:
     """Yield decisions by the call that took them, with the experiment as it was then."""
     view: ExperimentView | None = None
     open_calls: dict[int, list[tuple[Record, DecisionFact]]] = {}
@@ -154,9 +152,7 @@ def _calls(
         yield view, list(open_calls.values())
 
 
-def _check_call(
-    serving: Serving, rows: list[tuple[Record, DecisionFact]], name: str, report: CheckReport
-) -> None:
+def _check_call(serving: Serving, rows: list[tuple[Record, DecisionFact]], name: str, report: CheckReport) -> None:
     """Repeat one call; where rows of it were erased, repeat the rest row by row."""
     numbers = [fact.row for _, fact in rows]
     keyed = numbers[0] is None
@@ -176,7 +172,7 @@ def _check_call(
                 again = f"{drawn.actions[at]!r} with {propensity}"
                 report.problems.append(f"{name}: decision {record.key!r} was {got}, and taken again is {again}")
             elif not same:
-                report.notes.append(f"{name}: decision {record.key!r} agrees to {CLOSE:g} only: rows beside it are gone")
+                report.notes.append(f"{name}: decision {record.key!r} agrees to {CLOSE:g} only")
 
 
 def _check_counts(store: LogReader, head: Head, report: CheckReport) -> None:
@@ -190,7 +186,8 @@ def _check_counts(store: LogReader, head: Head, report: CheckReport) -> None:
         place = piece[-1].seq + 1
     for name, count in found.items():
         if counts.get(name, 0) != count:
-            report.problems.append(f"{head.name}: the log has {count:,} {name}, and the running count is {counts.get(name, 0):,}")
+            running = counts.get(name, 0)
+            report.problems.append(f"{head.name}: the log has {count:,} {name}, and the running count is {running:,}")
 
 
 def repair_store(store: LogStore) -> list[str]:
@@ -206,7 +203,8 @@ def repair_store(store: LogStore) -> list[str]:
             sound = found and found[0].payload is not None and payload_digest(found[0].payload) != found[0].digest
             if not sound or found[0].kind not in _TRAFFIC or "payload" not in wrong:
                 remedy = "restore a backup of the store"
-                raise ServiceError("storage_unavailable", f"log {head.name!r}", f"record {seq:,}: {wrong}", "only payloads of decisions and rewards can be given up", remedy)
+                got, rule = f"record {seq:,}: {wrong}", "only payloads of decisions and rewards can be given up"
+                raise ServiceError("storage_unavailable", f"log {head.name!r}", got, rule, remedy)
             lost.append(seq)
         if lost:
             from spuir.service.drafting import Draft

@@ -48,7 +48,6 @@ from spuir.service.rebuild import Lineup
 from spuir.service.serving import first_form, form_of
 from spuir.service.settings import (
     CHANGEABLE,
-    ExperimentSettings,
     Label,
     check_baseline,
     check_id,
@@ -313,6 +312,8 @@ def _import_log(draft: Draft, command: ImportLog) -> ImportAnswer:
         known[key] = draft.add(DECISION, key, fact, None, due, fact.unit)
         draft.count("decisions")
         draft.count("imported")
+        draft.note("unit_id", fact.unit is not None)
+        draft.note("eligible", fact.eligible is not None)
         if due is None:
             draft.head.facts["open"] = draft.head.facts.get("open", 0) + 1
         if value is not None:

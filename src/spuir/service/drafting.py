@@ -114,6 +114,11 @@ class Draft:
         counts = self.head.facts.setdefault("counts", {})
         counts[name] = counts.get(name, 0) + more
 
+    def note(self, column: str, given: bool) -> None:
+        """Remember that a column of the canonical log is in use."""
+        if given and column not in self.head.facts.setdefault("columns", []):
+            self.head.facts["columns"].append(column)
+
     def take_rows(self, episode: int, rows: int) -> int:
         """Return the number of the first of some rows in an episode, which are used up by that."""
         used = self.head.facts.setdefault("rows", {})

@@ -70,32 +70,38 @@ class ExperimentView:
         """The labels of retired actions."""
         return {fact.label for _, fact in self.changes if fact.change == "remove"}
 
+    def active_at(self, place: int) -> list[Label]:
+        """Return the labels that could be chosen at a place of the log."""
+        retired = {fact.label for seq, fact in self.changes if fact.change == "remove" and seq < place}
+        added = [fact.label for seq, fact in self.changes if fact.change == "add" and seq < place]
+        return [label for label in self.settings.labels + added if label not in retired]
+
     def features(self) -> dict[Label, dict[str, Any] | None]:
-        """The features of actions that have some."""
+        """Return the features of actions that have some."""
         return {fact.label: fact.features for _, fact in self.changes if fact.change in ("add", "update")}
 
     def after(self, record: Record) -> "ExperimentView":
         """Return the view after one more control record."""
-        view, payload = replace(self, read=record.seq), record.payload or b"{}"
+        payload = record.payload or b"{}"
+        found: dict[str, Any] = {}
         match record.kind:
             case "change":
-                return replace(view, settings=changed(self.settings, msgspec.json.decode(payload)))
+                found = {"settings": changed(self.settings, msgspec.json.decode(payload))}
             case "action":
                 fact = msgspec.json.decode(payload, type=ActionFact)
-                return replace(view, changes=(*self.changes, (record.seq, fact)))
+                found = {"changes": (*self.changes, (record.seq, fact))}
             case "close":
                 closed = Closed(record.seq, record.time, msgspec.json.decode(payload, type=CloseFact))
-                return replace(view, last_close=closed, waiting=(*self.waiting, closed))
+                found = {"last_close": closed, "waiting": (*self.waiting, closed)}
             case "version":
                 version = msgspec.json.decode(payload, type=VersionFact)
                 waiting = tuple(one for one in self.waiting if one.fact.number != version.close)
-                return replace(view, newest=version, waiting=waiting)
+                found = {"newest": version, "waiting": waiting}
             case "publish":
-                return replace(view, published=msgspec.json.decode(payload, type=PublishFact).version)
+                found = {"published": msgspec.json.decode(payload, type=PublishFact).version}
             case "archive":
-                return replace(view, archived=True)
-            case _:
-                return view
+                found = {"archived": True}
+        return replace(self, read=record.seq, **found)
 
 
 def changed(settings: ExperimentSettings, changes: dict[str, Any]) -> ExperimentSettings:

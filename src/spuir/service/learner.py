@@ -124,7 +124,8 @@ def learn(bandit: Bandit, settings: ExperimentSettings, rows: Sequence[JoinedRow
         X: Any = raw_columns(contexts, bandit.encoder.columns)
     else:
         X = np.array(contexts, dtype=np.float64)
-    propensities = None if any(fact.propensity is None for fact in facts) else [fact.propensity for fact in facts]
+    chances = [fact.propensity for fact in facts]
+    propensities = None if None in chances else np.array(chances, np.float64)
     eligible = None
     if any(fact.eligible is not None for fact in facts):
         names = bandit.actions_.tolist()
@@ -134,7 +135,7 @@ def learn(bandit: Bandit, settings: ExperimentSettings, rows: Sequence[JoinedRow
         bandit.partial_fit(
             X,
             actions=np.array([fact.action for fact in facts], dtype=bandit.actions_.dtype),
-            rewards=[row.reward for row in rows],
+            rewards=np.array([row.reward for row in rows], np.float64),
             propensities=propensities,
             eligible=eligible,
             ids=[row.record.key for row in rows],

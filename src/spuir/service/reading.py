@@ -159,9 +159,12 @@ def versions(store: LogReader, view: ExperimentView, head: Head) -> list[Version
 def log_rows(store: LogReader, view: ExperimentView, head: Head, settled: bool) -> Iterator[list[dict[str, Any]]]:
     """Yield blocks of rows with canonical columns, episode by episode, then what no episode holds yet."""
     block: list[dict[str, Any]] = []
+    columns: set[str] = set(head.facts.get("columns", ()))
+    if view.changes:
+        columns.add("eligible")  # it says which actions there were
     for number, row in _all_rows(store, view, head, settled):
         if row.fact is not None and (row.learned or number is None):
-            block.append(canonical(row, number))
+            block.append(canonical(row, number, view, columns))
             if len(block) >= CHUNK:
                 yield block
                 block = []
@@ -192,8 +195,11 @@ def _all_rows(
         place = piece[-1].seq + 1
 
 
-def canonical(row: JoinedRow, episode: int | None) -> dict[str, Any]:
-    """Return one row of a canonical log; the reward of a row that is not learned yet is missing."""
+def canonical(row: JoinedRow, episode: int | None, view: ExperimentView, columns: set[str]) -> dict[str, Any]:
+    """Return one row of a canonical log; the reward of a row that is not learned yet is missing.
+
+    ``columns`` are those of ``unit_id`` and ``eligible`` that any row of the log uses.
+    """
     fact, record = row.fact, row.record
     if fact is None:
         return {}
@@ -204,11 +210,13 @@ def canonical(row: JoinedRow, episode: int | None) -> dict[str, Any]:
         "action": fact.action,
         "reward": row.reward if episode is not None else None,
         "propensity": fact.propensity,
-        "eligible": fact.eligible,
         "reward_time": None if row.time is None else _iso(row.time),
         "policy_version": str(fact.version),
-        "unit_id": fact.unit,
     }
+    if "eligible" in columns:
+        found["eligible"] = view.active_at(record.seq) if fact.eligible is None else fact.eligible
+    if "unit_id" in columns:
+        found["unit_id"] = fact.unit
     return found | context_columns(fact.context)
 
 

@@ -115,8 +115,8 @@ class ExperimentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
 
     def make_policy(self) -> Policy:
         """Return the policy that the settings describe."""
-        floor = {} if self.floor is None else {"floor": self.floor}
-        return make_policy(self.policy, **self.parameters, **floor)
+        given = self.parameters if self.floor is None else {**self.parameters, "floor": self.floor}
+        return make_policy(self.policy, **given)
 
 
 CHANGEABLE = frozenset(ExperimentSettings.__struct_fields__) - {"actions", "context", "seed"}
@@ -193,7 +193,8 @@ def _wrong_context(context: NumberContext | ColumnContext | None) -> Iterator[Se
     if isinstance(context, NumberContext) and not 1 <= context.dimension <= MOST_COLUMNS:
         rule = f"a context has 1 to {MOST_COLUMNS:,} numbers"
         yield refuse("dimension", context.dimension, rule, "choose another", "context.dimension")
-    if isinstance(context, ColumnContext) and context.names is not None and len(set(context.names)) < len(context.names):
+    names = context.names if isinstance(context, ColumnContext) else None
+    if names is not None and len(set(names)) < len(names):
         yield refuse("context.names", "a name twice", "every column is named once", "drop one", "context.names")
 
 

@@ -51,7 +51,7 @@ class _Asked:
     copies: dict[int, str] = field(default_factory=dict)
     """Rows whose id another row of this transaction has, with the same body."""
     drawn: dict[int, tuple[Drawn, int, int | None, int]] = field(default_factory=dict)
-    """What was drawn for each row: the call, the row's place in it, its number within the episode, and the call's number."""
+    """What was drawn for each row: the call, the row's place in it, its number in the episode, the call's number."""
 
 
 def where_of(asked: _Asked, row: int) -> str | None:
@@ -256,6 +256,8 @@ def _append(
     due = None if window is None else draft.time + window
     draft.add(DECISION, key, fact, None, due, row.unit)
     draft.count("decisions")
+    draft.note("unit_id", row.unit is not None)
+    draft.note("eligible", row.eligible is not None)
     if due is None:
         draft.head.facts["open"] = draft.head.facts.get("open", 0) + 1
     return DecisionAnswer(
