@@ -67,7 +67,7 @@ def test_a_mistyped_command_is_answered_with_the_nearest(typed, meant):
 
 def test_a_command_that_resembles_none_is_answered_with_all():
     done = spuir_command("zzz")
-    every = "doctor, train, evaluate, tune, decide, show, run, list, plan, reproduce"
+    every = "doctor, train, evaluate, tune, decide, serve, load-test, show, run, list, plan, reproduce"
     assert done.exit_code == 2 and f"the names are {every}" in done.stderr
 
 
