@@ -13,10 +13,12 @@ from spuir.service.commands import (
     Decide,
     DecideMany,
     DecisionRow,
+    Publish,
     Reward,
     RewardMany,
     RewardRow,
 )
+from spuir.service.log_records import decision_fact
 from tests.service.shops import NAME, Shop, refused, sqlite_store
 
 
@@ -223,3 +225,19 @@ def test_closing_an_empty_episode_records_nothing(shop):
     assert (answer.rows, answer.version) == (0, None)
     assert shop.engine.experiment(NAME).records == records
     assert shop.ask([CloseEpisode(experiment="nowhere")])[0].code == "unknown_experiment"
+
+
+def test_row_numbers_are_never_used_twice_and_take_little_room(tmp_path):
+    shop = Shop(sqlite_store(tmp_path), window=None)
+    for _ in range(30):
+        shop.decide((1.0, 2.0))
+        shop.close()
+    shop.do(Publish(experiment=NAME, version=2))
+    shop.decide((1.0, 2.0))
+    shop.decide((1.0, 2.0))
+    records = shop.engine.store.records(NAME, 1, 10_000, ("decision",))
+    facts = [decision_fact(one.payload or b"") for one in records]
+    drawn = [(fact.episode, fact.row) for fact in facts]
+    assert len(set(drawn)) == len(drawn) == 32
+    assert len(shop.engine.store.heads()[0].facts["rows"]) <= 21
+    assert check_store(shop.engine.store).problems == []

@@ -13,6 +13,8 @@ from spuir.service.settings import ExperimentSettings
 from spuir.service.stores.base import Head, LogWriter
 
 _CONTROL = frozenset(CONTROL)
+_EPISODES = 20
+"""The row numbers of so many episodes are kept."""
 
 
 class Draft:
@@ -121,8 +123,15 @@ class Draft:
 
     def take_rows(self, episode: int, rows: int) -> int:
         """Return the number of the first of some rows in an episode, which are used up by that."""
-        used = self.head.facts.setdefault("rows", {})
-        first = used.get(str(episode), 0)
+        facts = self.head.facts
+        used: dict[str, int] = facts.setdefault("rows", {})
+        if str(episode) not in used:
+            newest = max(map(int, used), default=-1)
+            # Numbers of an old episode that were dropped below are not used again: more were never used.
+            used[str(episode)] = 0 if episode > newest else facts.get("rows before", 0)
+            for old in sorted({*map(int, used)} - {episode})[:-_EPISODES]:
+                facts["rows before"] = max(facts.get("rows before", 0), used.pop(str(old)))
+        first = used[str(episode)]
         used[str(episode)] = first + rows
         return first
 

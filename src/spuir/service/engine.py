@@ -26,7 +26,7 @@ from spuir.service.commands import (
 )
 from spuir.service.control import CHANGED, carry_out, old_records
 from spuir.service.drafting import Draft, unknown_experiment
-from spuir.service.experiment_view import ExperimentView, read_view
+from spuir.service.experiment_view import ExperimentView, read_view, settings_at
 from spuir.service.learner import InProcess, LearnerProcess, LearningJob, change_actions, under
 from spuir.service.log_records import encode
 from spuir.service.rebuild import Lineup
@@ -103,10 +103,12 @@ class Engine:
                 self._carry_out(writer, commands, drafts, outcomes)
                 for draft in drafts.values():
                     draft.flush()
-        except ServiceError as failure:
-            for name in drafts:
+        except BaseException as failure:
+            for name in drafts:  # what was changed in memory is read from the log again
                 self._views.pop(name, None)
                 self._servings.pop(name, None)
+            if not isinstance(failure, ServiceError):
+                raise
             return [failure] * len(commands)
         for name, draft in drafts.items():
             if draft.exists:
@@ -276,18 +278,11 @@ class Engine:
                     seq=close.seq,
                     time=close.time,
                     close=close.fact,
-                    settings=self._settings_at(view, close.seq),
+                    settings=settings_at(self.store, view, close.seq),
                     changes=[one for one in view.changes if parent.actions_at < one[0] <= close.seq],
                 )
                 self._learning[view.name] = parent.number + 1
                 self._learner.submit(self.store, job)
-
-    def _settings_at(self, view: ExperimentView, seq: int) -> Any:
-        """Return the settings that were in force at a place of the log."""
-        if not self.store.records(view.name, seq + 1, view.read, ("change",), 1):
-            return view.settings
-        before = read_view(self.store, view.name, seq)
-        return view.settings if before is None else before.settings
 
     # ---- reading --------------------------------------------------------------------------------------------
 

@@ -132,3 +132,11 @@ def read_view(store: LogReader, name: str, until: int, view: ExperimentView | No
         view = fold(view, name, piece)
         place = piece[-1].seq + 1
     return view
+
+
+def settings_at(store: LogReader, view: ExperimentView, place: int) -> ExperimentSettings:
+    """Return the settings that were in force at a place of the log."""
+    if not store.records(view.name, place + 1, view.read, ("change",), 1):
+        return view.settings
+    before = read_view(store, view.name, place)
+    return view.settings if before is None else before.settings

@@ -9,7 +9,7 @@ import msgspec
 from spuir.errors import ServiceError
 from spuir.logs.columns import COLUMNS
 from spuir.service.commands import ActionInfo, DecisionStatus, ExperimentAnswer, VersionAnswer
-from spuir.service.experiment_view import Closed, ExperimentView
+from spuir.service.experiment_view import Closed, ExperimentView, settings_at
 from spuir.service.joining import Edges, JoinedRow, JoinRules, episode_rows, holds, join
 from spuir.service.log_records import DECISION, CloseFact, Record, VersionFact
 from spuir.service.rebuild import Lineup
@@ -82,7 +82,7 @@ def decision_status(store: LogReader, view: ExperimentView, head: Head, decision
         rule = "there is no decision of this id"
         raise ServiceError("unknown_decision", "decision", repr(decision_id[:80]), rule, "check the id")
     close = _close_of(store, view, record)
-    settings = view.settings if close is None else Lineup(store, view.name).settings_at(close.seq)
+    settings = view.settings if close is None else settings_at(store, view, close.seq)
     closed_at, now = (None, head.time) if close is None else (close.seq, max(head.time, close.time))
     (row,) = join([record], store.owned(view.name, [decision_id]), JoinRules.of(settings), now, closed_at)
     fact = row.fact

@@ -11,7 +11,6 @@ import msgspec
 
 from spuir.bandit import Bandit
 from spuir.errors import ServiceError, SpuirError
-from spuir.service.drafting import unknown_experiment
 from spuir.service.experiment_view import Closed, ExperimentView, fold, read_view
 from spuir.service.joining import JoinRules, episode_rows
 from spuir.service.learner import change_actions, cold, learn, opened, under
@@ -161,13 +160,6 @@ class Lineup:
                 if record.kind == "close" and view is not None and view.last_close is not None:
                     yield view.last_close, view.settings
             place = piece[-1].seq + 1
-
-    def settings_at(self, place: int) -> ExperimentSettings:
-        """Return the settings that were in force at a place."""
-        view = read_view(self.store, self.name, place)
-        if view is None:
-            raise unknown_experiment(self.name)
-        return view.settings
 
     def first(self, step: _Learning) -> Bandit:
         """Return a version without a parent: the cold one, an imported one, or one that learned everything again."""

@@ -50,8 +50,8 @@ class _Asked:
     answers: list[DecisionAnswer | None] = field(default_factory=list)
     copies: dict[int, str] = field(default_factory=dict)
     """Rows whose id another row of this transaction has, with the same body."""
-    drawn: dict[int, tuple[Drawn, int, int | None, int]] = field(default_factory=dict)
-    """What was drawn for each row: the call, the row's place in it, its number in the episode, the call's number."""
+    drawn: dict[int, tuple[Drawn, int, int | None]] = field(default_factory=dict)
+    """What was drawn for each row: the call, the row's place in it, and its number within the episode."""
 
 
 def where_of(asked: _Asked, row: int) -> str | None:
@@ -158,16 +158,14 @@ def _draw_all(draft: Draft, serving: Serving, asked: Sequence[_Asked]) -> None:
     for one in asked:
         if one.many and one.error is None:
             calls.append([(one, at) for at, found in enumerate(one.answers) if found is None and at not in one.copies])
-    number = 0
     for rows in calls:
         for keyed in (False, True):
             chosen = [(one, at) for one, at in rows if (one.rows[at].id is not None) is keyed]
             if chosen:
-                _draw(draft, serving, chosen, keyed, number)
-                number += 1
+                _draw(draft, serving, chosen, keyed)
 
 
-def _draw(draft: Draft, serving: Serving, chosen: list[tuple[_Asked, int]], keyed: bool, number: int) -> None:
+def _draw(draft: Draft, serving: Serving, chosen: list[tuple[_Asked, int]], keyed: bool) -> None:
     """Draw for some rows in one call; if that is refused, for each request by itself."""
     rows = [one.rows[at] for one, at in chosen]
     ids = [str(row.id) for row in rows] if keyed else None
@@ -178,14 +176,14 @@ def _draw(draft: Draft, serving: Serving, chosen: list[tuple[_Asked, int]], keye
         if not keyed:
             draft.give_back(serving.episode, first)
         if len({id(one) for one, _ in chosen}) > 1:
-            for at, alone in enumerate(chosen):
-                _draw(draft, serving, [alone], keyed, number + 1_000_000 + at)
+            for alone in chosen:
+                _draw(draft, serving, [alone], keyed)
             return
         one, at = chosen[0]
         one.error = serving.refusal(wrong, where_of(one, at) if len(chosen) == 1 else None)
         return
     for place, (one, at) in enumerate(chosen):
-        one.drawn[at] = (drawn, place, None if keyed else first + place, number)
+        one.drawn[at] = (drawn, place, None if keyed else first + place)
 
 
 def _record(
@@ -220,12 +218,12 @@ def _append(
     draft: Draft,
     serving: Serving,
     row: DecisionRow,
-    drawn: tuple[Drawn, int, int | None, int],
+    drawn: tuple[Drawn, int, int | None],
     calls: dict[int, int],
     make_id: Any,
 ) -> DecisionAnswer:
     """Append one decision, and return its answer."""
-    result, place, number, call = drawn
+    result, place, number = drawn
     settings, seq = draft.view.settings, draft.head.seq + 1
     action, propensity, shadow = result.actions[place], result.propensities[place], None
     probabilities = result.probabilities[place]
@@ -243,7 +241,7 @@ def _append(
         propensity,
         serving.version,
         serving.episode,
-        calls.setdefault(call, seq),
+        calls.setdefault(id(result), seq),
         number,
         probabilities,
         row.eligible,
