@@ -123,7 +123,7 @@ CHECKS = (
     Check(
         "Update without pause",
         "decide while the next version is learned; no decision mixes two versions",
-        ("test_learner::decisions_are_served",),
+        ("test_learner::decisions_are_served", "test_load::no_decision_fails"),
     ),
     Check(
         "Propensity truth",
@@ -142,8 +142,8 @@ CHECKS = (
     ),
     Check(
         "Concurrency",
-        "counts in = counts in the log = counts learned, with duplicates, disorder and restarts",
-        ("test_week", "test_retries::many_different", "test_load::its_counts"),
+        "64 clients: an order explains all answers, id by id; counts in = in the log = in the metrics = learned",
+        ("test_history", "test_week", "test_retries::many_different", "test_load::its_counts"),
     ),
     Check("Hostile JSON", "a 4xx with a stable code, no record, never a 5xx", ("test_hostile",)),
     Check(
@@ -154,7 +154,11 @@ CHECKS = (
     Check(
         "Closed by default", "every route without a key, every role, other experiments", ("test_access", "test_keys")
     ),
-    Check("No code from data", "nothing is loaded by running it; hostile model files are refused", ()),
+    Check(
+        "No code from data",
+        "no module can run data; pickles, archives and impossible sizes are refused as models",
+        ("test_no_code",),
+    ),
     Check("Contract fuzzing", "schemathesis on all routes, made from the description", ("test_description",)),
 )
 """The checks, from 1 on."""

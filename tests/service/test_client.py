@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 import json
+import random
 import threading
 import time
 from collections.abc import Generator
@@ -68,7 +69,7 @@ def test_versions_models_actions_settings_and_logs(client: Client) -> None:
     assert client.publish("control", 0).previous == 1
     cold, learned = client.model("control"), client.model("control", 1)
     assert (cold.n_episodes_, learned.n_episodes_) == (0, 1)
-    assert client.import_model("control", learned).version == 2
+    assert client.import_model("control", learned).newest == 2
     assert client.change("control", floor=0.05).settings.floor == 0.05
     labels = [one.label for one in client.add_action("control", "green-2", like="green").actions]
     assert labels == [*ACTIONS, "green-2"]
@@ -272,40 +273,51 @@ def test_an_answer_of_another_server_is_an_error() -> None:
     assert wrong.value.code == "unexpected_answer"
 
 
-def test_retries_across_kills_lose_nothing_and_duplicate_nothing(tmp_path: Path) -> None:
-    """Four threads send decisions and rewards while the server is killed three times."""
-    with server_process(tmp_path) as server:
-        with Client(server.url, patience=60, timeout=10) as client:
-            client.create("shop", ACTIONS, **SHOP, aggregation="sum")
-            stop = threading.Event()
-            acknowledged: dict[str, str] = {}
+def survive(folder: Path, kills: int, threads: int, seed: int) -> None:
+    """Let threads send decisions and rewards while the server is killed at random moments; compare with the log."""
+    rng = random.Random(seed)
+    acknowledged: dict[str, str] = {}
+    stop = threading.Event()
 
-            def shop(worker: int) -> int:
-                number = 0
-                while not stop.is_set():
-                    one = client.decide("shop", [float(worker), float(number), 0.0])
-                    assert one.id not in acknowledged
-                    acknowledged[one.id] = str(one.action)
-                    assert client.reward("shop", one.id, 1.0).status in ("joined", "duplicate")
-                    number += 1
-                return number
+    def shop(client: Client, worker: int) -> int:
+        number = 0
+        while not stop.is_set():
+            one = client.decide("shop", [float(worker), float(number), 0.0])
+            assert one.id not in acknowledged
+            acknowledged[one.id] = str(one.action)
+            assert client.reward("shop", one.id, 1.0).status in ("joined", "duplicate")
+            number += 1
+        return number
 
-            with ThreadPoolExecutor(4) as threads:
-                shops = [threads.submit(shop, worker) for worker in range(4)]
-                for _ in range(3):
-                    before = len(acknowledged)
-                    until = time.monotonic() + 60
-                    while len(acknowledged) < before + 20 and time.monotonic() < until:
-                        time.sleep(0.005)
+    with server_process(folder) as server, Client(server.url, patience=120, timeout=10) as client:
+        client.create("shop", ACTIONS, **SHOP, aggregation="sum")
+        with ThreadPoolExecutor(threads) as pool:
+            shops = [pool.submit(shop, client, worker) for worker in range(threads)]
+            try:
+                for _ in range(kills):
+                    before, until = len(acknowledged), time.monotonic() + 60
+                    while len(acknowledged) < before + threads and time.monotonic() < until:
+                        time.sleep(0.002)
+                    time.sleep(rng.random() * 0.2)
                     server.kill()
                     server.start()
+            finally:
                 stop.set()
-                sent = sum(done.result() for done in shops)
-            client.wait_for("shop", client.close_episode("shop").version)
-            rows = client.log("shop")
-            about = client.experiment("shop")
-    assert sent == len(acknowledged) >= 60
+            sent = sum(done.result() for done in shops)
+        client.wait_for("shop", client.close_episode("shop").version)
+        rows, about = client.log("shop"), client.experiment("shop")
+    print(f"{kills} kills, {2 * sent} acknowledged events, {2 * sent - len(rows) - about.counts['rewards']} lost")
+    assert sent == len(acknowledged) >= kills * threads
     assert {row["decision_id"]: row["action"] for row in rows} == acknowledged
     assert len(rows) == len(acknowledged)
     assert {row["reward"] for row in rows} == {1.0}  # the sum of rewards: each was counted once
     assert (about.counts["decisions"], about.counts["rewards"]) == (sent, sent)
+
+
+def test_retries_across_kills_lose_nothing_and_duplicate_nothing(tmp_path: Path) -> None:
+    survive(tmp_path, kills=3, threads=4, seed=1)
+
+
+@pytest.mark.faults
+def test_retries_across_kills_lose_nothing_in_a_thousand_kills(tmp_path: Path) -> None:
+    survive(tmp_path, kills=1_000, threads=16, seed=2)

@@ -10,9 +10,13 @@ from click.testing import CliRunner
 
 from spuir.cli import main
 from spuir.errors import ParameterError
+from spuir.service.checking import check_store
+from spuir.service.client import Client
 from spuir.service.load import put_load
 from spuir.service.load_plan import LoadPlan, LoadReport
+from spuir.service.stores import open_store
 from tests.service.api.servers import running_server
+from tests.service.processes import server_process
 
 SMALL: dict[str, Any] = {"columns": 4, "actions": 3, "connections": 8}
 
@@ -34,6 +38,21 @@ def test_its_counts_are_those_of_the_log(tmp_path: Path) -> None:
     requests = first.to_dict()["requests"]["decisions"]
     assert requests["answered"] == 150 + first.statuses["replayed"]
     assert 0 < requests["p50"] <= requests["p90"] <= requests["p99"] <= requests["max"]
+
+
+def test_no_decision_fails_or_mixes_versions_while_the_service_learns(tmp_path: Path) -> None:
+    with server_process(tmp_path) as server:
+        with Client(server.url) as client:
+            context = {"kind": "numbers", "dimension": SMALL["columns"]}
+            client.create("load-test", SMALL["actions"], context=context, batch_size=150, window=0.1, seed=1)
+            report = asyncio.run(put_load(LoadPlan(url=server.url, requests=1_200, seconds=20, rate=400, **SMALL)))
+            versions = {row["policy_version"] for row in client.log("load-test")}
+        server.stop()
+    assert not report.failures and report.decisions > 400
+    assert len(versions) >= 3
+    # Each probability is computed again from the version that its record names, and each version from the log.
+    checked = check_store(open_store(str(tmp_path / "log.db"), read_only=True))
+    assert (checked.decisions, checked.problems) == (report.decisions, [])
 
 
 def test_it_ends_after_its_seconds_and_keeps_its_rate(tmp_path: Path) -> None:

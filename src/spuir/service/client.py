@@ -212,12 +212,10 @@ class _Methods(Sender):
         return from_bytes(content, f"model of {name}")
 
     @Method
-    def import_model(self, name: str, model: Bandit) -> Flow[commands.VersionAnswer]:
+    def import_model(self, name: str, model: Bandit) -> Flow[commands.ExperimentAnswer]:
         """Take a model as the next version."""
-        media = "application/octet-stream"
-        return self.ask(
-            commands.VersionAnswer, "POST", name, "model", body=model.to_bytes(), media=media, repeatable=False
-        )
+        how: dict[str, Any] = {"media": "application/octet-stream", "repeatable": False}
+        return self.ask(commands.ExperimentAnswer, "POST", name, "model", body=model.to_bytes(), **how)
 
     @Method
     def log(self, name: str) -> Flow[list[dict[str, Any]]]:

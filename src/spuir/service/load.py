@@ -59,7 +59,7 @@ class _Load:
 
     async def _work(self) -> None:
         """Send requests on one connection until there are enough."""
-        connection = _Connection(self.plan.url, self.key)
+        connection = HttpConnection(self.plan.url, self.key)
         try:
             while (number := self._next()) is not None:
                 since = await self._due(number)
@@ -85,7 +85,7 @@ class _Load:
         await asyncio.sleep(max(0.0, due - time.perf_counter()))
         return due
 
-    async def _round(self, connection: "_Connection", number: int, since: float) -> None:
+    async def _round(self, connection: "HttpConnection", number: int, since: float) -> None:
         """Ask for decisions, and report rewards for some of them."""
         ids = [f"{self.run_id}-{number}-{row}" for row in range(self.plan.batch)]
         rows = [
@@ -106,11 +106,11 @@ class _Load:
             answer = await self._send(connection, "rewards", msgspec.json.encode({"rewards": rewards}), since)
             self.report.statuses.update(one["status"] for one in (answer or {}).get("rewards", []))
 
-    async def _send(self, connection: "_Connection", kind: str, body: bytes, since: float) -> dict[str, Any] | None:
+    async def _send(self, connection: "HttpConnection", kind: str, body: bytes, since: float) -> dict[str, Any] | None:
         """Send one request; count it, and return the answer, None if it failed."""
         try:
             async with asyncio.timeout(LONGEST_ANSWER):
-                status, content = await connection.post(f"{self.path}/{kind}", body)
+                status, content = await connection.send("POST", f"{self.path}/{kind}", body)
             answer = msgspec.json.decode(content)
             if status < 300:
                 self.report.latencies[kind].append(time.perf_counter() - since)
@@ -123,7 +123,7 @@ class _Load:
         return None
 
 
-class _Connection:
+class HttpConnection:
     """One HTTP connection that is kept open, and opened again after a failure."""
 
     def __init__(self, url: str, key: str | None) -> None:
@@ -134,12 +134,12 @@ class _Connection:
         self.head += f"Authorization: Bearer {key}\r\n" if key else ""
         self.streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
-    async def post(self, path: str, body: bytes) -> tuple[int, bytes]:
-        """Send a body, and return the status and the content of the answer."""
+    async def send(self, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
+        """Send a request, and return the status and the content of the answer."""
         if self.streams is None:
             self.streams = await asyncio.open_connection(self.host, self.port, ssl=self.tls or None)
         reader, writer = self.streams
-        writer.write(f"POST {path} HTTP/1.1\r\n{self.head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        writer.write(f"{method} {path} HTTP/1.1\r\n{self.head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
         head = (await reader.readuntil(b"\r\n\r\n")).split(b"\r\n")
         headers = dict(line.lower().split(b": ", 1) for line in head[1:-2])
         content = await reader.readexactly(int(headers[b"content-length"]))
