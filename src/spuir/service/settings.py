@@ -47,7 +47,7 @@ class ColumnContext(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag
 
 
 class ExperimentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What an experiment is told at its creation.
+    """The settings of an experiment, given at its creation.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ class ExperimentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     seed
         All random numbers follow from it; None = one is drawn at creation, and recorded.
     retention
-        How long contexts and rewards are kept after they were learned, e.g. "90d"; None = for ever.
+        How long contexts and rewards are kept after they were learned, e.g. "90d"; None = always.
     """
 
     actions: int | list[Label]
