@@ -140,6 +140,23 @@ def quality_sheet(results: Results) -> Sheet:
     return Sheet("Quality of the sketch", caption, ("environment", *names, "t"), rows)
 
 
+def service_sheet(results: Results) -> Sheet:
+    """Return the rates and latencies of the service."""
+    table = results["service"]
+    rows = [(name, number(rate), "–") for name, rate in table["rates"].items()]
+    found = table["p99 ms"]
+    share = "share of the time with an update"
+    rows += [(f"at 200 per second, {name}", "–", number(found[name])) for name in found if name != share]
+    caption = (
+        "Measured by `python -m benchmarks --only service --add` with wrk on loopback: 20 actions, contexts of 50 "
+        "numbers, one server process, 128 connections, 16 for batches. Rates are decisions per second, medians of "
+        f"{table['rounds']} rounds of 2 seconds in which all took turns. For latencies, another process sends 200 "
+        f"decisions per second, without and with updates of 10,000 rows beside them ({number(100 * found[share])} % "
+        "of the time)."
+    )
+    return Sheet("Decision service", caption, ("server", "decisions per second", "p99, ms"), rows)
+
+
 def sheets(results: Results) -> list[Sheet]:
     """Return every table for which there are results."""
     made = [requirements_sheet(results)]
@@ -147,7 +164,7 @@ def sheets(results: Results) -> list[Sheet]:
         made += clock_sheets(results)
     makers = {
         "scaling": curve_sheet, "memory": memory_sheet, "training": training_sheet,
-        "dsjson": dsjson_sheet, "quality": quality_sheet,
+        "dsjson": dsjson_sheet, "quality": quality_sheet, "service": service_sheet,
     }  # fmt: skip
     for part, make in makers.items():
         if results.get(part):

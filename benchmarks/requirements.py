@@ -207,4 +207,19 @@ def grid(seeds: int = 20) -> list[Requirement]:
             "at most",
             0.5,
         ),
+        *_rows(
+            "service/rate",
+            "durable single decisions of the service, rate over that of the same server",
+            "at least",
+            {"empty route": 0.35, "without durability": 0.5},
+        ),
+        *_rows(
+            "service/batch", "decisions per second in batches, over single ones", "at least", {"100 per request": 10.0}
+        ),
+        *_rows(
+            "service/p99",
+            "99th percentile of the latency, over that without updates",
+            "at most",
+            {"during updates": 3.0},
+        ),
     ]
