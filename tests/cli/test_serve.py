@@ -66,6 +66,12 @@ def test_other_machines_are_refused_without_keys(tmp_path: Path, host: str) -> N
     ServerConfig(host=host, key_file="keys.json")
 
 
+def test_an_empty_file_of_keys_is_no_key(tmp_path: Path) -> None:
+    done = call("--host", "0.0.0.0", "--key-file", tmp_path / "keys.json", "--store", tmp_path / "log.db")
+    assert done.exit_code == 2
+    assert "run spuir serve keys create" in done.output
+
+
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "localhost", "::1", "[::1]"])
 def test_this_machine_needs_no_keys(host: str) -> None:
     assert is_loopback(host)

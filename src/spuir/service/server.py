@@ -8,9 +8,10 @@ from contextlib import suppress
 
 import uvicorn
 
+from spuir.errors import ParameterError
 from spuir.service.api.app import Service
 from spuir.service.api.connections import GuardedProtocol, close_overdue
-from spuir.service.config import ServerConfig
+from spuir.service.config import ServerConfig, is_loopback
 from spuir.service.engine import Engine
 from spuir.service.json_logs import set_up_logs
 
@@ -61,13 +62,22 @@ def make_server(service: Service) -> GuardedServer:
 
 
 def serve(engine: Engine, config: ServerConfig) -> None:
-    """Serve an engine until the process is asked to stop (SIGTERM, SIGINT); what was accepted is finished."""
+    """Serve an engine until the process is asked to stop (SIGTERM, SIGINT); what was accepted is finished.
+
+    Raises
+    ------
+    ParameterError
+        Other machines could connect, and there are no keys.
+    """
     set_up_logs(config.log_level)
     _allow_many_connections()
     service = Service(engine, config)
     if service.keys is None:
         log.warning("no keys are configured: every program on this machine may call the service")
     elif not len(service.keys):
+        if not is_loopback(config.host):
+            rule = "a service that other machines can reach needs at least one"
+            raise ParameterError("keys", f"none in {config.key_file}", rule, "run spuir serve keys create")
         log.warning("the file of keys is empty: every request will be refused")
     make_server(service).run()
 
