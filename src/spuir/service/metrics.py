@@ -118,12 +118,13 @@ class Metrics:
 
 def _shown(names: Labels, values: Iterable[Labels], visible: Callable[[str], bool] | None) -> list[Labels]:
     """Return the combinations of labels to show, in order."""
+    known = sorted(values)  # at once: other threads count meanwhile
     if visible is None:
-        return sorted(values)
+        return known
     if "experiment" not in names:
         return []
     place = names.index("experiment")
-    return sorted(key for key in values if visible(key[place]))
+    return [key for key in known if visible(key[place])]
 
 
 def _head(name: str, doc: str, kind: str) -> tuple[str, str]:

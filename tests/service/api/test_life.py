@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from spuir.bandit import from_bytes
+from spuir.service.api import log_routes
 from spuir.service.json_logs import JsonFormatter
 from tests.service.api.servers import ACTIONS, CONTEXT, RunningServer, code, create_shop, running_server
 
@@ -130,6 +131,24 @@ def test_a_bad_line_of_an_import_is_named(learned: RunningServer) -> None:
             assert answer.status_code in (400, 422)
             assert place is None or answer.json()["error"]["where"] == place
         assert learned.records("lines") == before
+
+
+def test_a_refused_part_of_a_long_import_says_what_is_recorded(learned: RunningServer, monkeypatch) -> None:
+    monkeypatch.setattr(log_routes, "PART", 2)
+    with learned.client() as client:
+        create_shop(client, "parts")
+        before = learned.records("parts")
+        actions = ["red", "red", "blue", "mauve"]
+        rows = [{"decision_id": f"i{at}", "context": CONTEXT, "action": one} for at, one in enumerate(actions)]
+        content = "\n".join(map(json.dumps, rows)).encode()
+        answer = client.post("/v1/experiments/parts/log", content=content, headers=LINES)
+        assert code(answer) == "invalid"
+        assert answer.json()["error"]["where"] == "rows[3]"
+        assert "the first 2 rows are recorded" in answer.json()["error"]["remedy"]
+        assert learned.records("parts") == before + 2
+        good = content.replace(b"mauve", b"green")
+        answer = client.post("/v1/experiments/parts/log", content=good, headers=LINES)
+        assert answer.json() == {"recorded": 2, "duplicates": 2}
 
 
 def test_a_model_can_be_downloaded_and_imported(learned: RunningServer) -> None:

@@ -1,6 +1,7 @@
 """Routes that move logs and models out of the service and into it."""
 
 import asyncio
+import re
 import tempfile
 from collections.abc import AsyncGenerator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -9,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from spuir.errors import ServiceError
 from spuir.logs.columns import COLUMNS
 from spuir.service.api import shapes
 from spuir.service.api.bodies import BINARY, JSON_LINES, decode_lines
@@ -50,10 +52,23 @@ async def import_log(call: Call) -> ImportAnswer:
     total = ImportAnswer(recorded=0, duplicates=0)
     for first in range(0, len(rows), PART):
         part = ImportLog(experiment=call.experiment, rows=rows[first : first + PART])
-        done: ImportAnswer = await call.execute(part)
+        try:
+            done: ImportAnswer = await call.execute(part)
+        except ServiceError as refused:
+            raise _placed(refused, first) from None
         total.recorded += done.recorded
         total.duplicates += done.duplicates
     return total
+
+
+def _placed(refused: ServiceError, first: int) -> ServiceError:
+    """Return the refusal of a part of an import with the place in all of it, and say what became of the rest."""
+    if not first:
+        return refused
+    found = re.match(r"rows\[(\d+)\](.*)", refused.where or "")
+    where = f"rows[{first + int(found[1])}]{found[2]}" if found else refused.where
+    remedy = f"{refused.remedy}, and send all again: the first {first:,} rows are recorded, and will be known"
+    return ServiceError(refused.code, refused.subject, refused.got, refused.rule, remedy, where)
 
 
 def _log_row(row: dict[str, Any], numbers: bool | None) -> LogRow:
