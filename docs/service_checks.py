@@ -1,7 +1,7 @@
 """Write the table of checks in docs/explanation/service-guarantees.md from the results of ``make test-faults``.
 
 ``make test-faults`` runs every test of the service, the long ones included, and then this script, which counts the
-results of the tests of each check: ``python docs/service_checks.py results.xml``.
+results of the tests of each check: ``python docs/service_checks.py results.xml``. Several reports are merged.
 """
 
 import re
@@ -170,10 +170,10 @@ def belongs(test: str, pattern: str) -> bool:
     return test.startswith(f"{file}::test_{name}")
 
 
-def results_in(report: Path) -> dict[str, str]:
-    """Return the outcome of each test in a report of pytest (``--junitxml``)."""
+def results_in(*reports: Path) -> dict[str, str]:
+    """Return the outcome of each test in reports of pytest (``--junitxml``)."""
     found: dict[str, str] = {}
-    for case in ElementTree.parse(report).iter("testcase"):
+    for case in (case for report in reports for case in ElementTree.parse(report).iter("testcase")):
         outcome = next((child.tag for child in case if child.tag in ("failure", "error", "skipped")), "passed")
         found[f"{case.get('classname', '').rpartition('.')[2]}::{case.get('name')}"] = outcome
     return found
@@ -198,4 +198,4 @@ def write(results: dict[str, str], page: Path = PAGE) -> None:
 
 
 if __name__ == "__main__":
-    write(results_in(Path(sys.argv[1])))
+    write(results_in(*map(Path, sys.argv[1:])))
