@@ -36,10 +36,13 @@ test: $(VENV)/.installed  ## run the tests on two cores; PYTEST_ARGS="-k snapsho
 test-engines: $(VENV)/.spark  ## run the engine tests on Spark too; installs Spark, and Java if it is missing and you are root
 	$(PY) -m pytest -m spark -rs tests/contracts/test_engines.py $(PYTEST_ARGS)
 
-test-faults: $(VENV)/.installed  ## run all tests of the service, the long ones too, and write their results into the documentation
+test-faults: $(VENV)/.installed  ## run the tests of the service, the long ones too, and write their results into the documentation
 	mkdir -p results
-	$(PY) -m pytest -m "not spark" tests/service --junitxml=results/service.xml $(PYTEST_ARGS); \
-	    status=$$?; $(PY) docs/service_checks.py results/service.xml; exit $$status
+	failed=0; \
+	$(PY) -m pytest tests/service --junitxml=results/service-short.xml $(PYTEST_ARGS) || failed=1; \
+	$(PY) -m pytest -m faults tests/service --junitxml=results/service-long.xml $(PYTEST_ARGS) || failed=1; \
+	$(PY) docs/service_checks.py results/service-short.xml results/service-long.xml; \
+	exit $$failed
 
 check: $(VENV)/.installed docs  ## check lint, format, types, import layers and documentation
 	$(VENV)/bin/ruff check $(SOURCES)

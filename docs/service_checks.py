@@ -1,7 +1,7 @@
 """Write the table of checks in docs/explanation/service-guarantees.md from the results of ``make test-faults``.
 
-``make test-faults`` runs every test of the service, the long ones included, and then this script, which counts the
-results of the tests of each check: ``python docs/service_checks.py results.xml``. Several reports are merged.
+``make test-faults`` runs the tests of the service, then the long ones, and then this script with both reports:
+``python docs/service_checks.py short.xml long.xml``. Reports after the second one are long ones too.
 """
 
 import re
@@ -179,23 +179,29 @@ def results_in(*reports: Path) -> dict[str, str]:
     return found
 
 
-def rows(results: dict[str, str]) -> Iterable[str]:
+def rows(short: dict[str, str], long: dict[str, str]) -> Iterable[str]:
     """Yield the table."""
-    yield "| | check | what is tried | tests | result |"
-    yield "|---|---|---|---|---|"
+    yield "| | check | what is tried | tests | short form | long form |"
+    yield "|---|---|---|---|---|---|"
     for number, check in enumerate(CHECKS, start=1):
-        mine = [outcome for test, outcome in results.items() if any(belongs(test, one) for one in check.tests)]
-        counts = ", ".join(f"{n} {outcome}" for outcome, n in sorted(Counter(mine).items()))
         files = ", ".join(f"`{name}`" for name in dict.fromkeys(one.partition("::")[0] for one in check.tests))
-        yield f"| {number} | {check.name} | {check.tried} | {files} | {counts or 'not run'} |"
+        counts = " | ".join(counted(check, results) for results in (short, long))
+        yield f"| {number} | {check.name} | {check.tried} | {files} | {counts} |"
 
 
-def write(results: dict[str, str], page: Path = PAGE) -> None:
+def counted(check: Check, results: dict[str, str]) -> str:
+    """Return how often each outcome is among the results of a check."""
+    mine = [outcome for test, outcome in results.items() if any(belongs(test, one) for one in check.tests)]
+    return ", ".join(f"{n:,} {outcome}" for outcome, n in sorted(Counter(mine).items())) or "–"
+
+
+def write(short: dict[str, str], long: dict[str, str], page: Path = PAGE) -> None:
     """Write the table between its marks."""
     text = page.read_text(encoding="utf-8")
-    table = "\n".join((BEGIN, *rows(results), END))
+    table = "\n".join((BEGIN, *rows(short, long), END))
     page.write_text(re.sub(f"{BEGIN}.*{END}", lambda _: table, text, flags=re.DOTALL), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    write(results_in(*map(Path, sys.argv[1:])))
+    first, *others = map(Path, sys.argv[1:])
+    write(results_in(first), results_in(*others))
