@@ -266,7 +266,8 @@ def service_api() -> str:
         "## Errors",
         'Every error has the shape `{"error": {"code", "message", "remedy", "where"}}`. The codes do not change; the '
         "message is one sentence for people, and `where` is the place in the request or null. A request with an error "
-        "status changed nothing, except a reward with `unknown_decision`, which is recorded.",
+        "status changed nothing, with two exceptions: a reward with `unknown_decision` is recorded, and the error of "
+        "an import of more than 10,000 rows says how many of them are recorded.",
         table(
             ("status", "code", "meaning"),
             ([str(status), f"`{name}`", meaning] for name, (status, meaning) in sorted_codes(ALL_CODES)),
