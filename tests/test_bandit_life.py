@@ -11,7 +11,8 @@ import pytest
 from scipy import sparse
 
 import spuir
-from spuir.errors import InputError, ParameterError
+from spuir.bandit import from_bytes
+from spuir.errors import InputError, ParameterError, SnapshotError
 from tests.bandits import ACTIONS, REWARDS, B, M, X, taught
 
 
@@ -87,3 +88,21 @@ def test_decisions_can_be_kept_for_later() -> None:
     again = pickle.loads(pickle.dumps(decision))
     for name in ("actions", "propensities", "ids", "exact", "probabilities", "scores", "means", "widths"):
         np.testing.assert_array_equal(getattr(again, name), getattr(decision, name))
+
+
+def test_a_model_as_bytes_is_a_model_file(tmp_path):
+    rng = np.random.default_rng(0)
+    bandit = spuir.Bandit("spuir", ["a", "b"], random_state=1)
+    bandit.partial_fit(rng.normal(size=(20, 3)), ["a", "b"] * 10, rng.random(20))
+    content = bandit.to_bytes()
+    (tmp_path / "model.spuir").write_bytes(content)
+    again, loaded = from_bytes(content, "bytes"), spuir.load(tmp_path / "model.spuir")
+    assert again.to_bytes() == loaded.to_bytes() == content
+    assert again.digest() == bandit.digest()
+    bandit.decide(rng.normal(size=(5, 3)))  # what was decided is not part of what was learned
+    assert bandit.to_bytes() == content
+    bandit.partial_fit(rng.normal(size=(20, 3)), ["a", "b"] * 10, rng.random(20))
+    assert bandit.digest() != again.digest()
+    for broken in (b"", content[:-1], content[:100] + b"?" + content[101:], content + b"?"):
+        with pytest.raises(SnapshotError, match="bytes"):
+            from_bytes(broken, "bytes")
