@@ -106,6 +106,25 @@ def test_the_log_can_be_downloaded_and_opened(learned: RunningServer, tmp_path) 
     assert {"x0", "x1", "x2", "action", "propensity", "reward"} <= set(read.column_names)
 
 
+def test_a_log_without_rows_is_an_empty_file(open_server: RunningServer) -> None:
+    with open_server.client() as client:
+        create_shop(client, "empty")
+        assert client.get("/v1/experiments/empty/log").content == b""
+        table = client.get("/v1/experiments/empty/log", params={"format": "parquet"})
+        assert (table.status_code, table.content[:4]) == (200, b"PAR1")
+
+
+def test_a_log_whose_columns_have_several_types_is_no_parquet_file(open_server: RunningServer) -> None:
+    with open_server.client() as client:
+        create_shop(client, "mixed", context={"kind": "columns"}, actions=["red", 7])
+        rows = [{"context": {"age": 31}, "eligible": ["red", 7]}, {"context": {"age": "old"}, "eligible": [7]}]
+        assert client.post("/v1/experiments/mixed/decisions", json={"decisions": rows}).status_code == 200
+        assert len(client.get("/v1/experiments/mixed/log").text.splitlines()) == 2
+        answer = client.get("/v1/experiments/mixed/log", params={"format": "parquet"})
+        assert (answer.status_code, code(answer)) == (400, "unsupported")
+        assert "spuir-export" not in answer.text
+
+
 def test_a_downloaded_log_can_be_imported_into_another_experiment(learned: RunningServer) -> None:
     with learned.client() as client:
         create_shop(client, "copy")

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from spuir.errors import ServiceError
+from spuir.errors import ServiceError, SpuirError
 from spuir.logs.columns import COLUMNS
 from spuir.service.api import shapes
 from spuir.service.api.bodies import BINARY, JSON_LINES, decode_lines
@@ -116,10 +116,15 @@ def _parquet(blocks: Iterator[list[dict[str, Any]]]) -> Iterator[bytes]:
         with lines.open("wb") as file:
             for rows in blocks:
                 file.write(_encode.encode_lines(rows))
-        if lines.stat().st_size:
-            write_log(open_log(lines), target)
-        else:
-            _write_empty(target)
+        try:
+            if lines.stat().st_size:
+                write_log(open_log(lines), target)
+            else:
+                _write_empty(target)
+        except SpuirError as wrong:  # a column of a Parquet file has one type, those of contexts may have several
+            got = str(wrong).replace(f"file {str(lines)!r}, ", "")[:200]
+            rule = "columns of a Parquet file have one type each"
+            raise ServiceError("unsupported", "format", got, rule, "download the log as JSON lines", "format") from None
         lines.unlink()
         with target.open("rb") as file:
             while piece := file.read(PIECE):
