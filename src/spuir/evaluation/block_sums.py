@@ -5,15 +5,17 @@ their errors, paired differences and bootstrap draws all follow from the blocks.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import hypot
+from typing import Any
+from weakref import ref
 
 import numpy as np
 from numpy.typing import NDArray
 
 from spuir.base.records import Codes, Floats
-from spuir.errors import ParameterError
+from spuir.errors import InputError, ParameterError
 from spuir.evaluation.estimators import Terms
 from spuir.evaluation.logged_rows import LoggedRows
 
@@ -44,26 +46,55 @@ class Blocks:
         size = -(-max(rows, 1) // BLOCKS)
         return cls(by=by, count=-(-max(rows, 1) // size), size=size)
 
-    def numbers(self, rows: LoggedRows, first: int) -> Codes:
-        """Return the block (n,) of each row; ``first`` rows were read before."""
+    def adder(self, rows: LoggedRows, first: int, weights: Floats | None) -> "BlockAdder":
+        """Return what adds up values of rows per block; ``first`` rows were read before."""
+        if self.by == "row":
+            edges = np.arange(0, (self.count + 1) * self.size, self.size)
+            return BlockAdder.consecutive(edges, first, len(rows), weights)
+        return BlockAdder(self.numbers(rows), self.count, weights)
+
+    def numbers(self, rows: LoggedRows) -> Codes:
+        """Return the block (n,) of each row where blocks are units or episodes."""
         if self.by == "unit" and rows.units is not None:
             return (rows.units % np.uint64(self.count)).astype(np.intp)
         if self.by == "episode" and rows.episodes is not None:
             return rows.episodes % self.count
-        return (first + np.arange(len(rows))) // self.size
+        raise InputError("group_by", repr(self.by), "the log has none", "group by row")
 
 
 class BlockAdder:
-    """Adds up values of some rows per block; blocks of consecutive rows are summed at the speed of memory."""
+    """Adds up values of some rows per block; blocks of consecutive rows are summed at the speed of memory.
 
-    def __init__(self, blocks: Codes, count: int, weights: Floats | None, ordered: bool | None = None) -> None:
-        self.count, self._weights, self._blocks = count, weights, blocks
-        self._ordered = bool((blocks[1:] >= blocks[:-1]).all()) if ordered is None else ordered
-        if self._ordered and len(blocks):
-            self._starts = np.flatnonzero(np.concatenate([[True], blocks[1:] != blocks[:-1]]))
-            self._numbers = blocks[self._starts]
+    An array that is added to several sums is reduced once, as long as it lives.
+    """
 
-    @property
+    def __init__(self, blocks: Codes, count: int, weights: Floats | None) -> None:
+        self.count, self._weights, self._rows = count, weights, len(blocks)
+        self._blocks: Codes | None = None
+        self._known: dict[int, tuple[ref[Floats], Floats]] = {}
+        if (blocks[1:] >= blocks[:-1]).all():
+            self._starts = np.flatnonzero(blocks[1:] != blocks[:-1]) + 1
+            self._starts = np.concatenate([np.zeros(min(self._rows, 1), np.intp), self._starts])
+            self._touched: Any = blocks[self._starts]
+        else:
+            self._blocks, self._touched = blocks, slice(None)
+
+    @classmethod
+    def consecutive(cls, edges: Codes, first: int, rows: int, weights: Floats | None) -> "BlockAdder":
+        """Return an adder for the rows from ``first`` on, where block b has those from edges[b] to edges[b + 1]."""
+        low, high = np.searchsorted(edges, [first, first + rows - 1], side="right")
+        return cls._in_order(np.arange(low - 1, high), np.maximum(edges[low - 1 : high] - first, 0), rows, weights,
+                             len(edges) - 1)  # fmt: skip
+
+    @classmethod
+    def _in_order(cls, touched: Codes, starts: Codes, rows: int, weights: Floats | None, count: int) -> "BlockAdder":
+        """Return an adder for rows in the order of their blocks, each of which begins at its start."""
+        some = np.diff(starts, append=rows) > 0
+        made = cls(touched[:0], count, weights)
+        made._rows, made._starts, made._touched = rows, starts[some], touched[some]
+        return made
+
+    @cached_property
     def heaviest(self) -> float:
         """The largest weight of a row."""
         return 1.0 if self._weights is None else float(self._weights.max(initial=0.0))
@@ -71,16 +102,31 @@ class BlockAdder:
     def at(self, rows: Codes) -> "BlockAdder":
         """Return an adder for some of the rows, given by their places in order."""
         weights = None if self._weights is None else self._weights[rows]
-        return BlockAdder(self._blocks[rows], self.count, weights, self._ordered or None)
+        if self._blocks is not None:
+            return BlockAdder(self._blocks[rows], self.count, weights)
+        starts = np.searchsorted(rows, self._starts)
+        return self._in_order(self._touched, starts, len(rows), weights, self.count)
+
+    def add_rows(self, total: NDArray[Any]) -> None:
+        """Add the number of rows to the sums (B,) of their blocks."""
+        if self._blocks is not None:
+            total += np.bincount(self._blocks, minlength=self.count)
+        else:
+            total[self._touched] += np.diff(self._starts, append=self._rows)
 
     def __call__(self, total: Floats, values: Floats) -> None:
         """Add weighted values (n,) to the sums (B,) of their blocks."""
+        kept = self._known.get(id(values))
+        if kept is None or kept[0]() is not values:
+            kept = self._known[id(values)] = ref(values), self._reduced(values)
+        total[self._touched] += kept[1]
+
+    def _reduced(self, values: Floats) -> Floats:
         if self._weights is not None:
             values = values * self._weights
-        if not self._ordered:
-            total += np.bincount(self._blocks, values, self.count)
-        elif len(values):
-            total[self._numbers] += np.add.reduceat(values, self._starts)
+        if self._blocks is not None:
+            return np.bincount(self._blocks, values, self.count)
+        return np.add.reduceat(values, self._starts) if len(self._starts) else np.zeros(0)
 
 
 @dataclass(eq=False)
@@ -171,7 +217,7 @@ class Estimate:
     Parameters
     ----------
     parts
-        Sums with their signs: one for a value, two for a paired difference.
+        Sums with their factors: one for a value, two for a paired difference.
     weight, rows
         (B,) weight and number of rows of each block.
     by
@@ -226,27 +272,37 @@ class Estimate:
         """The span of the terms of a single piece, as far as the log shows it."""
         if self.by != "row":
             return float(len(self.influence) * (self.influence.max() - self.influence.min()))
-        return sum(sums.span for _, sums in self._errors) * float(self.rows.sum() / self.weight.sum())
+        return sum(abs(sign) * sums.span for sign, sums in self._errors) * float(self.rows.sum() / self.weight.sum())
 
     def shifts(self, draws: Floats) -> Floats:
         """Return by how much the estimate moves (k,) if blocks count as often as each row of ``draws`` (k, B) says."""
         moved = [sign * (sums.value(self.weight, draws) - sums.value(self.weight)) for sign, sums in self._errors]
         return np.sum(moved, axis=0)
 
+    def times(self, factor: float) -> "Estimate":
+        """Return the estimate in other units."""
+        down, up = self.one_more if factor >= 0 else self.one_more[::-1]
+        return replace(
+            self,
+            parts=_times(factor, self.parts),
+            error_parts=_times(factor, self._errors),
+            one_more=(abs(factor) * down, abs(factor) * up),
+        )
+
     def minus(self, other: "Estimate") -> "Estimate":
         """Return the paired difference of two estimates over the same blocks."""
         return Estimate(
-            parts=self.parts + _negative(other.parts),
+            parts=self.parts + _times(-1.0, other.parts),
             weight=self.weight,
             rows=self.rows,
             by=self.by,
-            error_parts=self._errors + _negative(other._errors),
+            error_parts=self._errors + _times(-1.0, other._errors),
             one_more=(hypot(self.one_more[0], other.one_more[1]), hypot(self.one_more[1], other.one_more[0])),
         )
 
 
-def _negative(parts: tuple[tuple[float, TermSums], ...]) -> tuple[tuple[float, TermSums], ...]:
-    return tuple((-sign, sums) for sign, sums in parts)
+def _times(factor: float, parts: tuple[tuple[float, TermSums], ...]) -> tuple[tuple[float, TermSums], ...]:
+    return tuple((factor * sign, sums) for sign, sums in parts)
 
 
 def least_error(candidates: Sequence[Estimate], reference: Estimate) -> int:

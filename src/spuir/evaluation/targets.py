@@ -23,12 +23,14 @@ class TargetView(NamedTuple):
     """A policy on n rows: π of the executed action and v̂ under the policy, both (n,), and the probabilities of all.
 
     ``expected`` v̂ is None where there is no reward model.
-    ``probabilities`` is (n, M), or (M,) where all rows have the same.
+    ``probabilities`` is (n, M), or (M,) where all rows have the same. With ``places`` (k,), ``target`` is (k,) and has
+    these rows only, and π is 0 in all others.
     """
 
     target: Floats
     expected: Floats | None
     probabilities: Floats
+    places: Codes | None = None
 
 
 class Target(ABC):
@@ -112,9 +114,9 @@ class FixedTarget(Target):
         """Return what estimators need, without a table of zeros where the action is always eligible."""
         if rows.eligible is not None:
             return super().view(rows, predicted)
-        target = (rows.actions == self.code).astype(np.float64)
+        places = np.flatnonzero(rows.actions == self.code)
         expected = None if predicted is None else np.ascontiguousarray(predicted[:, self.code])
-        return TargetView(target, expected, np.eye(len(self.log.actions))[self.code])
+        return TargetView(np.ones(len(places)), expected, np.eye(len(self.log.actions))[self.code], places)
 
 
 class LabelledTarget(Target):
