@@ -83,8 +83,8 @@ class BlockAdder:
     def consecutive(cls, edges: Codes, first: int, rows: int, weights: Floats | None) -> "BlockAdder":
         """Return an adder for the rows from ``first`` on, where block b has those from edges[b] to edges[b + 1]."""
         low, high = np.searchsorted(edges, [first, first + rows - 1], side="right")
-        return cls._in_order(np.arange(low - 1, high), np.maximum(edges[low - 1 : high] - first, 0), rows, weights,
-                             len(edges) - 1)  # fmt: skip
+        starts = np.maximum(edges[low - 1 : high] - first, 0)
+        return cls._in_order(np.arange(low - 1, high), starts, rows, weights, len(edges) - 1)
 
     @classmethod
     def _in_order(cls, touched: Codes, starts: Codes, rows: int, weights: Floats | None, count: int) -> "BlockAdder":
@@ -125,7 +125,7 @@ class BlockAdder:
         if self._weights is not None:
             values = values * self._weights
         if self._blocks is not None:
-            return np.bincount(self._blocks, values, self.count)
+            return np.bincount(self._blocks, values, self.count).astype(np.float64, copy=False)
         return np.add.reduceat(values, self._starts) if len(self._starts) else np.zeros(0)
 
 

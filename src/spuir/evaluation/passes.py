@@ -99,13 +99,13 @@ class FitPass:
         self.reward += float(rows.weights @ rows.rewards)
         self.unit_weights = self.unit_weights and bool((rows.weights == 1).all())
         self.reward_range = _wider(self.reward_range, rows.rewards)
-        inverse = np.ones(len(rows)) if rows.propensities is None else 1 / rows.propensities
+        scaled = rows.weights if rows.propensities is None else rows.weights / rows.propensities
         if rows.propensities is not None:
             self.propensity_range = _wider(self.propensity_range, rows.propensities)
         self.sums.add("counts", rows.actions, None, n_actions)
-        self.sums.add("inverse", rows.actions, rows.weights * inverse, n_actions)
-        self.sums.add("squares", rows.actions, (rows.weights * inverse) ** 2, n_actions)
-        self.sums.add("earned", rows.actions, rows.weights * inverse * rows.rewards, n_actions)
+        self.sums.add("inverse", rows.actions, scaled, n_actions)
+        self.sums.add("squares", rows.actions, np.square(scaled), n_actions)
+        self.sums.add("earned", rows.actions, scaled * rows.rewards, n_actions)
         for one in self.learned:
             one.add(rows)
         folds = rows.folds(self.fold_by, self.folds)
@@ -178,8 +178,15 @@ class LoggedColumns(NamedTuple):
         if places is None and not target.min() > 0 and np.count_nonzero(target) < MOSTLY * len(target):
             places = np.flatnonzero(target)
             target = target[places]
-        own = self if places is None else LoggedColumns(*(None if one is None else one[places] for one in self))
-        return TargetRows(own.rewards, target, own.propensities, own.predicted, own.estimated), own.weights, places
+        rewards, propensities, predicted, estimated, weights = self if places is None else self._at(places)
+        return TargetRows(rewards, target, propensities, predicted, estimated), weights, places
+
+    def _at(self, places: Codes) -> "LoggedColumns":
+        estimated = None if self.estimated is None else self.estimated[places]
+        weights = None if self.weights is None else self.weights[places]
+        return LoggedColumns(
+            self.rewards[places], self.propensities[places], self.predicted[places], estimated, weights
+        )
 
 
 @dataclass(eq=False)

@@ -18,6 +18,9 @@ LOGGED, UNIFORM = "logged", "uniform"
 TOLERANCE = 1e-6
 """Probabilities of an evaluated policy may miss a sum of one by this much."""
 
+SCORED_ROWS = 8192
+"""Rows that a bandit scores at a time: its tables of this length stay in the cache and in memory that is used again."""
+
 
 class TargetView(NamedTuple):
     """A policy on n rows: π of the executed action and v̂ under the policy, both (n,), and the probabilities of all.
@@ -185,7 +188,12 @@ class BanditTarget(LabelledTarget):
 
     def probabilities(self, rows: LoggedRows) -> Floats:
         """Return what ``predict_proba`` says, action by action of the log."""
-        return self.ordered(self.bandit.predict_proba(self.table(rows), self.own_mask(rows)))
+        table, mask, found = self.table(rows), self.own_mask(rows), list[Floats]()
+        for start in range(0, len(rows), SCORED_ROWS):
+            some = slice(start, start + SCORED_ROWS)
+            contexts = table[some] if isinstance(table, np.ndarray) else table.slice(start, SCORED_ROWS)
+            found.append(self.bandit.predict_proba(contexts, None if mask is None else mask[some]))
+        return self.ordered(np.concatenate(found))
 
     def table(self, rows: LoggedRows) -> Any:
         """Return the contexts of rows as the bandit takes them."""
