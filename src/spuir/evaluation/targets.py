@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from os import PathLike, fspath
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +13,7 @@ from spuir.base.records import Codes, Floats, Mask
 from spuir.errors import InputError, ParameterError, UnknownNameError, did_you_mean
 from spuir.evaluation.evaluation_report import ALWAYS
 from spuir.evaluation.logged_rows import EvaluationLog, LoggedRows
+from spuir.policies import Policy, list_policies
 from spuir.tables.contexts import listed
 
 LOGGED, UNIFORM = "logged", "uniform"
@@ -313,25 +315,28 @@ def check_chances(name: str, values: Floats) -> None:
         raise InputError(name, got, "the probabilities of a row are at least 0 and sum to one", "correct that row")
 
 
-def make_targets(given: Any, actions: Sequence[Hashable] | None) -> list[Target]:
-    """Return the policies to evaluate from what a user passes: one, a list, or a dict by name."""
+def named_policies(given: Any) -> dict[str, Any]:
+    """Return what a user passes as policies by name: one, a list, or a dict."""
     if isinstance(given, Mapping):
-        pairs = [(str(name), one) for name, one in given.items()]
-    else:
-        several = given if isinstance(given, (list, tuple)) else [given]
-        pairs = [(_name(one, at), one) for at, one in enumerate(several)]
-    names = [name for name, _ in pairs]
+        return {str(name): one for name, one in given.items()}
+    several = given if isinstance(given, (list, tuple)) else [given]
+    names = [_name(one, at) for at, one in enumerate(several)]
     if len(set(names)) < len(names):
         twice = next(name for at, name in enumerate(names) if name in names[:at])
         raise ParameterError("policies", f"{twice!r} twice", "each has a name of its own", "pass a dict by name")
-    return [make_target(name, one, actions) for name, one in pairs]
+    return dict(zip(names, several, strict=True))
+
+
+def make_targets(given: Any, actions: Sequence[Hashable] | None) -> list[Target]:
+    """Return the policies to evaluate from what a user passes: one, a list, or a dict by name."""
+    return [make_target(name, one, actions) for name, one in named_policies(given).items()]
 
 
 def _name(one: Any, at: int) -> str:
     if isinstance(one, (str, PathLike)):
         return fspath(one)
-    if isinstance(one, Bandit):
-        return one.policy_.name or "bandit"
+    if isinstance(one, (Bandit, Policy)):
+        return (one if isinstance(one, Policy) else one.policy_).name or "bandit"
     return getattr(one, "__name__", f"policy {at + 1}")
 
 
@@ -342,9 +347,17 @@ def make_target(name: str, one: Any, actions: Sequence[Hashable] | None) -> Targ
     if isinstance(one, str) and one.startswith(ALWAYS):
         return FixedTarget(name, one.removeprefix(ALWAYS))
     if isinstance(one, (str, PathLike, Bandit)):
-        return BanditTarget(name, one if isinstance(one, Bandit) else load(one))
+        return BanditTarget(name, one if isinstance(one, Bandit) else _load(one))
     if isinstance(one, Target):
         return one
     if callable(one):
         return RuleTarget(name, one, actions)
     return TableTarget(name, one, actions)
+
+
+def _load(path: str | PathLike[str]) -> Bandit:
+    """Return a saved model; a text that names neither a file nor a policy is refused."""
+    if isinstance(path, str) and not Path(path).exists():
+        rule = 'it names no file and no policy; others are "logged", "uniform" and "always:LABEL"'
+        raise UnknownNameError("policies", repr(path), rule, did_you_mean(path, list_policies(), "policies"))
+    return load(path)
