@@ -82,7 +82,7 @@ def test_the_effects_of_blocks_are_those_of_leaving_them_out(table: list[dict[st
         assert abs(estimate.influence.sum()) < 1e-12
         keep = np.ones((1, 300))
         keep[0, 17] = 0.999
-        slope = -float(estimate.shifts(keep)[0]) / 0.001
+        slope = -float(estimate.redrawn(keep)[0][0]) / 0.001
         assert slope == pytest.approx(estimate.influence[17], rel=2e-2, abs=1e-6)
 
 

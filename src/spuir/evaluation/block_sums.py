@@ -167,21 +167,20 @@ class TermSums:
         return self.own_span + (0.0 if self.model is None else self.model.span)
 
     @property
-    def _plain(self) -> Floats:
+    def plain_sums(self) -> Floats:
+        """Σω(v̂ + a) per block (B,)."""
         return self.plain if self.model is None else self.plain + self.model.sums
 
-    def value(self, weight: Floats, draws: Floats | None = None) -> Floats:
-        """Return the estimate, given the weight (B,) of the blocks; one for each row of ``draws`` (k, B)."""
-        total = _drawn(weight, draws)
-        value = _drawn(self._plain, draws) / total
-        if self.numerator is not None and self.denominator is not None:
-            below = _drawn(self.denominator, draws)
-            value = value + np.where(below > 0, _drawn(self.numerator, draws) / np.where(below > 0, below, 1.0), 0.0)
-        return value
+    def value(self, weight: Floats) -> float:
+        """Return the estimate, given the weight (B,) of the blocks."""
+        value = self.plain_sums.sum() / weight.sum()
+        if self.numerator is not None and self.denominator is not None and self.denominator.sum() > 0:
+            value += self.numerator.sum() / self.denominator.sum()
+        return float(value)
 
     def influence(self, weight: Floats) -> Floats:
         """Return the first-order effect (B,) of each block on the estimate; the effects sum to 0."""
-        total, plain = weight.sum(), self._plain
+        total, plain = weight.sum(), self.plain_sums
         found = (plain - plain.sum() / total * weight) / total
         if self.numerator is not None and self.denominator is not None and self.denominator.sum() > 0:
             below = self.denominator.sum()
@@ -204,10 +203,6 @@ class ModelSums:
 def span_of(values: Floats) -> float:
     """Return the length of the shortest interval that holds 0 and all values."""
     return float(max(values.max(initial=0.0), 0.0) - min(values.min(initial=0.0), 0.0))
-
-
-def _drawn(values: Floats, draws: Floats | None) -> Floats:
-    return values.sum() if draws is None else draws @ values
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -274,10 +269,32 @@ class Estimate:
             return float(len(self.influence) * (self.influence.max() - self.influence.min()))
         return sum(abs(sign) * sums.span for sign, sums in self._errors) * float(self.rows.sum() / self.weight.sum())
 
-    def shifts(self, draws: Floats) -> Floats:
-        """Return by how much the estimate moves (k,) if blocks count as often as each row of ``draws`` (k, B) says."""
-        moved = [sign * (sums.value(self.weight, draws) - sums.value(self.weight)) for sign, sums in self._errors]
-        return np.sum(moved, axis=0)
+    def redrawn(self, draws: Floats) -> tuple[Floats, Floats]:
+        """Return how the estimate moves (k,) if blocks count as often as each row of ``draws`` (k, B) says, and errors.
+
+        The error is that of the moved estimate, from the effects of the blocks of the draw about its own values. It is
+        0 where a draw has too few blocks for an estimate.
+        """
+        plain = np.sum([factor * sums.plain_sums for factor, sums in self._errors], axis=0)
+        pairs = [(plain, self.weight)]
+        for factor, sums in self._errors:
+            if sums.numerator is not None and sums.denominator is not None and sums.denominator.any():
+                pairs.append((factor * sums.numerator, sums.denominator))
+        # The estimate is a sum of ratios. Each numerator, centred at its ratio, sums to 0 over all blocks.
+        columns = np.column_stack([one for up, down in pairs for one in (up - up.sum() / down.sum() * down, down)])
+        first, second = np.triu_indices(columns.shape[1])
+        totals = draws @ np.column_stack([columns, columns[:, first] * columns[:, second]])
+        sums, products = np.split(totals, [columns.shape[1]], axis=1)
+        whole = (sums[:, 1::2] > 0).all(axis=1)
+        below = np.where(sums[:, 1::2] > 0, sums[:, 1::2], 1.0)
+        moves = sums[:, 0::2] / below
+        # The effect of a block is Σ (centred − move·below)/Σbelow over the ratios; its square has all products.
+        factors = np.stack([1 / below, -moves / below], axis=2).reshape(sums.shape)
+        doubled = np.where(first == second, 1.0, 2.0) * factors[:, first] * factors[:, second]
+        drawn = draws @ (self.rows > 0).astype(np.float64)
+        inflation = np.where(drawn > 1, drawn / np.maximum(drawn - 1, 1), 0.0)
+        variances = np.maximum(np.vecdot(doubled, products), 0.0) * inflation
+        return moves.sum(axis=1), np.where(whole, np.sqrt(variances), 0.0)
 
     def times(self, factor: float) -> "Estimate":
         """Return the estimate in other units."""
