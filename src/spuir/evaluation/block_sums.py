@@ -307,14 +307,15 @@ class Estimate:
         )
 
     def minus(self, other: "Estimate") -> "Estimate":
-        """Return the paired difference of two estimates over the same blocks."""
+        """Return the paired difference of two estimates over the same blocks; that of one with itself has no error."""
+        apart = (hypot(self.one_more[0], other.one_more[1]), hypot(self.one_more[1], other.one_more[0]))
         return Estimate(
             parts=self.parts + _times(-1.0, other.parts),
             weight=self.weight,
             rows=self.rows,
             by=self.by,
             error_parts=self._errors + _times(-1.0, other._errors),
-            one_more=(hypot(self.one_more[0], other.one_more[1]), hypot(self.one_more[1], other.one_more[0])),
+            one_more=(0.0, 0.0) if other is self else apart,
         )
 
 
