@@ -1,7 +1,7 @@
 """Off-policy evaluation against the truth, and its speed: ``python -m benchmarks.evaluation [--only …] [--rows N]``.
 
 coverage
-    2,000 logs of a world with known values, for each interval: the mean of each estimator, and how often 95 % intervals hold the truth,
+    2,000 logs of a world with known values: the mean of each estimator, and how often 95 % intervals hold the truth,
     or, for biased estimators, the estimator's own expectation.
 calls
     500 logs: how often a worse policy is called better, and how often a policy without support gets a number.
@@ -31,6 +31,7 @@ from benchmarks.worlds import ACTIONS, World, blind_log, soft, threshold, turned
 from spuir.base.streams import generator
 from spuir.evaluation.estimators import FAMILY
 from spuir.evaluation.evaluate import ESTIMATORS
+from spuir.evaluation.intervals import INTERVALS
 from spuir.logs import open_log
 
 PARTS = ("coverage", "calls", "speed")
@@ -41,22 +42,25 @@ FIRST_SEED = 200_000
 STORED = Path(__file__).with_suffix(".json")
 
 
-def coverage(logs: int, rows: int, kind: str, estimators: Sequence[str]) -> list[dict[str, Any]]:
-    """Return a line per policy and estimator: mean error in standard errors, spread, and coverage."""
-    truth, found = values(), defaultdict[tuple[str, str], list[Any]](list)
+def coverage(logs: int, rows: int, kinds: Sequence[str], estimators: Sequence[str]) -> list[dict[str, Any]]:
+    """Return a line per interval, policy and estimator: mean error in standard errors, spread, and coverage."""
+    truth, found = values(), defaultdict[tuple[str, str, str], list[Any]](list)
     for number in range(logs):
         frame, contexts = World().draw(rows, generator(FIRST_SEED + number, "benchmarks", "coverage"))
         policies = {"rule": threshold, "soft": soft(contexts)}
-        how: dict[str, Any] = {"actions": ACTIONS, "against": ["logged", "always:c"], "interval": kind}
+        how: dict[str, Any] = {"actions": ACTIONS, "against": ["logged", "always:c"], "seed": number}
         report = spuir.evaluate(frame, policies, estimators=estimators, **how)
-        for one in report.values:
-            if one.value is not None:
-                found[one.policy, one.estimator].append((one.value, one.low, one.high))
-        for pair in report.differences_found:
-            if pair.difference is not None and pair.policy == "rule" and pair.against != "soft":
-                found[f"rule − {pair.against}", "dr"].append((pair.difference, pair.low, pair.high))
+        for kind in kinds:
+            for one in report.values:
+                ends = report.interval_of(one.policy, estimator=one.estimator, kind=kind)
+                if ends is not None:
+                    found[kind, one.policy, one.estimator].append((one.value, *ends))
+            for pair in report.differences_found:
+                if pair.difference is not None and pair.policy == "rule" and pair.against != "soft":
+                    ends = report.interval_of("rule", pair.against, kind=kind)
+                    found[kind, f"rule − {pair.against}", "dr"].append((pair.difference, *(ends or ())))
     lines: list[dict[str, Any]] = []
-    for (policy, name), some in found.items():
+    for (kind, policy, name), some in found.items():
         one, _, two = policy.partition(" − ")
         true = truth[one] - (truth[two] if two else 0.0)
         value, low, high = np.array(some).T
@@ -174,10 +178,8 @@ def main(only: str, logs: int, rows: int, store: bool) -> None:
     stored = json.loads(STORED.read_text(encoding="utf-8")) if STORED.exists() else {}
     for part in only.split(","):
         if part == "coverage":
-            others, some = ("bootstrap", "empirical-bernstein", "sequence"), ("ips", "snips", "dr")
-            plans: list[Any] = [(logs, 2000, "normal", ESTIMATORS)]
-            plans += [(logs, 1000, kind, some) for kind in ("normal", *others)]
-            stored[part] = [line for plan in plans for line in coverage(*plan)]
+            plans: list[Any] = [(1000, tuple(INTERVALS), ("ips", "snips", "dr")), (2000, ("normal",), ESTIMATORS)]
+            stored[part] = [line for plan in plans for line in coverage(logs, *plan)]
         elif part == "calls":
             stored[part] = calls(max(logs // 4, 1), 1500)
         elif part == "speed":

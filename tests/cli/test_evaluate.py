@@ -139,6 +139,7 @@ def test_baselines_alone(folder: Path) -> None:
         (["-m", "a.spuir", "--after", "2031-01-01"], "no rows"),
         (["-m", "a.spuir", "--segment", "nope"], "a segment is a context column"),
         (["-m", "a.spuir", "--set", "alpha=1"], "it belongs to --policy"),
+        (["-m", "auto"], "no such file"),
     ],
 )
 def test_refusals_are_one_sentence(arguments: list[str], message: str, folder: Path) -> None:

@@ -48,7 +48,7 @@ def test_a_file_goes_before_a_policy_of_the_same_name(
 
 
 def test_what_is_refused(frame: pd.DataFrame) -> None:
-    with pytest.raises(UnknownNameError, match=r"names no file and no policy.*did you mean 'auto'"):
+    with pytest.raises(UnknownNameError, match="no saved model and no policy has that name; did you mean 'auto'"):
         evaluate(frame, "autos")
     with pytest.raises(ParameterError, match="a row for each row of the whole log; pass a function instead"):
         evaluate(frame, {"auto": "auto", "mine": np.full((2000, 3), 1 / 3)}, batch_size=250)

@@ -105,7 +105,7 @@ def evaluate(*, models: Sequence[str], policy: str | None, as_json: bool, quiet:
     note = _ignore if quiet else _print_note
     for notice in notices:
         note(notice)
-    policies: dict[str, Any] = {name: name for name in models}
+    policies: dict[str, Any] = {name: Path(name) for name in models}
     with row_bar(hidden=quiet) as watch:
         if policy is not None:
             policies[policy] = _policy(policy, given)

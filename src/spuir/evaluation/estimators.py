@@ -304,7 +304,7 @@ def make_estimators(given: Sequence[Any]) -> list[ValueEstimator | Chosen]:
         elif one in FAMILY:
             made.append(_CHOICES.get(one) or FAMILY[one]())
         else:
-            rule = f"the estimators are {', '.join(FAMILY)}"
+            rule = "no estimator has that name"
             raise UnknownNameError("estimators", repr(one), rule, did_you_mean(one, FAMILY, "estimators"))
     names = [one.name for one in made]
     if len(set(names)) < len(names):

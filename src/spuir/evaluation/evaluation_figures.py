@@ -66,7 +66,9 @@ def weights_figure(report: "EvaluationReport") -> "Figure | None":
         places = np.arange(len(counts)) + (at - (len(shown) - 1) / 2) * width
         ax.bar(places[:used], counts[:used] / counts.sum(), width, label=name, color=_colours(len(shown))[at])
     ax.set_xticks(range(used), bins[:used], fontsize=TEXT_POINTS)
-    ax.set(xlabel="weight of a row, π(a|x)/propensity", ylabel="share of the rows")
+    # A few rows with large weights matter, and would not be seen on a linear scale.
+    ax.set(xlabel="weight of a row, π(a|x)/propensity", ylabel="share of the rows", yscale="log")
+    ax.set_ylim(0.5 / report.facts["rows"], 1.5)
     ax.legend(fontsize=TEXT_POINTS, frameon=False)
     return figure
 
@@ -78,7 +80,7 @@ def calibration_figure(report: "EvaluationReport") -> "Figure | None":
         return None
     figure, ax = _lines(len(lines))
     for at, (_, _, mean, error) in enumerate(lines):
-        ax.plot([mean - 1.96 * error, mean + 1.96 * error], [at, at], color=BLUE, linewidth=1.2)
+        ax.plot([max(mean - 1.96 * error, 0), mean + 1.96 * error], [at, at], color=BLUE, linewidth=1.2)
         ax.plot([mean], [at], "o", color=BLUE, markersize=3)
     ax.axvline(1.0, color=INK, linewidth=0.6, linestyle=LONG)
     _named(ax, [str(line[0]) for line in lines])
@@ -145,7 +147,7 @@ def _colours(count: int) -> list[Any]:
 
 FIGURES = {
     "values": ("Values with their intervals. The dashed line is the mean logged reward.", values_figure),
-    "weights": ("Weights: rows with large ones decide the estimate.", weights_figure),
+    "weights": ("Weights, on a logarithmic scale: rows with large ones decide the estimate.", weights_figure),
     "calibration": ("Are the logged propensities right? Each action should be at 1.", calibration_figure),
     "reward": ("Mean logged reward over the log, with 95 % intervals.", reward_figure),
     "shares": ("Which actions each policy chooses, by segment.", shares_figure),

@@ -45,7 +45,7 @@ def interval(estimate: Estimate, level: float = 0.95, kind: str = "normal", seed
     show none of probability q with probability (1 − q)ⁿ, so that any q up to log(2/risk)/n is possible.
     """
     if kind not in INTERVALS:
-        rule = f"the intervals are {', '.join(INTERVALS)}"
+        rule = "no kind of interval has that name"
         raise UnknownNameError("interval", repr(kind), rule, did_you_mean(kind, INTERVALS, "intervals"))
     if len(estimate.influence) < 2:
         return ValueInterval(-np.inf, np.inf)

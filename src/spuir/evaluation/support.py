@@ -172,7 +172,7 @@ def judge(sums: WeightSums, mass: Floats, counts: Floats, actions: Sequence[Hash
     if tail is not None and tail > HEAVY_TAIL:
         sentence = f"a few rows dominate (Pareto index {tail:.2f}, largest weight {largest:,.0f})"
         (bad if tail > HOPELESS_TAIL and sums.effective < FEW_PIECES else doubts).append(sentence)
-    if not trusted:
+    if not trusted and not any("too small" in doubt for doubt in doubts):
         doubts.append("the logged propensities do not agree with the shares of the actions")
     return Support(
         verdict=NONE if bad else WEAK if doubts else GOOD,

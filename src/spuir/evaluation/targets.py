@@ -103,8 +103,8 @@ class FixedTarget(Target):
         super().prepare(log)
         code = log.code(self.label)
         if code is None:
-            names = [str(name) for name in log.actions]
-            rule = f"the actions are {listed(log.actions)}"
+            names = sorted(str(name) for name in log.actions)
+            rule = "no action of the log has that label"
             raise UnknownNameError(self.name, repr(self.label), rule, did_you_mean(self.label, names, "actions"))
         self.code = code
         return []
@@ -356,8 +356,8 @@ def make_target(name: str, one: Any, actions: Sequence[Hashable] | None) -> Targ
 
 
 def _load(path: str | PathLike[str]) -> Bandit:
-    """Return a saved model; a text that names neither a file nor a policy is refused."""
-    if isinstance(path, str) and not Path(path).exists():
-        rule = 'it names no file and no policy; others are "logged", "uniform" and "always:LABEL"'
+    """Return a saved model; a word that names neither a file nor a policy is refused."""
+    if isinstance(path, str) and path.isidentifier() and not Path(path).exists():
+        rule = "no saved model and no policy has that name"
         raise UnknownNameError("policies", repr(path), rule, did_you_mean(path, list_policies(), "policies"))
     return load(path)
