@@ -147,7 +147,8 @@ def test_rewards_too_rare_to_be_seen_are_allowed_for():
     assert interval(never) == (0, pytest.approx(np.log(40) / effective))
     gain = compared("always 1", never, sometimes)
     bound = np.log(40) / effective / sometimes.value
-    assert gain.gain == -1 and gain.gain_high is not None and gain.gain_high >= -1 + bound
+    assert gain.gain == -1 and gain.gain_high is not None and gain.gain_low is not None
+    assert gain.gain_high >= -1 + bound
     assert gain.gain_high - gain.gain_low < 4 * bound
     alike = compared("always 0", never, never)
     assert (alike.difference, alike.difference_low, alike.difference_high) == (0, 0, 0)
