@@ -475,6 +475,17 @@ class TestSentences:
         assert len(axes.get_xticklabels()) == used + 1 < 11
         assert axes.get_yscale() == "log"
 
+    def test_the_best_is_chosen_among_those_with_good_support(self, frame: pd.DataFrame) -> None:
+        found = evaluate(frame[:600], {"rule": threshold}, against=["logged"])
+        assert found.supports["rule"].verdict == "weak" and found.winner is not None
+        assert found.winner.policy == "logged"
+        assert found.sentences[-1].startswith("Best of those with good support: logged with")
+
+    @pytest.mark.parametrize("given", [3, None, {"a": 0.5}])
+    def test_what_is_no_policy_is_refused(self, given: Any, frame: pd.DataFrame) -> None:
+        with pytest.raises(ParameterError, match="a policy is a bandit, a saved model, a name, a function"):
+            evaluate(frame, given)
+
 
 def test_other_intervals_follow_from_the_same_report(longer: pd.DataFrame) -> None:
     policies = {"rule": threshold, "gone": lambda rows: ["d"] * len(rows)}

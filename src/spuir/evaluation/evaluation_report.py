@@ -185,8 +185,10 @@ class EvaluationReport:
             low, value, high = (
                 number(one, self.digits) for one in (self.winner.low, self.winner.value, self.winner.high)
             )
+            weak = {name for name, one in self.supports.items() if one.verdict == WEAK}
+            best = "Best of those with good support" if weak and self.winner.policy not in weak else "Best of all"
             told.append(
-                f"Best of all: {self.winner.policy} with {value} ({low} to {high}, {self.level:.0%} "
+                f"{best}: {self.winner.policy} with {value} ({low} to {high}, {self.level:.0%} "
                 f"corrected for {self.candidates} candidates)."
             )
         return told

@@ -352,6 +352,9 @@ def make_target(name: str, one: Any, actions: Sequence[Hashable] | None) -> Targ
         return one
     if callable(one):
         return RuleTarget(name, one, actions)
+    if np.ndim(one) == 0:
+        rule = "a policy is a bandit, a saved model, a name, a function of contexts or a table of probabilities"
+        raise ParameterError("policies", f"{one!r} for {name}", rule, "pass one of these")
     return TableTarget(name, one, actions)
 
 
