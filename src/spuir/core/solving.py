@@ -25,8 +25,8 @@ FINE, JITTERED, DEFICIENT = 0, 1, 2
 FINE: every matrix was positive definite. JITTERED: a multiple of the identity was added to a matrix that rounding had
 made indefinite. DEFICIENT: an eigenvalue decomposition replaced the factor of a numerically singular matrix.
 """
-WHOLE, BAND = 96, 64
-"""Roots of up to so many columns are multiplied whole, wider ones in bands, which leaves out their zeros (measured)."""
+BAND = 24
+"""Columns of a root that are multiplied at once: with narrow bands most of the zeros below them are left out (measured)."""
 RANGE = 1e15
 """Largest norm of a factor and of its inverse for which single precision loses nothing at the ends of its range."""
 
@@ -95,8 +95,7 @@ class Solved:
         error = unit * math.sqrt(np.vecdot(spans, spans).max())
         in_range = max(self.traces.max(), np.vecdot(rows, rows).max()) <= RANGE**2
         p = self.upper.shape[1]
-        step = p if p <= WHOLE else BAND
-        bands = tuple(self._stacked(np.float32, start, min(start + step, p)) for start in range(0, p, step))
+        bands = tuple(self._stacked(np.float32, start, min(start + BAND, p)) for start in range(0, p, BAND))
         return Single(bands=bands, rounding=unit * rows.max(axis=0), error=error if in_range else math.inf)
 
 
