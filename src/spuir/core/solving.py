@@ -26,7 +26,7 @@ FINE: every matrix was positive definite. JITTERED: a multiple of the identity w
 made indefinite. DEFICIENT: an eigenvalue decomposition replaced the factor of a numerically singular matrix.
 """
 BAND = 24
-"""Columns of a root that are multiplied at once: with narrow bands most of the zeros below them are left out (measured)."""
+"""Columns of a root that are multiplied at once; narrow bands leave out most of the zeros below them (measured)."""
 RANGE = 1e15
 """Largest norm of a factor and of its inverse for which single precision loses nothing at the ends of its range."""
 
