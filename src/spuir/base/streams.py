@@ -114,11 +114,11 @@ class Draws:
 
     def uniforms_at(self, rows: NDArray[np.intp] | None) -> Floats:
         """Return the numbers of some decisions, of all for None."""
-        if rows is None:
-            return _uniform(self.keys)
-        if len(rows) <= FEW:
-            return np.array([_uniform(self._make_keys(row)) for row in rows.tolist()])
-        return _uniform(self._make_keys(rows.astype(np.uint64)))
+        count = self.size if rows is None else len(rows)
+        if count <= FEW:
+            some = range(count) if rows is None else rows.tolist()
+            return np.array([_uniform(self._make_keys(row)) for row in some])
+        return _uniform(self.keys if rows is None else self._make_keys(rows.astype(np.uint64)))
 
     def normals(self, lane: int, columns: int, rows: slice = slice(None)) -> Floats:
         """Return standard normals (k, columns) for the chosen rows; each ``lane`` ≥ 1 gives independent ones."""
