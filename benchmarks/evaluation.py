@@ -7,7 +7,8 @@ calls
     500 logs: how often a worse policy is called better, and how often a policy without support gets a number.
 speed
     A log of N rows: evaluating by all estimators against reading the log twice and scoring it by the model, in
-    seconds and in CPU seconds of all threads.
+    seconds and in CPU seconds of all threads, medians of three rounds. Bootstrap intervals are timed apart, and so are
+    reward models of scikit-learn, which keep their rows in memory, on a tenth of the rows.
 """
 
 import json
@@ -15,42 +16,51 @@ import resource
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
+from sklearn.ensemble import HistGradientBoostingRegressor
+from sklearn.linear_model import Ridge
 
 import spuir
 from benchmarks.worlds import ACTIONS, World, blind_log, soft, threshold, turned, values
 from spuir.base.streams import generator
 from spuir.evaluation.estimators import FAMILY
 from spuir.evaluation.evaluate import ESTIMATORS
+from spuir.evaluation.intervals import INTERVALS
 from spuir.logs import open_log
 
 PARTS = ("coverage", "calls", "speed")
 COLUMNS, SHARES = 15, (0.4, 0.3, 0.2, 0.1)
-GROUP_ROWS = 250_000
+GROUP_ROWS, ROUNDS = 250_000, 3
+FIRST_SEED = 200_000
+"""Seed of the first log of the coverage: none of these was looked at while the intervals were written."""
 STORED = Path(__file__).with_suffix(".json")
 
 
-def coverage(logs: int, rows: int, kind: str, estimators: Sequence[str]) -> list[dict[str, Any]]:
-    """Return a line per policy and estimator: mean error in standard errors, spread, and coverage."""
-    truth, found = values(), defaultdict[tuple[str, str], list[Any]](list)
+def coverage(logs: int, rows: int, kinds: Sequence[str], estimators: Sequence[str]) -> list[dict[str, Any]]:
+    """Return a line per interval, policy and estimator: mean error in standard errors, spread, and coverage."""
+    truth, found = values(), defaultdict[tuple[str, str, str], list[Any]](list)
     for number in range(logs):
-        frame, contexts = World().draw(rows, generator(number, "benchmarks", "coverage"))
+        frame, contexts = World().draw(rows, generator(FIRST_SEED + number, "benchmarks", "coverage"))
         policies = {"rule": threshold, "soft": soft(contexts)}
-        how: dict[str, Any] = {"actions": ACTIONS, "against": ["logged", "always:c"], "interval": kind}
+        how: dict[str, Any] = {"actions": ACTIONS, "against": ["logged", "always:c"]}
         report = spuir.evaluate(frame, policies, estimators=estimators, **how)
-        for one in report.values:
-            if one.value is not None:
-                found[one.policy, one.estimator].append((one.value, one.low, one.high))
-        for pair in report.differences_found:
-            if pair.difference is not None and pair.policy == "rule" and pair.against != "soft":
-                found[f"rule − {pair.against}", "dr"].append((pair.difference, pair.low, pair.high))
+        for kind in kinds:
+            for one in report.values:
+                ends = report.interval_of(one.policy, estimator=one.estimator, kind=kind)
+                if ends is not None:
+                    found[kind, one.policy, one.estimator].append((one.value, *ends))
+            for pair in report.differences_found:
+                if pair.difference is not None and pair.policy == "rule" and pair.against != "soft":
+                    ends = report.interval_of("rule", pair.against, kind=kind)
+                    found[kind, f"rule − {pair.against}", "dr"].append((pair.difference, *(ends or ())))
     lines: list[dict[str, Any]] = []
-    for (policy, name), some in found.items():
+    for (kind, policy, name), some in found.items():
         one, _, two = policy.partition(" − ")
         true = truth[one] - (truth[two] if two else 0.0)
         value, low, high = np.array(some).T
@@ -108,22 +118,25 @@ def write_log(path: Path, rows: int, seed: int = 0) -> None:
         writer.close()
 
 
+def clock(work: Callable[[], object]) -> np.ndarray:
+    """Return the seconds and the CPU seconds of all threads that some work takes."""
+    begin = np.array([time.perf_counter(), time.process_time()])
+    work()
+    return np.array([time.perf_counter(), time.process_time()]) - begin
+
+
 def speed(rows: int) -> dict[str, float]:
     """Return seconds and CPU seconds for reading twice, scoring and evaluating, and the peak memory of this process."""
     names = [f"x{at}" for at in range(COLUMNS)]
     with tempfile.TemporaryDirectory() as folder:
-        path, earlier = Path(folder) / "log.parquet", Path(folder) / "earlier.parquet"
+        path, earlier, tenth = (Path(folder) / f"{name}.parquet" for name in ("log", "earlier", "tenth"))
         write_log(path, rows)
         write_log(earlier, 20_000, seed=1)
+        write_log(tenth, rows // 10)
         first = open_log(earlier).table().to_pandas()
         policy = spuir.make_policy("puir", intercept=True, floor=0.02)
         bandit = spuir.Bandit(policy, list("abcd"), random_state=0)
         bandit.partial_fit(first[names], first.action, first.reward)
-
-        def clock(work: Any) -> np.ndarray:
-            begin = np.array([time.perf_counter(), time.process_time()])
-            work()
-            return np.array([time.perf_counter(), time.process_time()]) - begin
 
         def read() -> None:
             for _ in open_log(path).batches():
@@ -135,15 +148,23 @@ def speed(rows: int) -> dict[str, float]:
 
         read()
         spuir.evaluate(first[:2000], {"uniform": "uniform"})  # imports do not count
-        steps = {"reading twice": clock(read) + clock(read)}
-        steps["scoring"] = clock(score) - steps["reading twice"] / 2
-        steps["evaluating"] = clock(lambda: spuir.evaluate(path, {"model": bandit}))
-        steps["bootstrap"] = clock(lambda: spuir.evaluate(path, {"model": bandit}, interval="bootstrap"))
-    found: dict[str, float] = {"rows": rows}
+        rounds: list[dict[str, np.ndarray]] = []
+        for _ in range(ROUNDS):
+            steps = {"reading twice": clock(read) + clock(read)}
+            steps["scoring"] = clock(score) - steps["reading twice"] / 2
+            steps["evaluating"] = clock(lambda: spuir.evaluate(path, {"model": bandit}))
+            rounds.append(steps)
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+        times = {name: np.median([steps[name] for steps in rounds], axis=0) for name in rounds[0]}
+        times["with bootstrap intervals"] = clock(lambda: spuir.evaluate(path, {"model": bandit}, interval="bootstrap"))
+        times["a tenth of the rows"] = clock(lambda: spuir.evaluate(tenth, {"model": bandit}))
+        for model in (Ridge(), HistGradientBoostingRegressor(max_iter=50)):
+            work = partial(spuir.evaluate, tenth, {"model": bandit}, reward_model=model)
+            times[f"a tenth with scikit-learn's {type(model).__name__}"] = clock(work)
+    found: dict[str, float] = {"rows": rows, "peak MB": peak}
     for at, unit in enumerate(("s", "CPU s")):
-        found |= {f"{name}, {unit}": float(values[at]) for name, values in steps.items()}
-        found[f"ratio, {unit}"] = float(steps["evaluating"][at] / (steps["reading twice"] + steps["scoring"])[at])
-    found["peak MB"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+        found |= {f"{name}, {unit}": float(values[at]) for name, values in times.items()}
+        found[f"ratio, {unit}"] = float(times["evaluating"][at] / (times["reading twice"] + times["scoring"])[at])
     return found
 
 
@@ -157,10 +178,8 @@ def main(only: str, logs: int, rows: int, store: bool) -> None:
     stored = json.loads(STORED.read_text(encoding="utf-8")) if STORED.exists() else {}
     for part in only.split(","):
         if part == "coverage":
-            others, some = ("bootstrap", "empirical-bernstein", "sequence"), ("ips", "snips", "dr")
-            plans: list[Any] = [(logs, 2000, "normal", ESTIMATORS)]
-            plans += [(max(logs // 2, 1), 1000, kind, some) for kind in ("normal", *others)]
-            stored[part] = [line for plan in plans for line in coverage(*plan)]
+            plans: list[Any] = [(1000, tuple(INTERVALS), ("ips", "snips", "dr")), (2000, ("normal",), ESTIMATORS)]
+            stored[part] = [line for plan in plans for line in coverage(logs, *plan)]
         elif part == "calls":
             stored[part] = calls(max(logs // 4, 1), 1500)
         elif part == "speed":

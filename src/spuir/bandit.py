@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Hashable
 from copy import deepcopy
 from dataclasses import replace
-from os import PathLike
+from os import PathLike, fspath
 from typing import Any, Self
 
 import numpy as np
@@ -17,7 +17,7 @@ from spuir.base.hashing import digest
 from spuir.base.parameters import SEED, SHARE, check_value, optional
 from spuir.base.records import Decision, Floats, Mask, Scores, as_ids
 from spuir.core import ties
-from spuir.errors import InputError, InterceptWarning, ParameterError, ShardError
+from spuir.errors import InputError, InterceptWarning, ParameterError, ShardError, SnapshotError
 from spuir.policies import Policy
 from spuir.results.learned_model import LearnedModel
 from spuir.storage import model_file, snapshot
@@ -398,6 +398,7 @@ class Bandit(LearnedModel):
         path: str | PathLike[str],
         metadata: dict[str, Any] | None = None,
         training: dict[str, Any] | None = None,
+        overwrite: bool = False,
     ) -> None:
         """Write everything needed to go on, to exactly that path, atomically.
 
@@ -408,7 +409,12 @@ class Bandit(LearnedModel):
         metadata, training
             Notes as JSON data: the user's, which are :attr:`metadata_` afterwards, and how the model was trained. None
             keeps those of the last save or load.
+        overwrite
+            Whether to replace a file that is not a saved model. A saved model is replaced in any case.
         """
+        if not overwrite and not snapshot.is_replaceable(path):
+            rule = "that file exists and is not a saved model"
+            raise SnapshotError("path", repr(fspath(path)), rule, "choose another path, or pass overwrite=True")
         with self._lock:
             header, arrays = model_file.describe(self.policy_, self._model, self._seed, self._rows.used)
             given = {"created": model_file.now(), "metadata": metadata, "training": training}

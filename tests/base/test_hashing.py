@@ -27,6 +27,12 @@ def test_mixing_is_one_to_one_and_leaves_its_argument_alone():
     assert flipped == pytest.approx(0.5, abs=0.005)
 
 
+@pytest.mark.parametrize("function", [mix64, splitmix64])
+def test_one_integer_is_hashed_as_in_an_array(function):
+    words = [0, 1, 2**32, 2**63 + 11, 2**64 - 1]
+    assert [function(word) for word in words] == function(np.array(words, np.uint64)).tolist()
+
+
 def test_parts_do_not_run_together():
     texts = {digest("ab", "c"), digest("a", "bc"), digest("abc"), digest("abc", ""), digest("", "abc"), digest()}
     assert len(texts) == 6

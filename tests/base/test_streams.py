@@ -93,6 +93,21 @@ def test_another_seed_episode_or_row_has_another_draw(change: tuple[int, int, in
     assert streams.Draws.numbered(3, 2, 0, 1).uniforms != streams.Draws.numbered(*change, 1).uniforms
 
 
+@pytest.mark.parametrize("count", [0, 1, streams.FEW, streams.FEW + 1, 40])
+@pytest.mark.parametrize(
+    "draws",
+    [
+        streams.Draws.numbered(3, 5, 2**40, 50),
+        streams.Draws.identified(3, 5, range(50)),
+        streams.Draws.of(streams.generator(3), 50),
+    ],
+    ids=["numbered", "identified", "generator"],
+)
+def test_some_rows_have_the_draws_that_they_have_among_all(draws: streams.Draws, count: int) -> None:
+    rows = streams.generator(1).permutation(50)[:count]
+    np.testing.assert_array_equal(draws.uniforms_at(rows), draws.uniforms[rows])
+
+
 def test_a_row_number_is_not_an_id() -> None:
     assert streams.Draws.numbered(3, 2, 7, 1).uniforms != streams.Draws.identified(3, 2, [7]).uniforms
 

@@ -131,7 +131,7 @@ def test_baselines_alone(folder: Path) -> None:
         (["-m", "b.spuir"], "b.spuir"),
         (["-m", "a.spuir", "--rename", "propensity="], "no column 'propensity'"),
         (["-m", "a.spuir", "--window", "6h"], "it belongs to --rewards"),
-        (["-p", "sbucb", "-b", "400", "--after", "2023-11-15"], "leave one of the two out"),
+        (["-p", "sbucb", "-b", "400", "--after", "2023-11-15"], "leave it out, or evaluate a saved model"),
         (["-p", "sbucb", "-b", "400", "--holdout", "1.5"], "holdout"),
         (["-p", "sbucbb"], "did you mean 'sbucb'"),
         (["-m", "a.spuir", "--interval", "exact"], "the intervals are"),
@@ -139,6 +139,7 @@ def test_baselines_alone(folder: Path) -> None:
         (["-m", "a.spuir", "--after", "2031-01-01"], "no rows"),
         (["-m", "a.spuir", "--segment", "nope"], "a segment is a context column"),
         (["-m", "a.spuir", "--set", "alpha=1"], "it belongs to --policy"),
+        (["-m", "auto"], "no such file"),
     ],
 )
 def test_refusals_are_one_sentence(arguments: list[str], message: str, folder: Path) -> None:

@@ -481,6 +481,24 @@ class TestConfig:
         assert told["policy"]["parameters"]["alpha"] == 0.7 and len(told["episodes"]) == 2
         assert spuir.load(tmp_path / "c.spuir").policy_.name == "sbucb"
 
+    def test_a_file_may_repeat_what_the_model_of_from_has_and_not_contradict_it(
+        self, folder: Path, tmp_path: Path
+    ) -> None:
+        model = tmp_path / "m.spuir"
+        first = self.write(tmp_path, f'policy = "sbucb"\nout = "{model}"\nbatch-size = 300\n[set]\nalpha = 0.7\n')
+        assert call(folder, "--config", first, "-q").exit_code == 0
+        assert call(folder, "--config", first, "-q", "--from", model, "--allow-repeat").exit_code == 0
+        before = model.read_bytes()
+        for text, words in (
+            ('policy = "puir"', "policy of --config: got 'puir', but the model of --from has decided it: 'sbucb'"),
+            ("[set]\nalpha = 0.8", "alpha of --config: got 0.8, but the model of --from has decided it: 0.7"),
+            ("[set]\nwidth = 3", "the sbucb of --from has no such parameter"),
+        ):
+            other = self.write(tmp_path, f"batch-size = 300\n{text}\n")
+            result = call(folder, "--config", other, "--from", model, "--allow-repeat")
+            assert result.exit_code == 2 and words in " ".join(result.stderr.split()), result.stderr
+        assert model.read_bytes() == before
+
     @pytest.mark.parametrize(
         ("text", "words"),
         [

@@ -34,7 +34,7 @@ def test_the_ridge_is_added_to_every_diagonal(ridge: float) -> None:
     np.testing.assert_array_equal(table[:, 36:], rest)
 
 
-@pytest.mark.parametrize(("m", "p"), [(1, 1), (1, 7), (5, 1), (4, 6), (60, 3)])
+@pytest.mark.parametrize(("m", "p"), [(1, 1), (1, 7), (5, 1), (4, 6), (60, 3), (2, 64), (2, 65), (3, 150)])
 def test_coefficients_factors_and_roots_belong_to_the_matrix(m: int, p: int) -> None:
     rng = np.random.default_rng(10 * m + p)
     psi, rhs = matrices(rng, m, p, 100.0), rng.normal(size=(m, p))

@@ -441,3 +441,60 @@ def test_soft_policies_have_known_values() -> None:
     for one in found.values:
         if one.policy in truth:
             assert abs((one.value or 0) - truth[one.policy]) < 4 * (one.standard_error or 0), one
+
+
+class TestSentences:
+    def test_what_cannot_be_told_apart_is_named_once(self, longer: pd.DataFrame) -> None:
+        found = evaluate(longer[:1500], {"a": "always:a", "half": lambda rows: np.where(rows.y > 0, "a", "b")})
+        pairs = {one.against: one.verdict for one in found.differences_found if one.policy == "half"}
+        assert list(pairs.values()).count("not distinguishable") > 1
+        sentence = next(one for one in found.sentences if one.startswith("half earns"))
+        assert sentence.count("not distinguishable from") == 1
+        assert " or " in sentence
+
+    def test_unknown_names_are_told_once(self, report: Any) -> None:
+        with pytest.raises(UnknownNameError) as refused:
+            report.is_better("model", "nobody")
+        assert str(refused.value).count("always:a") == 1
+        with pytest.raises(UnknownNameError, match="no action of the log has that label; the actions are a, b, c"):
+            evaluate(World().draw(300, np.random.default_rng(0))[0], {"x": "always:zzz"})
+
+    def test_propensities_that_are_too_small_are_one_reason(self, longer: pd.DataFrame) -> None:
+        found = evaluate(longer.assign(propensity=longer.propensity / 2), {"even": "uniform"}, against=[])
+        reasons = found.supports["even"].reasons
+        assert [("propensities" in reason) for reason in reasons].count(True) == 1
+        assert "verdicts need a wider interval" in found.sentences[0]
+
+    def test_the_figure_of_weights_ends_with_the_largest(self, report: Any) -> None:
+        from spuir.evaluation.evaluation_figures import weights_figure
+
+        figure = weights_figure(report)
+        assert figure is not None
+        (axes,) = figure.axes
+        used = max(int(np.flatnonzero(report.supports[name].histogram).max()) for name in report.evaluated)
+        assert len(axes.get_xticklabels()) == used + 1 < 11
+        assert axes.get_yscale() == "log"
+
+    def test_the_best_is_chosen_among_those_with_good_support(self, frame: pd.DataFrame) -> None:
+        found = evaluate(frame[:600], {"rule": threshold}, against=["logged"])
+        assert found.supports["rule"].verdict == "weak" and found.winner is not None
+        assert found.winner.policy == "logged"
+        assert found.sentences[-1].startswith("Best of those with good support: logged with")
+
+    @pytest.mark.parametrize("given", [3, None, {"a": 0.5}])
+    def test_what_is_no_policy_is_refused(self, given: Any, frame: pd.DataFrame) -> None:
+        with pytest.raises(ParameterError, match="a policy is a bandit, a saved model, a name, a function"):
+            evaluate(frame, given)
+
+
+def test_other_intervals_follow_from_the_same_report(longer: pd.DataFrame) -> None:
+    policies = {"rule": threshold, "gone": lambda rows: ["d"] * len(rows)}
+    how: dict[str, Any] = {"actions": [*ACTIONS, "d"], "against": ["logged"], "seed": 4}
+    first = evaluate(longer, policies, **how)
+    for kind in INTERVALS:
+        again = evaluate(longer, policies, interval=kind, level=0.9, **how)
+        one, pair = again.value_of("rule", "snips"), again.differences_found[1]
+        assert first.interval_of("rule", estimator="snips", kind=kind, level=0.9) == (one.low, one.high)
+        assert (pair.policy, pair.against) == ("rule", "logged")
+        assert first.interval_of("rule", "logged", kind=kind, level=0.9) == (pair.low, pair.high)
+    assert first.interval_of("gone", kind="normal") is None

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from benchmarks.worlds import World, blind_log, threshold
-from spuir.evaluation import evaluate
+from spuir.evaluation import TargetRows, evaluate
 from spuir.evaluation.support import WeightSums, advice, calibrate, judge, pareto_tail
 
 LABELS = ["a", "b"]
@@ -14,7 +14,8 @@ def weights_of(*blocks: np.ndarray) -> WeightSums:
     sums = WeightSums()
     for ratios in blocks:
         chosen = ratios[ratios > 0]
-        sums.add(chosen, np.minimum(chosen, 1.0), len(ratios))
+        none = np.zeros(len(chosen))
+        sums.add(TargetRows(none, chosen, np.ones(len(chosen)), none), len(ratios))
     return sums
 
 

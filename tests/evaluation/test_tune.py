@@ -17,6 +17,7 @@ from spuir.evaluation.encoded_rows import ReadRows, read_rows
 from spuir.evaluation.exploration import Explored, Exploring, Rehearsals, choose
 from spuir.evaluation.halving import Contest, Results, Scored, survivors
 from spuir.evaluation.held_out import HeldOut, relative
+from spuir.evaluation.intervals import interval
 from spuir.evaluation.simulation import fit_world
 from spuir.evaluation.tune import TuneJob, tune
 from spuir.evaluation.tuning_result import compared
@@ -132,6 +133,25 @@ def test_the_error_of_a_relative_gain_is_that_of_the_ratio():
         assert relative(unclear, unclear) is None
         line = compared("logged", unclear, unclear)
         assert line.gain is None and line.in_words() == "0 per decision (0 to 0)"
+
+
+def test_rewards_too_rare_to_be_seen_are_allowed_for():
+    """About 100 effective rows without a reward, of a log with rewards: a share of log(40)/100 is possible."""
+    rows = logged(300, seed=3).rows
+    rewards = np.where(rows.actions == 0, 0.0, rows.rewards > rows.rewards.mean())
+    held_out = HeldOut(replace(rows, rewards=rewards), np.zeros((300, 3)))
+    never, sometimes = (held_out.estimate(np.eye(3)[np.full(300, code)]) for code in (0, 1))
+    effective = (1 / rows.propensities[rows.actions == 0]).sum() ** 2 / (
+        1 / rows.propensities[rows.actions == 0] ** 2
+    ).sum()
+    assert interval(never) == (0, pytest.approx(np.log(40) / effective))
+    gain = compared("always 1", never, sometimes)
+    bound = np.log(40) / effective / sometimes.value
+    assert gain.gain == -1 and gain.gain_high is not None and gain.gain_low is not None
+    assert gain.gain_high >= -1 + bound
+    assert gain.gain_high - gain.gain_low < 4 * bound
+    alike = compared("always 0", never, never)
+    assert (alike.difference, alike.difference_low, alike.difference_high) == (0, 0, 0)
 
 
 # ---- candidates and rounds --------------------------------------------------------------------------------------

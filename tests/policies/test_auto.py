@@ -83,7 +83,7 @@ class Recipe:
             trace = sum(np.trace(np.linalg.inv(one)[np.ix_(block, block)]) for one in fit["psi"])
             g = max(M * len(block) - fit["lam"][q] * trace, 1e-3)
             length = max((fit["theta"][:, block] ** 2).sum(), 1e-12 * self.v)
-            lam.append(float(np.clip(fit["noise"] * g / length, least, 1e5)))
+            lam.append(float(np.clip(fit["noise"] * g / length, least, 1e3)))
         return lam
 
     def learn(self, X: Any, actions: Any, rewards: Any, sample_weight: Any) -> None:
@@ -280,6 +280,20 @@ class TestBadInput:
         for row in range(300):
             bandit.partial_fit(**{name: column[row : row + 1] for name, column in given.items()}, allow_repeat=True)
         assert bandit.n_episodes_ == 300 and np.isfinite(bandit.decide(given["X"]).scores).all()
+
+    @pytest.mark.parametrize("way", ["waits", "weighs enough", "fixed on it"])
+    def test_one_row(self, way: str) -> None:
+        bandit, given = spuir.Bandit(policy(), M, random_state=0), rows(0, 300)
+        if way == "fixed on it":
+            bandit.fix(given["X"][:1])
+        first = {name: column[:1] for name, column in given.items()}
+        if way == "weighs enough":
+            first["sample_weight"] = np.array([300.0])
+        bandit.partial_fit(**first)
+        np.testing.assert_allclose(bandit.predict_proba(given["X"]).sum(axis=1), 1.0)
+        bandit.partial_fit(**given)
+        state: Any = bandit.state_
+        assert np.isfinite(bandit.decide(given["X"]).scores).all() and state.updated == 2
 
     def test_too_many_actions_for_the_memory_are_refused_with_the_arithmetic(self) -> None:
         bandit = spuir.Bandit("auto", 10_000, memory_limit=1.0)

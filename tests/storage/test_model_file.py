@@ -100,3 +100,15 @@ def test_a_label_that_no_file_can_hold_is_named(tmp_path: Path) -> None:
     bandit = spuir.Bandit("puir", [1.0, np.inf], random_state=0)
     with pytest.raises(SnapshotError, match="action label: got inf"):
         bandit.save(tmp_path / "m.spuir")
+
+
+def test_only_a_saved_model_is_replaced_unasked(tmp_path: Path) -> None:
+    bandit, other, empty = taught(), tmp_path / "notes.txt", tmp_path / "empty"
+    other.write_text("mine")
+    empty.touch()
+    with pytest.raises(SnapshotError, match=r"notes\.txt.*is not a saved model; choose another path.*overwrite=True"):
+        bandit.save(other)
+    assert other.read_text() == "mine"
+    for path, overwrite in ((other, True), (empty, False), (empty, False)):
+        bandit.save(path, overwrite=overwrite)
+        assert spuir.load(path).n_episodes_ == bandit.n_episodes_

@@ -9,6 +9,7 @@ import secrets
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property, lru_cache
 from hashlib import blake2b
+from typing import Any, cast
 
 import numpy as np
 from numpy.random import Generator
@@ -22,6 +23,8 @@ Seed = int | Generator | None
 Floats = NDArray[np.float64]
 
 _GOLDEN = np.uint64(GOLDEN_RATIO)
+FEW = 8
+"""Up to so many keys are computed one by one, which is faster than by arrays (measured)."""
 
 
 def _is_integer(value: object) -> bool:
@@ -58,7 +61,8 @@ class Draws:
     one model agree, however the rows are split over calls. Nothing is computed until it is needed.
     """
 
-    def __init__(self, size: int, make_keys: Callable[[], Words]) -> None:
+    def __init__(self, size: int, make_keys: Callable[[Any], Any]) -> None:
+        """Keep what returns the keys of some decisions, an array of their numbers, or the key of one of them."""
         self.size = size
         self._make_keys = make_keys
 
@@ -66,11 +70,8 @@ class Draws:
     def numbered(cls, seed: int, episode: int, first: int, size: int) -> "Draws":
         """Return the draws of the rows first, first + 1, … of an episode."""
 
-        def make_keys() -> Words:
-            rows = np.arange(first, first + size, dtype=np.uint64)
-            rows *= _GOLDEN
-            rows += np.uint64(_root(seed, "row", episode))
-            return splitmix64(rows)
+        def make_keys(rows: Any) -> Any:
+            return splitmix64((rows + first) * GOLDEN_RATIO + _root(seed, "row", episode))
 
         return cls(size, make_keys)
 
@@ -84,9 +85,12 @@ class Draws:
             got, rule = f"{texts[row].decode()!r} again at row {row}", "each decision of a call has its own id"
             raise InputError("ids", got, rule, "drop the row, or give it another id")
 
-        def make_keys() -> Words:
-            hashes = np.fromiter(map(hash64, texts), np.uint64, len(texts))
-            return splitmix64(hashes ^ np.uint64(_root(seed, "id", episode)))
+        def make_keys(rows: Any) -> Any:
+            shared = _root(seed, "id", episode)
+            if isinstance(rows, int):
+                return splitmix64(hash64(texts[rows]) ^ shared)
+            chosen = [texts[row] for row in cast("list[int]", rows.tolist())]
+            return splitmix64(np.fromiter(map(hash64, chosen), np.uint64, len(chosen)) ^ np.uint64(shared))
 
         return cls(len(texts), make_keys)
 
@@ -96,12 +100,12 @@ class Draws:
         if isinstance(rng, Draws):
             return rng
         keys = rng.integers(2**64, size=size, dtype=np.uint64)
-        return cls(size, lambda: keys)
+        return cls(size, lambda rows: int(keys[rows]) if isinstance(rows, int) else keys[rows])
 
     @cached_property
     def keys(self) -> Words:
         """The key of each decision (n,)."""
-        return self._make_keys()
+        return self._make_keys(np.arange(self.size, dtype=np.uint64))
 
     @cached_property
     def uniforms(self) -> Floats:
@@ -110,8 +114,11 @@ class Draws:
 
     def uniforms_at(self, rows: NDArray[np.intp] | None) -> Floats:
         """Return the numbers of some decisions, of all for None."""
-        keys = self.keys if rows is None else self.keys[rows]
-        return (splitmix64(keys) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+        count = self.size if rows is None else len(rows)
+        if count <= FEW:
+            some = range(count) if rows is None else rows.tolist()
+            return np.array([_uniform(self._make_keys(row)) for row in some])
+        return _uniform(self.keys if rows is None else self._make_keys(rows.astype(np.uint64)))
 
     def normals(self, lane: int, columns: int, rows: slice = slice(None)) -> Floats:
         """Return standard normals (k, columns) for the chosen rows; each ``lane`` ≥ 1 gives independent ones."""
@@ -120,6 +127,11 @@ class Draws:
         words = splitmix64(starts[:, None] + steps)
         uniforms = ((words >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
         return np.asarray(ndtri(uniforms), dtype=np.float64)
+
+
+def _uniform(key: Any) -> Any:
+    """Return the number in [0, 1) that belongs to a key, or an array of them."""
+    return (splitmix64(key) >> 11) * 2.0**-53
 
 
 class RowNumbers:

@@ -105,10 +105,10 @@ def evaluate(*, models: Sequence[str], policy: str | None, as_json: bool, quiet:
     note = _ignore if quiet else _print_note
     for notice in notices:
         note(notice)
-    policies: dict[str, Any] = {name: name for name in models}
+    policies: dict[str, Any] = {name: Path(name) for name in models}
     with row_bar(hidden=quiet) as watch:
         if policy is not None:
-            policies[policy], log = _trained(log, policy, given, watch)
+            policies[policy] = _policy(policy, given)
         report = judge(
             log,
             policies,
@@ -123,7 +123,18 @@ def evaluate(*, models: Sequence[str], policy: str | None, as_json: bool, quiet:
         _check_gate(report, given["gate"], quiet)
 
 
-PASSED = ("after", "estimator", "interval", "level", "group_by", "segment", "batch_size", "every", "on_training_rows")
+PASSED = (
+    "after",
+    "holdout",
+    "estimator",
+    "interval",
+    "level",
+    "group_by",
+    "segment",
+    "batch_size",
+    "every",
+    "on_training_rows",
+)
 """Options that go to the evaluation as they are."""
 
 
@@ -141,25 +152,12 @@ def _open(given: dict[str, Any]) -> tuple[Any, list[str]]:
     return options.open_with_rewards(given, None if column in ("uniform", "estimate") else column)
 
 
-def _trained(log: Any, policy: str, given: dict[str, Any], watch: Any) -> tuple[Any, Any]:
-    """Return a bandit that has learned the earlier part of the log, and the rest of the log."""
-    from spuir.logs.span import split_log
-    from spuir.training import policy_for_logs, train
+def _policy(name: str, given: dict[str, Any]) -> Any:
+    """Return the policy to train, with its parameters."""
+    from spuir.training import policy_for_logs
 
-    if given["after"] is not None:
-        rule = "--policy splits the log by --holdout"
-        raise ParameterError("--after", given["after"], rule, "leave one of the two out")
     values = {n: options.parse(text) for n, text in options.pairs_in(given["settings"], "--set", "alpha=0.3").items()}
-    made = policy_for_logs(policy, preset="paper" if given["preset"] == "paper" else None, **values)
-    earlier, rest = split_log(log, given["holdout"])
-    how = {"batch_size": given["batch_size"], "every": given["every"]}
-    trained = train(earlier, made, watch=watch, propensity=_known_propensity(log, given["propensity"]), **how)
-    return trained.bandit, rest
-
-
-def _known_propensity(log: Any, given: str | None) -> str | None:
-    """Return what training needs to know about propensities, for policies that weigh rows by them."""
-    return "uniform" if given == "uniform" and "propensity" not in log.schema.names else None
+    return policy_for_logs(name, preset="paper" if given["preset"] == "paper" else None, **values)
 
 
 def _show(report: "EvaluationReport", notices: list[str], out: Path | None, as_json: bool, quiet: bool) -> None:

@@ -103,7 +103,7 @@ def train(*, out: Path | None, start: Path | None, as_json: bool, quiet: bool, *
 
     continued = None if start is None else load(start)
     out = out or start or Path("model.spuir")
-    trained_policy = _new_policy(given) if continued is None else _continued_policy(continued)
+    trained_policy = _new_policy(given) if continued is None else _continued_policy(continued, given)
     encoding = {name: given[name] for name in ("scale", "intercept") if given[name]}
     encoding |= {name: given[name] for name in ("hashing", "max_levels") if given[name] is not None}
     keep_apart(out, [*given["log"], *given["rewards"]])
@@ -158,20 +158,36 @@ def _new_policy(given: dict[str, Any]) -> "Policy":
 
     if given["allow_repeat"]:
         raise ParameterError("--allow-repeat", True, "it belongs to --from", "add --from, or leave it out")
+    preset = "paper" if given["preset"] == "paper" else None
+    return policy_for_logs(given["policy"], preset=preset, **_settings(given))
+
+
+def _settings(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the policy's parameters that were set."""
     pairs = options.pairs_in(given["settings"], "--set", "alpha=0.3")
-    values = {name: options.parse(text) for name, text in pairs.items()}
-    return policy_for_logs(given["policy"], preset="paper" if given["preset"] == "paper" else None, **values)
+    return {name: options.parse(text) for name, text in pairs.items()}
 
 
-def _continued_policy(bandit: "Bandit") -> "Policy":
-    """Return the policy of a model to continue; refuse options that would change it."""
-    context = click.get_current_context()
+def _continued_policy(bandit: "Bandit", given: dict[str, Any]) -> "Policy":
+    """Return the policy of a model to continue; refuse options that would change it, and a file of other ones."""
+    from spuir.base.parameters import parameters_of
+
+    context, decided = click.get_current_context(), "the model of --from has decided it"
     for one in context.command.params:
         source = context.get_parameter_source(str(one.name))
         if one.name in FIXED and source is click.core.ParameterSource.COMMANDLINE:
-            rule, remedy = "the model of --from has decided it", "leave it out, or train a new model without --from"
-            raise ParameterError(f"--{options.option_name(one)}", context.params[str(one.name)], rule, remedy)
-    return bandit.policy_
+            remedy = "leave it out, or train a new model without --from"
+            raise ParameterError(f"--{options.option_name(one)}", context.params[str(one.name)], decided, remedy)
+    policy, wanted = bandit.policy_, _settings(given)  # what is wanted now can only be from the file of --config
+    own = {"policy": policy.name, **parameters_of(policy)}
+    if context.get_parameter_source("policy") is click.core.ParameterSource.DEFAULT_MAP:
+        wanted = {"policy": given["policy"], **wanted}
+    for name, value in wanted.items():
+        if name not in own or own[name] != value:
+            rule = f"{decided}: {own[name]!r}" if name in own else f"the {policy.name} of --from has no such parameter"
+            remedy = "correct the file, or train a new model without --from"
+            raise ParameterError(f"{name} of --config", repr(value), rule, remedy)
+    return policy
 
 
 def print_note(note: str) -> None:

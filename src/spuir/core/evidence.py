@@ -17,7 +17,7 @@ from spuir.core.statistics import Statistics
 
 Blocks = tuple[slice, ...]
 
-LARGEST_RIDGE = 1e5
+LARGEST_RIDGE = 1e3
 """Largest ridge: a block this stiff takes no part."""
 LEAST_SHARE = 1e-12
 """Least noise and least squared length of coefficients, per variance of the rewards."""

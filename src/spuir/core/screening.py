@@ -227,24 +227,22 @@ def _winners_at_levels(
     ``bonuses`` (M, n) are in single precision, with their ``error`` (n,); ``highest`` marks who is close to the best at
     the highest level.
     """
-    # Scores are linear in the level: who wins at the lowest and at the highest level wins at all of them.
-    lowest = _close_at(rule.levels[0], score, bonuses, error)
+    # Scores are linear in the level: who wins by the mean alone and at the highest level wins at all levels between.
+    best = score.max(axis=0)
+    highest |= score >= best - ROUNDING_MARGIN * np.abs(best)
+    open_columns = undecided_columns(highest)
     sure = first_true(highest)
-    open_columns = undecided_columns(highest | (np.isfinite(score) if lowest is None else lowest))
     if not len(open_columns):
         return Winners.without_ties(sure, len(score))
     score, bonuses, error = (part.take(open_columns, axis=-1) for part in (score, bonuses, error))
-    shares, clear = np.zeros(score.shape), np.ones(len(open_columns), np.bool_)
-    together = max(1, LEVEL_NUMBERS // score.size)
+    shares, together = np.zeros(score.shape), max(1, LEVEL_NUMBERS // score.size)
     for at in range(0, len(rule.levels), together):
         close = _close_at(np.array(rule.levels[at : at + together])[:, None, None], score, bonuses, error)
-        if close is None:
-            clear[:] = False
-            break
-        shares += close.sum(axis=0)
-        clear &= (close.sum(axis=1) == 1).all(axis=0)
+        # Where scores overflow, nothing is known: all are close.
+        shares += together if close is None else close.sum(axis=0)
+    # At each level one action is close to the best, at least: more of them all in all, and some level is unclear.
+    unclear = np.flatnonzero(shares.sum(axis=0) != len(rule.levels))
     shares /= len(rule.levels)
-    unclear = np.flatnonzero(~clear)
     if len(unclear):
         means = score.take(unclear, axis=1)
         exact = _winners_by_exact_width(means, np.isfinite(means), rule, contexts[open_columns[unclear]])

@@ -5,6 +5,7 @@ matrices are stacked per action, C-ordered; ``upper[j]`` holds U with Ψ_j = U�
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -17,6 +18,8 @@ from scipy.linalg.lapack import dposv
 
 from spuir.base.records import Floats, all_finite
 from spuir.core.quiet import quietly
+from spuir.core.scratch import CACHE_BYTES, workspace
+from spuir.core.statistics import blocks
 from spuir.errors import NumericalError
 
 FINE, JITTERED, DEFICIENT = 0, 1, 2
@@ -25,8 +28,10 @@ FINE, JITTERED, DEFICIENT = 0, 1, 2
 FINE: every matrix was positive definite. JITTERED: a multiple of the identity was added to a matrix that rounding had
 made indefinite. DEFICIENT: an eigenvalue decomposition replaced the factor of a numerically singular matrix.
 """
-WHOLE, BAND = 96, 64
-"""Roots of up to so many columns are multiplied whole, wider ones in bands, which leaves out their zeros (measured)."""
+BAND = 24
+"""Columns of a root that are multiplied at once; narrow bands leave out most of the zeros below them (measured)."""
+SUBSTITUTED = 64
+"""Columns of a root that are substituted at once (measured)."""
 RANGE = 1e15
 """Largest norm of a factor and of its inverse for which single precision loses nothing at the ends of its range."""
 
@@ -54,19 +59,29 @@ class Solved:
             lapack.dpotrs(upper.T, theta[j], lower=1, overwrite_b=1)
         return theta
 
-    @property
-    def _triangles(self) -> Floats:
-        """The U_j alone (M, p, p), with zeros below their diagonals."""
-        return np.triu(self.upper)
+    def _triangles(self) -> Iterator[tuple[slice, Floats]]:
+        """Return the sizes |U_j| of some actions at a time, with zeros below their diagonals, in a workspace."""
+        m, p, _ = self.upper.shape
+        above = np.tri(p).T
+        for some in blocks(m, 8 * p * p, CACHE_BYTES):
+            sizes = np.abs(self.upper[some], out=workspace("triangles", (some.stop - some.start, p, p)))
+            yield some, np.multiply(sizes, above, out=sizes)
 
     @cached_property
     def roots(self) -> Floats:
         """U_j⁻¹ (M, p, p), upper triangular, so that sᵀΨ_j⁻¹s = ‖sᵀU_j⁻¹‖²."""
-        roots = np.zeros_like(self.upper)
+        roots, p = np.zeros_like(self.upper), self.upper.shape[1]
         diagonals(roots)[:] = 1.0
-        # Substitution into the identity is faster than LAPACK's own inversion of a triangle, the larger the more.
-        for j in range(len(roots)):
-            dtrsm(1.0, self.upper[j].T, roots[j].T, lower=1, overwrite_b=1)
+        # Substitution into the identity is faster than LAPACK's own inversion of a triangle, the larger the more. In a
+        # large one, a few columns at a time, down to the last row that is not 0.
+        for root, upper in zip(roots, self.upper, strict=True):
+            if p <= SUBSTITUTED:
+                dtrsm(1.0, upper.T, root.T, lower=1, overwrite_b=1)
+                continue
+            for start in range(0, p, SUBSTITUTED):
+                stop = min(start + SUBSTITUTED, p)
+                part = root[:stop, start:stop]
+                part[:] = dtrsm(1.0, upper[:stop, :stop].T, part, lower=1, trans_a=1)
         return roots
 
     @cached_property
@@ -82,7 +97,7 @@ class Solved:
     @cached_property
     def traces(self) -> Floats:
         """The trace of each Ψ_j (M,)."""
-        return _squares(self._triangles)
+        return np.concatenate([_squares(sizes) for _, sizes in self._triangles()])
 
     @cached_property
     @quietly
@@ -90,14 +105,14 @@ class Solved:
         """The roots in single precision, with the error they carry into widths."""
         unit = (self.upper.shape[1] + 4) * 2.0**-23
         rows = np.sqrt(np.vecdot(self.roots, self.roots))
-        sizes = self._triangles
-        spans = np.matvec(np.abs(sizes, out=sizes), rows)
+        spans, largest = np.empty_like(rows), float(np.vecdot(rows, rows).max())
+        for some, sizes in self._triangles():
+            spans[some] = np.matvec(sizes, rows[some])
+            largest = max(largest, float(_squares(sizes).max()))
         error = unit * math.sqrt(np.vecdot(spans, spans).max())
-        in_range = max(self.traces.max(), np.vecdot(rows, rows).max()) <= RANGE**2
         p = self.upper.shape[1]
-        step = p if p <= WHOLE else BAND
-        bands = tuple(self._stacked(np.float32, start, min(start + step, p)) for start in range(0, p, step))
-        return Single(bands=bands, rounding=unit * rows.max(axis=0), error=error if in_range else math.inf)
+        bands = tuple(self._stacked(np.float32, start, min(start + BAND, p)) for start in range(0, p, BAND))
+        return Single(bands=bands, rounding=unit * rows.max(axis=0), error=error if largest <= RANGE**2 else math.inf)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

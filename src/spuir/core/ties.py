@@ -122,11 +122,15 @@ def draw(probabilities: Floats, uniforms: Floats) -> tuple[Codes, Floats]:
     """Return actions drawn from rows of probabilities (n, M) by inversion, and their probabilities."""
     cumulative = np.cumsum(probabilities, axis=1)
     cumulative /= cumulative[:, -1:]
-    actions = np.minimum((cumulative <= uniforms[:, None]).sum(axis=1), probabilities.shape[1] - 1)
-    # Rounding at a boundary may point at an action of probability zero: take the likeliest action instead.
-    empty = np.flatnonzero(probabilities[np.arange(len(actions)), actions] == 0)
-    actions[empty] = probabilities[empty].argmax(axis=1)
-    return actions, probabilities[np.arange(len(actions)), actions]
+    rows, last = np.arange(len(probabilities)), probabilities.shape[1] - 1
+    actions = np.minimum((cumulative <= uniforms[:, None]).sum(axis=1), last)
+    drawn = probabilities[rows, actions]
+    if not drawn.all():
+        # Rounding at a boundary may point at an action of probability zero: take the likeliest action instead.
+        empty = np.flatnonzero(drawn == 0)
+        actions[empty] = probabilities[empty].argmax(axis=1)
+        drawn = probabilities[rows, actions]
+    return actions, drawn
 
 
 def check_finite(scores: Floats, contexts: Floats, first_row: int = 0) -> None:

@@ -5,15 +5,17 @@ their errors, paired differences and bootstrap draws all follow from the blocks.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import hypot
+from typing import Any
+from weakref import ref
 
 import numpy as np
 from numpy.typing import NDArray
 
 from spuir.base.records import Codes, Floats
-from spuir.errors import ParameterError
+from spuir.errors import InputError, ParameterError
 from spuir.evaluation.estimators import Terms
 from spuir.evaluation.logged_rows import LoggedRows
 
@@ -44,26 +46,55 @@ class Blocks:
         size = -(-max(rows, 1) // BLOCKS)
         return cls(by=by, count=-(-max(rows, 1) // size), size=size)
 
-    def numbers(self, rows: LoggedRows, first: int) -> Codes:
-        """Return the block (n,) of each row; ``first`` rows were read before."""
+    def adder(self, rows: LoggedRows, first: int, weights: Floats | None) -> "BlockAdder":
+        """Return what adds up values of rows per block; ``first`` rows were read before."""
+        if self.by == "row":
+            edges = np.arange(0, (self.count + 1) * self.size, self.size)
+            return BlockAdder.consecutive(edges, first, len(rows), weights)
+        return BlockAdder(self.numbers(rows), self.count, weights)
+
+    def numbers(self, rows: LoggedRows) -> Codes:
+        """Return the block (n,) of each row where blocks are units or episodes."""
         if self.by == "unit" and rows.units is not None:
             return (rows.units % np.uint64(self.count)).astype(np.intp)
         if self.by == "episode" and rows.episodes is not None:
             return rows.episodes % self.count
-        return (first + np.arange(len(rows))) // self.size
+        raise InputError("group_by", repr(self.by), "the log has none", "group by row")
 
 
 class BlockAdder:
-    """Adds up values of some rows per block; blocks of consecutive rows are summed at the speed of memory."""
+    """Adds up values of some rows per block; blocks of consecutive rows are summed at the speed of memory.
 
-    def __init__(self, blocks: Codes, count: int, weights: Floats | None, ordered: bool | None = None) -> None:
-        self.count, self._weights, self._blocks = count, weights, blocks
-        self._ordered = bool((blocks[1:] >= blocks[:-1]).all()) if ordered is None else ordered
-        if self._ordered and len(blocks):
-            self._starts = np.flatnonzero(np.concatenate([[True], blocks[1:] != blocks[:-1]]))
-            self._numbers = blocks[self._starts]
+    An array that is added to several sums is reduced once, as long as it lives.
+    """
 
-    @property
+    def __init__(self, blocks: Codes, count: int, weights: Floats | None) -> None:
+        self.count, self._weights, self._rows = count, weights, len(blocks)
+        self._blocks: Codes | None = None
+        self._known: dict[int, tuple[ref[Floats], Floats]] = {}
+        if (blocks[1:] >= blocks[:-1]).all():
+            self._starts = np.flatnonzero(blocks[1:] != blocks[:-1]) + 1
+            self._starts = np.concatenate([np.zeros(min(self._rows, 1), np.intp), self._starts])
+            self._touched: Any = blocks[self._starts]
+        else:
+            self._blocks, self._touched = blocks, slice(None)
+
+    @classmethod
+    def consecutive(cls, edges: Codes, first: int, rows: int, weights: Floats | None) -> "BlockAdder":
+        """Return an adder for the rows from ``first`` on, where block b has those from edges[b] to edges[b + 1]."""
+        low, high = np.searchsorted(edges, [first, first + rows - 1], side="right")
+        starts = np.maximum(edges[low - 1 : high] - first, 0)
+        return cls._in_order(np.arange(low - 1, high), starts, rows, weights, len(edges) - 1)
+
+    @classmethod
+    def _in_order(cls, touched: Codes, starts: Codes, rows: int, weights: Floats | None, count: int) -> "BlockAdder":
+        """Return an adder for rows in the order of their blocks, each of which begins at its start."""
+        some = np.diff(starts, append=rows) > 0
+        made = cls(touched[:0], count, weights)
+        made._rows, made._starts, made._touched = rows, starts[some], touched[some]
+        return made
+
+    @cached_property
     def heaviest(self) -> float:
         """The largest weight of a row."""
         return 1.0 if self._weights is None else float(self._weights.max(initial=0.0))
@@ -71,16 +102,31 @@ class BlockAdder:
     def at(self, rows: Codes) -> "BlockAdder":
         """Return an adder for some of the rows, given by their places in order."""
         weights = None if self._weights is None else self._weights[rows]
-        return BlockAdder(self._blocks[rows], self.count, weights, self._ordered or None)
+        if self._blocks is not None:
+            return BlockAdder(self._blocks[rows], self.count, weights)
+        starts = np.searchsorted(rows, self._starts)
+        return self._in_order(self._touched, starts, len(rows), weights, self.count)
+
+    def add_rows(self, total: NDArray[Any]) -> None:
+        """Add the number of rows to the sums (B,) of their blocks."""
+        if self._blocks is not None:
+            total += np.bincount(self._blocks, minlength=self.count)
+        else:
+            total[self._touched] += np.diff(self._starts, append=self._rows)
 
     def __call__(self, total: Floats, values: Floats) -> None:
         """Add weighted values (n,) to the sums (B,) of their blocks."""
+        kept = self._known.get(id(values))
+        if kept is None or kept[0]() is not values:
+            kept = self._known[id(values)] = ref(values), self._reduced(values)
+        total[self._touched] += kept[1]
+
+    def _reduced(self, values: Floats) -> Floats:
         if self._weights is not None:
             values = values * self._weights
-        if not self._ordered:
-            total += np.bincount(self._blocks, values, self.count)
-        elif len(values):
-            total[self._numbers] += np.add.reduceat(values, self._starts)
+        if self._blocks is not None:
+            return np.bincount(self._blocks, values, self.count).astype(np.float64, copy=False)
+        return np.add.reduceat(values, self._starts) if len(self._starts) else np.zeros(0)
 
 
 @dataclass(eq=False)
@@ -121,21 +167,20 @@ class TermSums:
         return self.own_span + (0.0 if self.model is None else self.model.span)
 
     @property
-    def _plain(self) -> Floats:
+    def plain_sums(self) -> Floats:
+        """Σω(v̂ + a) per block (B,)."""
         return self.plain if self.model is None else self.plain + self.model.sums
 
-    def value(self, weight: Floats, draws: Floats | None = None) -> Floats:
-        """Return the estimate, given the weight (B,) of the blocks; one for each row of ``draws`` (k, B)."""
-        total = _drawn(weight, draws)
-        value = _drawn(self._plain, draws) / total
-        if self.numerator is not None and self.denominator is not None:
-            below = _drawn(self.denominator, draws)
-            value = value + np.where(below > 0, _drawn(self.numerator, draws) / np.where(below > 0, below, 1.0), 0.0)
-        return value
+    def value(self, weight: Floats) -> float:
+        """Return the estimate, given the weight (B,) of the blocks."""
+        value = self.plain_sums.sum() / weight.sum()
+        if self.numerator is not None and self.denominator is not None and self.denominator.sum() > 0:
+            value += self.numerator.sum() / self.denominator.sum()
+        return float(value)
 
     def influence(self, weight: Floats) -> Floats:
         """Return the first-order effect (B,) of each block on the estimate; the effects sum to 0."""
-        total, plain = weight.sum(), self._plain
+        total, plain = weight.sum(), self.plain_sums
         found = (plain - plain.sum() / total * weight) / total
         if self.numerator is not None and self.denominator is not None and self.denominator.sum() > 0:
             below = self.denominator.sum()
@@ -160,10 +205,6 @@ def span_of(values: Floats) -> float:
     return float(max(values.max(initial=0.0), 0.0) - min(values.min(initial=0.0), 0.0))
 
 
-def _drawn(values: Floats, draws: Floats | None) -> Floats:
-    return values.sum() if draws is None else draws @ values
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Estimate:
     """A value, or a difference of values, with everything that its interval follows from.
@@ -171,7 +212,7 @@ class Estimate:
     Parameters
     ----------
     parts
-        Sums with their signs: one for a value, two for a paired difference.
+        Sums with their factors: one for a value, two for a paired difference.
     weight, rows
         (B,) weight and number of rows of each block.
     by
@@ -226,27 +267,60 @@ class Estimate:
         """The span of the terms of a single piece, as far as the log shows it."""
         if self.by != "row":
             return float(len(self.influence) * (self.influence.max() - self.influence.min()))
-        return sum(sums.span for _, sums in self._errors) * float(self.rows.sum() / self.weight.sum())
+        return sum(abs(sign) * sums.span for sign, sums in self._errors) * float(self.rows.sum() / self.weight.sum())
 
-    def shifts(self, draws: Floats) -> Floats:
-        """Return by how much the estimate moves (k,) if blocks count as often as each row of ``draws`` (k, B) says."""
-        moved = [sign * (sums.value(self.weight, draws) - sums.value(self.weight)) for sign, sums in self._errors]
-        return np.sum(moved, axis=0)
+    def redrawn(self, draws: Floats) -> tuple[Floats, Floats]:
+        """Return how the estimate moves (k,) if blocks count as often as each row of ``draws`` (k, B) says, and errors.
+
+        The error is that of the moved estimate, from the effects of the blocks of the draw about its own values. It is
+        0 where a draw has too few blocks for an estimate.
+        """
+        plain = np.sum([factor * sums.plain_sums for factor, sums in self._errors], axis=0)
+        pairs = [(plain, self.weight)]
+        for factor, sums in self._errors:
+            if sums.numerator is not None and sums.denominator is not None and sums.denominator.any():
+                pairs.append((factor * sums.numerator, sums.denominator))
+        # The estimate is a sum of ratios. Each numerator, centred at its ratio, sums to 0 over all blocks.
+        columns = np.column_stack([one for up, down in pairs for one in (up - up.sum() / down.sum() * down, down)])
+        first, second = np.triu_indices(columns.shape[1])
+        totals = draws @ np.column_stack([columns, columns[:, first] * columns[:, second]])
+        sums, products = np.split(totals, [columns.shape[1]], axis=1)
+        whole = (sums[:, 1::2] > 0).all(axis=1)
+        below = np.where(sums[:, 1::2] > 0, sums[:, 1::2], 1.0)
+        moves = sums[:, 0::2] / below
+        # The effect of a block is Σ (centred − move·below)/Σbelow over the ratios; its square has all products.
+        factors = np.stack([1 / below, -moves / below], axis=2).reshape(sums.shape)
+        doubled = np.where(first == second, 1.0, 2.0) * factors[:, first] * factors[:, second]
+        drawn = draws @ (self.rows > 0).astype(np.float64)
+        inflation = np.where(drawn > 1, drawn / np.maximum(drawn - 1, 1), 0.0)
+        variances = np.maximum(np.vecdot(doubled, products), 0.0) * inflation
+        return moves.sum(axis=1), np.where(whole, np.sqrt(variances), 0.0)
+
+    def times(self, factor: float) -> "Estimate":
+        """Return the estimate in other units."""
+        down, up = self.one_more if factor >= 0 else self.one_more[::-1]
+        return replace(
+            self,
+            parts=_times(factor, self.parts),
+            error_parts=_times(factor, self._errors),
+            one_more=(abs(factor) * down, abs(factor) * up),
+        )
 
     def minus(self, other: "Estimate") -> "Estimate":
-        """Return the paired difference of two estimates over the same blocks."""
+        """Return the paired difference of two estimates over the same blocks; that of one with itself has no error."""
+        apart = (hypot(self.one_more[0], other.one_more[1]), hypot(self.one_more[1], other.one_more[0]))
         return Estimate(
-            parts=self.parts + _negative(other.parts),
+            parts=self.parts + _times(-1.0, other.parts),
             weight=self.weight,
             rows=self.rows,
             by=self.by,
-            error_parts=self._errors + _negative(other._errors),
-            one_more=(hypot(self.one_more[0], other.one_more[1]), hypot(self.one_more[1], other.one_more[0])),
+            error_parts=self._errors + _times(-1.0, other._errors),
+            one_more=(0.0, 0.0) if other is self else apart,
         )
 
 
-def _negative(parts: tuple[tuple[float, TermSums], ...]) -> tuple[tuple[float, TermSums], ...]:
-    return tuple((-sign, sums) for sign, sums in parts)
+def _times(factor: float, parts: tuple[tuple[float, TermSums], ...]) -> tuple[tuple[float, TermSums], ...]:
+    return tuple((factor * sign, sums) for sign, sums in parts)
 
 
 def least_error(candidates: Sequence[Estimate], reference: Estimate) -> int:

@@ -25,11 +25,12 @@ are reported with the error of dr, which is at least as large where weights are 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from spuir.base.records import Codes, Floats
+from spuir.base.records import Floats
 from spuir.errors import ParameterError, UnknownNameError, did_you_mean
 
 GRID = (3.0, 10.0, 30.0, 100.0)
@@ -38,12 +39,13 @@ SHRINKAGES = (1.0, 10.0, 100.0, 1000.0)
 """Values of λ to choose from where none is given."""
 
 
-class TargetRows(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class TargetRows:
     """One policy on n logged rows, each (n,).
 
     ``rewards`` r; ``target`` π(a|x), the probability of the executed action under the policy; ``propensities`` p;
     ``predicted`` q̂ of the executed action, 0 where there is no reward model. ``estimated`` are propensities of the
-    propensity model, None where none was fitted.
+    propensity model, None where none was fitted. What several estimators use is computed once.
     """
 
     rewards: Floats
@@ -52,14 +54,30 @@ class TargetRows(NamedTuple):
     predicted: Floats
     estimated: Floats | None = None
 
-    @property
+    @cached_property
     def ratios(self) -> Floats:
         """ρ = π(a|x)/p (n,)."""
         return self.target / self.propensities
 
-    def at(self, rows: Codes) -> "TargetRows":
-        """Return some of the rows."""
-        return TargetRows(*(None if column is None else column[rows] for column in self))  # type: ignore[arg-type]
+    @cached_property
+    def largest(self) -> float:
+        """The largest ρ."""
+        return float(self.ratios.max(initial=0.0))
+
+    @cached_property
+    def weighted_rewards(self) -> Floats:
+        """ρr (n,)."""
+        return self.ratios * self.rewards
+
+    @cached_property
+    def weighted_gaps(self) -> Floats:
+        """ρ(r − q̂) (n,)."""
+        return self.ratios * (self.rewards - self.predicted)
+
+    @cached_property
+    def squares(self) -> Floats:
+        """ρ² (n,)."""
+        return np.square(self.ratios)
 
 
 class Terms(NamedTuple):
@@ -84,8 +102,8 @@ class ValueEstimator(ABC):
     """The estimator whose error is reported, where the terms leave out that of the reward model; None = its own."""
 
     @abstractmethod
-    def terms(self, rows: TargetRows, ratios: Floats) -> Terms:
-        """Return the terms of rows, given their ratios ρ (n,)."""
+    def terms(self, rows: TargetRows) -> Terms:
+        """Return the terms of rows; terms that equal those of another estimator are the same array, summed once."""
 
     @property
     def setting(self) -> float | None:
@@ -105,7 +123,7 @@ class DirectMethod(ValueEstimator):
     needs_model = True
     error_of = "dr"
 
-    def terms(self, rows: TargetRows, ratios: Floats) -> Terms:
+    def terms(self, rows: TargetRows) -> Terms:
         """Return nothing beside v̂."""
         return Terms()
 
@@ -121,9 +139,9 @@ class InversePropensity(ValueEstimator):
     name = "ips"
     unbiased = True
 
-    def terms(self, rows: TargetRows, ratios: Floats) -> Terms:
+    def terms(self, rows: TargetRows) -> Terms:
         """Return ρr."""
-        return Terms(ratios * rows.rewards)
+        return Terms(rows.weighted_rewards)
 
 
 @dataclass(frozen=True)
@@ -133,9 +151,11 @@ class ClippedInversePropensity(ValueEstimator):
     name = "clipped-ips"
     bound: float = 100.0
 
-    def terms(self, rows: TargetRows, ratios: Floats) -> Terms:
+    def terms(self, rows: TargetRows) -> Terms:
         """Return min(ρ, bound)·r."""
-        return Terms(np.minimum(ratios, self.bound) * rows.rewards)
+        if rows.largest <= self.bound:
+            return Terms(rows.weighted_rewards)
+        return Terms(np.minimum(rows.ratios, self.bound) * rows.rewards)
 
     @property
     def setting(self) -> float:
@@ -149,9 +169,9 @@ class SelfNormalised(ValueEstimator):
 
     name = "snips"
 
-    def terms(self, rows: TargetRows, ratios: Floats) -> Terms:
+    def terms(self, rows: TargetRows) -> Terms:
         """Return ρr over ρ."""
-        return Terms(None, ratios * rows.rewards, ratios)
+        return Terms(None, rows.weighted_rewards, rows.ratios)
 
 
 @dataclass(frozen=True)
@@ -162,9 +182,9 @@ class DoublyRobust(ValueEstimator):
     needs_model = True
     unbiased = True
 
-    def terms(self, rows: TargetRows, ratios: Floats) -> Terms:
+    def terms(self, rows: TargetRows) -> Terms:
         """Return ρ(r − q̂)."""
-        return Terms(ratios * (rows.rewards - rows.predicted))
+        return Terms(rows.weighted_gaps)
 
 
 @dataclass(frozen=True)
@@ -174,9 +194,9 @@ class SelfNormalisedDoublyRobust(ValueEstimator):
     name = "sndr"
     needs_model = True
 
-    def terms(self, rows: TargetRows, ratios: Floats) -> Terms:
+    def terms(self, rows: TargetRows) -> Terms:
         """Return ρ(r − q̂) over ρ."""
-        return Terms(None, ratios * (rows.rewards - rows.predicted), ratios)
+        return Terms(None, rows.weighted_gaps, rows.ratios)
 
 
 @dataclass(frozen=True)
@@ -188,9 +208,11 @@ class SwitchDoublyRobust(ValueEstimator):
     error_of = "dr"
     bound: float = 100.0
 
-    def terms(self, rows: TargetRows, ratios: Floats) -> Terms:
+    def terms(self, rows: TargetRows) -> Terms:
         """Return 1[ρ ≤ bound]·ρ(r − q̂)."""
-        return Terms(np.where(ratios <= self.bound, ratios, 0.0) * (rows.rewards - rows.predicted))
+        if rows.largest <= self.bound:
+            return Terms(rows.weighted_gaps)
+        return Terms(np.where(rows.ratios <= self.bound, rows.weighted_gaps, 0.0))
 
     @property
     def setting(self) -> float:
@@ -207,10 +229,12 @@ class ShrunkDoublyRobust(ValueEstimator):
     error_of = "dr"
     shrinkage: float = 100.0
 
-    def terms(self, rows: TargetRows, ratios: Floats) -> Terms:
+    def terms(self, rows: TargetRows) -> Terms:
         """Return λρ/(ρ² + λ)·(r − q̂)."""
-        shrunk = self.shrinkage * ratios / (np.square(ratios) + self.shrinkage)
-        return Terms(shrunk * (rows.rewards - rows.predicted))
+        shrunk = rows.squares + self.shrinkage
+        np.divide(rows.weighted_gaps, shrunk, out=shrunk)
+        shrunk *= self.shrinkage
+        return Terms(shrunk)
 
     @property
     def setting(self) -> float:
@@ -229,7 +253,7 @@ class BalancedInversePropensity(ValueEstimator):
 
     name = "balanced-ips"
 
-    def terms(self, rows: TargetRows, ratios: Floats) -> Terms:
+    def terms(self, rows: TargetRows) -> Terms:
         """Return ρ̂r over ρ̂."""
         estimated = rows.propensities if rows.estimated is None else rows.estimated
         weights = rows.target / estimated
@@ -280,7 +304,7 @@ def make_estimators(given: Sequence[Any]) -> list[ValueEstimator | Chosen]:
         elif one in FAMILY:
             made.append(_CHOICES.get(one) or FAMILY[one]())
         else:
-            rule = f"the estimators are {', '.join(FAMILY)}"
+            rule = "no estimator has that name"
             raise UnknownNameError("estimators", repr(one), rule, did_you_mean(one, FAMILY, "estimators"))
     names = [one.name for one in made]
     if len(set(names)) < len(names):

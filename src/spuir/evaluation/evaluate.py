@@ -17,6 +17,7 @@ from spuir.evaluation.passes import EstimatePass, FitPass, Watch, needs_propensi
 from spuir.evaluation.propensity_model import PropensityModel
 from spuir.evaluation.report_builder import ReportBuilder, ReportSettings
 from spuir.evaluation.reward_models import ContextFeatures, make_reward_model
+from spuir.evaluation.split_training import train_on_earlier, untrained
 from spuir.evaluation.targets import (
     LOGGED,
     UNIFORM,
@@ -25,6 +26,7 @@ from spuir.evaluation.targets import (
     Target,
     make_target,
     make_targets,
+    named_policies,
 )
 from spuir.logs import Log, cut_episodes, open_log
 from spuir.logs.columns import renaming
@@ -57,6 +59,7 @@ def evaluate(
     batch_size: int | None = None,
     every: Any = None,
     after: Any = None,
+    holdout: float = 0.3,
     segment: str | None = None,
     on_training_rows: bool = False,
     seed: int = 0,
@@ -72,7 +75,8 @@ def evaluate(
     policies
         What to evaluate, one or a list or a dict by name: a :class:`Bandit`, the path of a saved model, "uniform",
         "always:LABEL", a table of probabilities (n, M), obp's ``action_dist`` (n, M, 1), or a function of a DataFrame
-        of contexts that returns labels or probabilities.
+        of contexts that returns labels or probabilities. A policy that has not learned, such as "auto" or
+        ``make_policy("puir")``, is trained on the earlier part of the log, and all are evaluated on the rest.
     against
         Baselines: "logged", "uniform", "always:LABEL", and ``always:*`` for every single action.
     estimators, estimator
@@ -94,6 +98,8 @@ def evaluate(
         How episodes are cut, as in training; a column ``episode`` takes precedence.
     after
         Use the rows at and after this time only.
+    holdout
+        Share of the log, the latest part, to evaluate on if a policy has to be trained first.
     segment
         Context column by which action shares are shown; None = the first one of text.
     on_training_rows
@@ -106,6 +112,13 @@ def evaluate(
     check_value("level", level, INSIDE, "choose a level such as 0.95")
     check_value("folds", folds, COUNT, "choose a number of folds such as 5")
     log = _open(source, propensity, opening)
+    policies = named_policies(policies)
+    if names := untrained(policies):
+        if after is not None:
+            rule = f"{names[0]} is trained on the earlier part of the log, and holdout says which is the rest"
+            raise ParameterError("after", repr(after), rule, "leave it out, or evaluate a saved model")
+        how = {"batch_size": batch_size, "every": every, "propensity": propensity, "watch": watch}
+        policies, log = train_on_earlier(log, policies, holdout, **how)
     log = log if after is None else log_after(log, after)
     targets = make_targets(policies, actions)
     chosen = _estimators(estimators, estimator, reward_model, propensity)

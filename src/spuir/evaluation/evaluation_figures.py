@@ -29,7 +29,7 @@ def _lines(rows: int) -> tuple[Any, Any]:
 
 def _named(ax: Any, names: list[str]) -> None:
     """Name the lines of a panel, the first on top."""
-    ax.set_yticks(range(len(names)), names, fontsize=TEXT_POINTS)
+    ax.set_yticks(range(len(names)), [_short(name, 2 * LONGEST_NAME) for name in names], fontsize=TEXT_POINTS)
     ax.set_ylim(len(names) - 0.4, -0.6)
 
 
@@ -60,13 +60,15 @@ def weights_figure(report: "EvaluationReport") -> "Figure | None":
     figure, (ax,) = new_figure(1)
     figure.set_size_inches(WIDE, HEIGHT)
     bins = ["0", *(f"{low:g}–{high:g}" for low, high in zip([0, *EDGES[1:-1]], EDGES[1:], strict=True)), "more"]
-    width = 0.8 / len(shown)
-    for at, name in enumerate(shown):
-        counts = np.array(report.supports[name].histogram)
+    width, tables = 0.8 / len(shown), {name: np.array(report.supports[name].histogram) for name in shown}
+    used = 1 + max(int(np.flatnonzero(counts).max(initial=3)) for counts in tables.values())
+    for at, (name, counts) in enumerate(tables.items()):
         places = np.arange(len(counts)) + (at - (len(shown) - 1) / 2) * width
-        ax.bar(places, counts / counts.sum(), width, label=name, color=_colours(len(shown))[at])
-    ax.set_xticks(range(len(bins)), bins, fontsize=TEXT_POINTS)
-    ax.set(xlabel="weight of a row, π(a|x)/propensity", ylabel="share of the rows")
+        ax.bar(places[:used], counts[:used] / counts.sum(), width, label=name, color=_colours(len(shown))[at])
+    ax.set_xticks(range(used), bins[:used], fontsize=TEXT_POINTS)
+    # A few rows with large weights matter, and would not be seen on a linear scale.
+    ax.set(xlabel="weight of a row, π(a|x)/propensity", ylabel="share of the rows", yscale="log")
+    ax.set_ylim(0.5 / report.facts["rows"], 1.5)
     ax.legend(fontsize=TEXT_POINTS, frameon=False)
     return figure
 
@@ -78,7 +80,7 @@ def calibration_figure(report: "EvaluationReport") -> "Figure | None":
         return None
     figure, ax = _lines(len(lines))
     for at, (_, _, mean, error) in enumerate(lines):
-        ax.plot([mean - 1.96 * error, mean + 1.96 * error], [at, at], color=BLUE, linewidth=1.2)
+        ax.plot([max(mean - 1.96 * error, 0), mean + 1.96 * error], [at, at], color=BLUE, linewidth=1.2)
         ax.plot([mean], [at], "o", color=BLUE, markersize=3)
     ax.axvline(1.0, color=INK, linewidth=0.6, linestyle=LONG)
     _named(ax, [str(line[0]) for line in lines])
@@ -131,8 +133,9 @@ def shares_figure(report: "EvaluationReport") -> "Figure | None":
     return figure
 
 
-def _short(name: str) -> str:
-    return name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}…"
+def _short(name: str, longest: int = LONGEST_NAME) -> str:
+    """Return a name of at most so many letters: of a longer one, its end, where paths differ."""
+    return name if len(name) <= longest else f"…{name[-longest:]}"
 
 
 def _colours(count: int) -> list[Any]:
@@ -144,7 +147,7 @@ def _colours(count: int) -> list[Any]:
 
 FIGURES = {
     "values": ("Values with their intervals. The dashed line is the mean logged reward.", values_figure),
-    "weights": ("Weights: rows with large ones decide the estimate.", weights_figure),
+    "weights": ("Weights, on a logarithmic scale: rows with large ones decide the estimate.", weights_figure),
     "calibration": ("Are the logged propensities right? Each action should be at 1.", calibration_figure),
     "reward": ("Mean logged reward over the log, with 95 % intervals.", reward_figure),
     "shares": ("Which actions each policy chooses, by segment.", shares_figure),

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from spuir.evaluation.evaluation_report import EvaluationReport
 
-BADGES = {GOOD: "holds", WEAK: "authors", NONE: "fails", "observed": "open"}
+BADGES = {GOOD: "holds", WEAK: "authors", NONE: "fails"}
 BADGES |= {BETTER: "holds", WORSE: "fails", OPEN: "open", REFUSED: "open"}
 """Verdicts, and the CSS classes of the style sheet that the reports share."""
 PIXELS_PER_INCH = 105

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from spuir.errors import MissingExtraError, UnknownNameError, did_you_mean
+from spuir.evaluation.block_sums import Estimate
+from spuir.evaluation.intervals import ValueInterval, interval
 from spuir.evaluation.support import NONE, WEAK, Support
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -60,8 +59,8 @@ class EvaluationReport:
     ----------
     evaluated, baselines
         Names of the policies in question, and of those they are compared with.
-    estimator, interval, level
-        What the values, their intervals and the verdicts come from.
+    estimator, interval, level, seed
+        What the values, their intervals and the verdicts come from, and the seed of the bootstrap.
     candidates
         For how many candidates verdicts and the winner's interval are corrected.
     values, differences_found, supports
@@ -74,6 +73,8 @@ class EvaluationReport:
         What the reader should know, in sentences.
     pictures
         Data of the figures.
+    sums
+        Estimates by policy and estimator, from which other intervals follow.
     """
 
     evaluated: tuple[str, ...]
@@ -81,6 +82,7 @@ class EvaluationReport:
     estimator: str
     interval: str
     level: float
+    seed: int
     candidates: int
     values: tuple[PolicyValue, ...]
     differences_found: tuple[PolicyDifference, ...]
@@ -90,6 +92,7 @@ class EvaluationReport:
     facts: dict[str, Any]
     notices: tuple[str, ...]
     pictures: dict[str, Any] = field(repr=False)
+    sums: dict[tuple[str, str], Estimate] = field(repr=False)
 
     # ---- tables ---------------------------------------------------------------------------------------------
 
@@ -146,12 +149,25 @@ class EvaluationReport:
             raise UnknownNameError("policy", repr(policy), f"the report has {', '.join(names)}", "name one of these")
         return found
 
+    def interval_of(
+        self, policy: str, against: str | None = None, *, estimator: str | None = None, kind: str, level: float = 0.95
+    ) -> ValueInterval | None:
+        """Return another interval of a value, or of the difference to ``against``, without reading the log again.
+
+        ``kind`` is as ``interval`` in :func:`spuir.evaluate`, with the same seed; None where the value is refused.
+        """
+        pair = [policy] if against is None else [policy, against]
+        if any(self.value_of(name, estimator).value is None for name in pair):
+            return None
+        one, *other = (self.sums[name, estimator or self.estimator] for name in pair)
+        return interval(one.minus(other[0]) if other else one, level, kind, self.seed)
+
     def is_better(self, policy: str, than: str) -> bool:
         """Return whether a policy is better than another, corrected for the candidates; ``always:*`` is all of them."""
         pairs = [one for one in self.differences_found if one.policy == policy and _names(than, one.against)]
         if not pairs:
             known = [*self.baselines, *self.evaluated]
-            rule = f"the report compares with {', '.join(known)}"
+            rule = f"the report does not compare {policy} with it"
             raise UnknownNameError("policy", repr(than), rule, did_you_mean(than, known, "policies"))
         return all(one.verdict == BETTER for one in pairs)
 
@@ -169,8 +185,10 @@ class EvaluationReport:
             low, value, high = (
                 number(one, self.digits) for one in (self.winner.low, self.winner.value, self.winner.high)
             )
+            weak = {name for name, one in self.supports.items() if one.verdict == WEAK}
+            best = "Best of those with good support" if weak and self.winner.policy not in weak else "Best of all"
             told.append(
-                f"Best of all: {self.winner.policy} with {value} ({low} to {high}, {self.level:.0%} "
+                f"{best}: {self.winner.policy} with {value} ({low} to {high}, {self.level:.0%} "
                 f"corrected for {self.candidates} candidates)."
             )
         return told
@@ -180,9 +198,9 @@ class EvaluationReport:
         if one.value is None or one.low is None or one.high is None:
             reasons = "; ".join(support.reasons) if support is not None else ""
             return f"{name}: the log cannot tell what it earns: {reasons}. What would help: {self.help_wanted}."
-        parts = [self._against(pair) for pair in self._shown(name)]
+        parts = self._compared(self._shown(name))
         doubts = support.reasons if support is not None and support.verdict == WEAK else ()
-        weak = f" The support is weak: {'; '.join(doubts)}." if doubts else ""
+        weak = f" The support is weak, and verdicts need a wider interval: {'; '.join(doubts)}." if doubts else ""
         compared = f": {', '.join(parts)}" if parts else ""
         return f"{name} earns {self._with_interval(one.value, one.low, one.high)} per decision{compared}.{weak}"
 
@@ -200,15 +218,20 @@ class EvaluationReport:
         best = min(fixed, key=lambda one: one.difference or 0.0, default=None)
         return [one for one in pairs if not one.against.startswith(ALWAYS) or one is best]
 
-    def _against(self, pair: PolicyDifference) -> str:
-        names = {"logged": "today's decisions", "uniform": "choosing at random"}
-        other = names.get(pair.against, pair.against)
-        if other.startswith(ALWAYS):
-            other = f"always choosing {other.removeprefix(ALWAYS)!r}"
-        if pair.verdict == OPEN or pair.difference is None:
-            return f"not distinguishable from {other}"
-        size = number(abs(pair.difference), self.digits) if pair.relative is None else f"{abs(pair.relative):.1%}"
-        return f"{size} {'more' if pair.difference > 0 else 'less'} than {other}"
+    def _compared(self, pairs: Sequence[PolicyDifference]) -> list[str]:
+        """Return what is more or less, one by one, then all that cannot be told apart."""
+        told: list[str] = []
+        alike: list[str] = []
+        for pair in pairs:
+            if pair.verdict == OPEN or pair.difference is None:
+                alike.append(_in_words(pair.against))
+                continue
+            size = number(abs(pair.difference), self.digits) if pair.relative is None else f"{abs(pair.relative):.1%}"
+            told.append(f"{size} {'more' if pair.difference > 0 else 'less'} than {_in_words(pair.against)}")
+        if alike:
+            some = [", ".join(alike[:-1]), alike[-1]] if len(alike) > 1 else alike
+            told.append(f"not distinguishable from {' or '.join(some)}")
+        return told
 
     # ---- figures and pages ----------------------------------------------------------------------------------
 
@@ -255,6 +278,13 @@ class EvaluationReport:
     def refused(self) -> list[str]:
         """Names of the policies that the log does not support."""
         return [name for name, one in self.supports.items() if one.verdict == NONE]
+
+
+def _in_words(policy: str) -> str:
+    """Return what sentences call a baseline."""
+    if policy.startswith(ALWAYS):
+        return f"always choosing {policy.removeprefix(ALWAYS)!r}"
+    return {"logged": "today's decisions", "uniform": "choosing at random"}.get(policy, policy)
 
 
 def _names(than: str, against: str) -> bool:

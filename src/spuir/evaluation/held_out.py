@@ -1,10 +1,10 @@
 """Held-out rows: doubly robust values of policies that learned from earlier rows, paired row by row."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from spuir.base.records import Floats
 from spuir.core.statistics import per_action
@@ -22,60 +22,72 @@ CLEARLY_ABOVE = 4.0
 class HeldOut:
     """Later rows, and the rewards (n, M) that a ridge model of the earlier rows predicts for them.
 
-    No row is predicted by a model that saw it, so that the values are unbiased whatever the model is.
+    No row is predicted by a model that saw it, so that the values are unbiased whatever the model is. ``reward_range``
+    has the least and the largest reward, also of the earlier rows; None = those of the later ones.
     """
 
     rows: EncodedRows
     predicted: Floats
+    reward_range: tuple[float, float] | None = None
 
     @classmethod
     def after(cls, earlier: EncodedRows, rows: EncodedRows, seed: int) -> "HeldOut":
         """Return rows with the predictions of a model that is fitted to the earlier ones."""
-        return cls(rows, rows.predicted_by(earlier.taught(make_policy("sbucb", intercept=True), seed)))
+        rewards = np.concatenate([earlier.rewards, rows.rewards])
+        predicted = rows.predicted_by(earlier.taught(make_policy("sbucb", intercept=True), seed))
+        return cls(rows, predicted, (float(rewards.min()), float(rewards.max())))
 
     @cached_property
-    def _blocks(self) -> Any:
-        by = "row" if self.rows.units is None else "unit"
-        blocks = Blocks.of(by, len(self.rows))
-        # The rows have the columns by which blocks are numbered: units and episodes.
-        numbers = blocks.numbers(self.rows, 0)  # pyright: ignore[reportArgumentType]
-        weight = np.bincount(numbers, self.rows.weights, blocks.count)
-        return by, numbers, weight, np.bincount(numbers, minlength=blocks.count)
+    def _blocks(self) -> Blocks:
+        return Blocks.of("row" if self.rows.units is None else "unit", len(self.rows))
 
-    def _ratios(self, probabilities: Floats) -> tuple[Floats, Floats]:
-        target = probabilities[np.arange(len(self.rows)), self.rows.actions]
-        return target, target / self.rows.propensities
+    @cached_property
+    def _adder(self) -> BlockAdder:
+        # The rows have the columns by which blocks are numbered: units and episodes.
+        return self._blocks.adder(self.rows, 0, self.rows.weights)  # pyright: ignore[reportArgumentType]
+
+    @cached_property
+    def _sizes(self) -> tuple[Floats, NDArray[np.int64]]:
+        """The weight and the number of rows (B,) of each block."""
+        weight, counts = np.zeros(self._blocks.count), np.zeros(self._blocks.count, np.int64)
+        self._adder(weight, np.ones(len(self.rows)))
+        self._adder.add_rows(counts)
+        return weight, counts
 
     def estimate(self, probabilities: Floats | None) -> Estimate:
         """Return the value of a policy with these probabilities (n, M); None stands for the policy that logged."""
-        by, numbers, weight, counts = self._blocks
-        adder = BlockAdder(numbers, len(weight), self.rows.weights)
+        weight, counts = self._sizes
         terms, model = Terms(self.rows.rewards), None
         if probabilities is not None:
             model = ModelSums(len(weight))
-            model.add(adder, np.vecdot(probabilities, self.predicted))
-            terms = self._residual_terms(probabilities)
+            model.add(self._adder, np.vecdot(probabilities, self.predicted))
+            terms = DoublyRobust().terms(self._on_rows(probabilities))
         sums = TermSums.zero(len(weight), terms, model)
-        sums.add(adder, terms)
-        return Estimate(parts=((1.0, sums),), weight=weight, rows=counts, by=by)
+        sums.add(self._adder, terms)
+        made = Estimate(parts=((1.0, sums),), weight=weight, rows=counts, by=self._blocks.by)
+        if probabilities is None:
+            return made
+        ends = self.reward_range or (float(self.rows.rewards.min()), float(self.rows.rewards.max()))
+        return replace(made, one_more=self._weights(probabilities).one_more(ends, made.standard_error))
 
-    def _residual_terms(self, probabilities: Floats) -> Terms:
-        """Return ρ(r − q̂) of each row (n,)."""
-        rows, (target, ratios) = self.rows, self._ratios(probabilities)
-        given = TargetRows(
+    def _on_rows(self, probabilities: Floats) -> TargetRows:
+        """Return a policy on the logged rows, from its probabilities (n, M)."""
+        rows, places = self.rows, np.arange(len(self.rows))
+        return TargetRows(
             rewards=rows.rewards,
-            target=target,
+            target=probabilities[places, rows.actions],
             propensities=rows.propensities,
-            predicted=self.predicted[np.arange(len(rows)), rows.actions],
+            predicted=self.predicted[places, rows.actions],
         )
-        return DoublyRobust().terms(given, ratios)
+
+    def _weights(self, probabilities: Floats) -> WeightSums:
+        weights = WeightSums()
+        weights.add(self._on_rows(probabilities), len(self.rows), self.rows.weights, self.rows.weights)
+        return weights
 
     def support(self, probabilities: Floats) -> Support:
         """Return whether these rows can tell what a policy with these probabilities (n, M) earns."""
-        rows, m = self.rows, len(self.rows.labels)
-        target, ratios = self._ratios(probabilities)
-        weights = WeightSums()
-        weights.add(ratios, target, len(rows), rows.weights, rows.weights)
+        rows, m, weights = self.rows, len(self.rows.labels), self._weights(probabilities)
         scaled = rows.weights / rows.propensities
         counts, inverse, squares = (
             per_action(rows.actions, part, m) for part in (np.ones(len(rows)), scaled, scaled**2)
@@ -92,6 +104,4 @@ def relative(value: Estimate, base: Estimate) -> tuple[float, Estimate] | None:
     if not base.value > CLEARLY_ABOVE * base.standard_error:
         return None
     ratio = value.value / base.value
-    parts = [(sign / base.value, sums) for sign, sums in value.parts]
-    parts += [(-ratio * sign / base.value, sums) for sign, sums in base.parts]
-    return ratio - 1, Estimate(parts=tuple(parts), weight=value.weight, rows=value.rows, by=value.by)
+    return ratio - 1, value.times(1 / base.value).minus(base.times(ratio / base.value))

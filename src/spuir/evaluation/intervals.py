@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
+from spuir.base.records import Floats
 from spuir.base.streams import generator
 from spuir.errors import UnknownNameError, did_you_mean
 from spuir.evaluation.block_sums import Estimate
@@ -44,7 +45,7 @@ def interval(estimate: Estimate, level: float = 0.95, kind: str = "normal", seed
     show none of probability q with probability (1 − q)ⁿ, so that any q up to log(2/risk)/n is possible.
     """
     if kind not in INTERVALS:
-        rule = f"the intervals are {', '.join(INTERVALS)}"
+        rule = "no kind of interval has that name"
         raise UnknownNameError("interval", repr(kind), rule, did_you_mean(kind, INTERVALS, "intervals"))
     if len(estimate.influence) < 2:
         return ValueInterval(-np.inf, np.inf)
@@ -91,18 +92,11 @@ def _bootstrap(estimate: Estimate, risk: float, seed: int) -> tuple[float, float
     """Draw every block Poisson(1) times, and compare each draw with the estimate in units of its own error."""
     blocks = len(estimate.rows)
     counts = _poisson(seed, blocks)
-    effects = np.zeros(blocks)
-    effects[estimate.rows > 0] = estimate.influence
-    shifts: list[np.ndarray] = []
+    shifts: list[Floats] = []
     step = max(1, DRAW_CELLS // blocks)
     for start in range(0, DRAWS, step):
-        draws = counts[start : start + step].astype(np.float64)
-        draws = draws[draws @ estimate.weight > 0]  # of few blocks a draw may have none
-        moved = estimate.shifts(draws)
-        # The effects of a draw, centred at its own estimate and weight: their squares give the error of the draw.
-        squares = np.maximum(draws @ np.square(effects) - moved**2 / len(estimate.influence), 0.0)
-        errors = np.sqrt(squares) * estimate.weight.sum() / (draws @ estimate.weight)
-        shifts.append(moved[errors > 0] / errors[errors > 0])
+        moved, errors = estimate.redrawn(counts[start : start + step].astype(np.float64))
+        shifts.append(moved[errors > 0] / errors[errors > 0])  # of few blocks a draw may have none
     low, high = np.quantile(np.concatenate(shifts), [1 - risk / 2, risk / 2])
     error = estimate.standard_error
     return estimate.value - low * error, estimate.value - high * error

@@ -7,7 +7,6 @@ from itertools import accumulate
 import numpy as np
 
 from spuir.base.records import Batch, Codes, Floats
-from spuir.core.statistics import per_action
 from spuir.errors import InputError
 from spuir.evaluation.logged_rows import EvaluationLog, LoggedRows
 from spuir.evaluation.targets import BanditTarget
@@ -53,24 +52,32 @@ class LearnedRows:
     def add(self, rows: LoggedRows) -> None:
         """Take rows of the log."""
         labels = self._model.labels
-        known = np.array([label in labels.codes for label in self._log.actions])[rows.actions]
-        if not known.all():
+        codes = np.array([labels.codes.get(label, -1) for label in self._log.actions])
+        totals = [np.bincount(rows.actions, part, len(codes)) for part in self._moments(rows)]
+        if (np.bincount(rows.actions, minlength=len(codes))[codes < 0] > 0).any():
             self.unknown = True
             return
-        codes = np.array([labels.codes.get(label, -1) for label in self._log.actions])[rows.actions]
-        for column, power in enumerate((0, 1, 2)):
-            self.tally[:, column] += per_action(codes, rows.weights * rows.rewards**power, len(labels.names))
-        numbers, places = self._numbered(rows)
-        if int(numbers.max()) < 0 or len(self._episodes) >= MOST_EPISODES:
+        self.tally[codes[codes >= 0]] += np.column_stack(totals)[codes >= 0]
+        beyond = rows.episodes is None and self._size is None and int(rows.numbers[0]) >= max(self._bounds, default=0)
+        if beyond or len(self._episodes) >= MOST_EPISODES:
             return
+        numbers, places = self._numbered(rows)
         contexts = self._model.contexts(self.target.table(rows), False)
         weights = None if (rows.weights == 1).all() else rows.weights
-        batch = Batch(contexts=contexts, actions=codes, rewards=rows.rewards, weights=weights, row_ids=places)
+        batch = Batch(
+            contexts=contexts, actions=codes[rows.actions], rewards=rows.rewards, weights=weights, row_ids=places
+        )
         for number, own in _by_episode(numbers):
             if number < 0:
                 continue
             found = contents_of(batch.at(own), len(labels.names))
             self._episodes[number] = self._episodes[number] + found if number in self._episodes else found
+
+    @staticmethod
+    def _moments(rows: LoggedRows) -> tuple[Floats, Floats, Floats]:
+        """Return ω, ωr and ωr² (n,) of rows."""
+        weighted = rows.weights * rows.rewards
+        return rows.weights, weighted, weighted * rows.rewards
 
     def _numbered(self, rows: LoggedRows) -> tuple[Codes, Codes]:
         """Return the episode of each row, −1 where it cannot be one of the model's, and the row's place in it."""

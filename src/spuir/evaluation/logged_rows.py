@@ -22,8 +22,9 @@ from spuir.training.scan import with_source
 
 TOLERANCE = 1e-4
 """Logged probabilities may miss a sum of one by this much: logs round them."""
-BLOCK_ROWS = 32_768
-"""Rows that are read at a time: columns of this length stay in the cache while they are combined (measured)."""
+BLOCK_CELLS, BLOCK_ROWS = 1 << 21, (4096, 131_072)
+"""Cells of a block of rows that is read at a time, and its least and most rows: long blocks cost fewer calls, and
+tables with many columns or actions have to fit into memory."""
 LEAST_EXPLORATION = 1e-12
 """Propensities within this of 1 count as 1."""
 
@@ -79,8 +80,10 @@ class LoggedRows:
             return (self.units % np.uint64(count)).astype(np.intp)
         if by == "episode" and self.episodes is not None:
             return self.episodes % count
-        places = self.numbers // (64 if by == "blocks" else 1)
-        return (splitmix64(places.astype(np.uint64)) % np.uint64(count)).astype(np.intp)
+        places = self.numbers >> 6 if by == "blocks" else self.numbers
+        first, last = int(places[0]), int(places[-1])
+        hashed = splitmix64(np.arange(first, last + 1, dtype=np.uint64)) % np.uint64(count)
+        return hashed.astype(np.intp)[places - first]
 
 
 @dataclass(kw_only=True, eq=False)
@@ -137,12 +140,18 @@ class EvaluationLog:
         cut = () if self.cut is None else self.cut.columns
         return tuple(dict.fromkeys(["action", "reward", *(n for n in optional if n in has), *cut, *self.context]))
 
+    @property
+    def block_rows(self) -> int:
+        """How many rows are read at a time."""
+        least, most = BLOCK_ROWS
+        return min(max(BLOCK_CELLS // max(len(self.columns), len(self.actions)), least), most)
+
     def __iter__(self) -> Iterator[LoggedRows]:
         """Yield the rows; after the first time, the labels are complete."""
         self.silent, self.faults, start = 0, Faults(), 0
         for part in self.log.parts:
             rows = 0
-            for batch in part.read(self.columns, batch_rows=BLOCK_ROWS, faults=self.faults):
+            for batch in part.read(self.columns, batch_rows=self.block_rows, faults=self.faults):
                 if not batch.num_rows:
                     continue
                 try:
@@ -167,12 +176,13 @@ class EvaluationLog:
                 yield rows
 
     def _read(self, batch: Any, start: int) -> LoggedRows:
-        _check_slates(batch)
-        _check_propensities(batch)
-        check_numbers(batch)
+        if not self.complete:  # what was read once is not checked again
+            _check_slates(batch)
+            _check_propensities(batch)
+            check_numbers(batch)
+            _check_probabilities(batch)
         actions = self._encode(batch.column("action"), "action")
         rewards = _floats(batch, "reward")
-        _check_probabilities(batch)
         names = batch.schema.names
         found = LoggedRows(
             table=batch.select([name for name in names if name in self.context]),

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from spuir.evaluation.logged_rows import EvaluationLog, LoggedRows, refuse_witho
 from spuir.evaluation.propensity_model import PropensityModel
 from spuir.evaluation.reward_models import ContextFeatures, RewardModel
 from spuir.evaluation.support import Calibration, Support, WeightSums, calibrate, judge
-from spuir.evaluation.targets import LoggedTarget, Target
+from spuir.evaluation.targets import LoggedTarget, Target, TargetView
 from spuir.tables.arrow import arrow
 
 Watch = Callable[[str, int, int], object]
@@ -99,13 +99,13 @@ class FitPass:
         self.reward += float(rows.weights @ rows.rewards)
         self.unit_weights = self.unit_weights and bool((rows.weights == 1).all())
         self.reward_range = _wider(self.reward_range, rows.rewards)
-        inverse = np.ones(len(rows)) if rows.propensities is None else 1 / rows.propensities
+        scaled = rows.weights if rows.propensities is None else rows.weights / rows.propensities
         if rows.propensities is not None:
             self.propensity_range = _wider(self.propensity_range, rows.propensities)
         self.sums.add("counts", rows.actions, None, n_actions)
-        self.sums.add("inverse", rows.actions, rows.weights * inverse, n_actions)
-        self.sums.add("squares", rows.actions, (rows.weights * inverse) ** 2, n_actions)
-        self.sums.add("earned", rows.actions, rows.weights * inverse * rows.rewards, n_actions)
+        self.sums.add("inverse", rows.actions, scaled, n_actions)
+        self.sums.add("squares", rows.actions, np.square(scaled), n_actions)
+        self.sums.add("earned", rows.actions, scaled * rows.rewards, n_actions)
         for one in self.learned:
             one.add(rows)
         folds = rows.folds(self.fold_by, self.folds)
@@ -163,6 +163,32 @@ class TargetSums:
     segments: Floats = field(default_factory=lambda: np.zeros((0, 0)))
 
 
+class LoggedColumns(NamedTuple):
+    """Columns of logged rows (n,) that do not depend on the policy; ``weights`` is None where all are 1."""
+
+    rewards: Floats
+    propensities: Floats
+    predicted: Floats
+    estimated: Floats | None
+    weights: Floats | None
+
+    def of(self, view: TargetView) -> tuple[TargetRows, Floats | None, Codes | None]:
+        """Return the rows that a policy might have had, their weights, and their places; None for all rows."""
+        target, places = view.target, view.places
+        if places is None and not target.min() > 0 and np.count_nonzero(target) < MOSTLY * len(target):
+            places = np.flatnonzero(target)
+            target = target[places]
+        rewards, propensities, predicted, estimated, weights = self if places is None else self._at(places)
+        return TargetRows(rewards, target, propensities, predicted, estimated), weights, places
+
+    def _at(self, places: Codes) -> "LoggedColumns":
+        estimated = None if self.estimated is None else self.estimated[places]
+        weights = None if self.weights is None else self.weights[places]
+        return LoggedColumns(
+            self.rewards[places], self.propensities[places], self.predicted[places], estimated, weights
+        )
+
+
 @dataclass(eq=False)
 class EstimatePass:
     """The second pass: the sums of every policy's terms per block, and its support."""
@@ -181,7 +207,7 @@ class EstimatePass:
         for sums in self.sums.values():
             sums.mass, sums.segments = np.zeros(n_actions), np.zeros((MOST_LEVELS + 1, n_actions))
         self.by_time = np.zeros((3, min(MOST_STRETCHES, len(self.fit.log.episode_names) or 20, self.fit.rows)))
-        self._forms = list(_forms(self.estimators))
+        self._forms = {form: form_key(form) for form in _forms(self.estimators)}
 
     def run(self, watch: Watch) -> None:
         """Read the log once."""
@@ -192,36 +218,29 @@ class EstimatePass:
             watch("estimate", done, self.fit.rows)
 
     def _add(self, rows: LoggedRows, done: int) -> None:
-        fit, blocks = self.fit, self.blocks.numbers(rows, done)
-        weights = None if fit.unit_weights else rows.weights
-        adder = BlockAdder(blocks, self.blocks.count, weights)
-        adder(self.weight, np.ones(len(rows)))
-        self.rows += np.bincount(blocks, minlength=self.blocks.count)
+        fit, weights = self.fit, None if self.fit.unit_weights else rows.weights
+        adder = self.blocks.adder(rows, done, weights)
+        adder(self.weight, rows.weights if weights is None else np.ones(len(rows)))
+        adder.add_rows(self.rows)
         predicted, estimated = self._predict(rows)
         known = np.zeros(len(rows)) if predicted is None else rows.executed(predicted)
-        logged = TargetRows(rows.rewards, rows.rewards, fit.propensities(rows, estimated), known, estimated)
+        logged = LoggedColumns(rows.rewards, fit.propensities(rows, estimated), known, estimated, weights)
         spans = span_of(rows.rewards), span_of(rows.rewards - known)
         levels = self._levels(rows)
-        self._add_time(rows, done)
+        self._add_time(rows, done, weights)
         for target in self.targets:
             sums = self.sums[target.name]
             if isinstance(target, LoggedTarget):
                 observed = sums.terms.setdefault(OBSERVED, TermSums.zero(self.blocks.count, Terms(rows.rewards)))
-                observed.add(adder, Terms(rows.rewards))
+                observed.add(adder, Terms(rows.rewards), spans[0])
                 self._add_choices(sums, rows.actions, levels)
                 continue
             view = target.view(rows, predicted)
             if view.expected is not None:
                 sums.model.add(adder, view.expected)
-            chosen = np.flatnonzero(view.target)
-            part, some, carried = logged._replace(target=view.target), adder, weights
-            if len(chosen) < MOSTLY * len(rows):
-                part, some = part.at(chosen), adder.at(chosen)
-                carried = None if weights is None else weights[chosen]
-            ratios = part.ratios
-            sums.weights.add(ratios, part.target, len(rows), carried, weights)
-            sums.weights.earned += float((ratios if carried is None else carried * ratios) @ part.rewards)
-            self._add_terms(sums, some, [form.terms(part, ratios) for form in self._forms], ratios, spans)
+            part, carried, places = logged.of(view)
+            sums.weights.add(part, len(rows), carried, weights)
+            self._add_terms(sums, adder if places is None else adder.at(places), part, spans)
             self._add_mass(sums, len(rows), view.probabilities, levels)
 
     def _predict(self, rows: LoggedRows) -> tuple[Floats | None, Floats | None]:
@@ -234,18 +253,15 @@ class EstimatePass:
         chances = None if fit.propensity_model is None else fit.propensity_model.predict(features, rows, folds)
         return predicted, chances
 
-    def _add_terms(
-        self, sums: TargetSums, adder: BlockAdder, terms: Sequence[Terms], ratios: Floats, spans: tuple[float, float]
-    ) -> None:
+    def _add_terms(self, sums: TargetSums, adder: BlockAdder, part: TargetRows, spans: tuple[float, float]) -> None:
         """Add the terms of every form, given the spans of the rewards and of their distances to q̂."""
-        largest = float(ratios.max(initial=0.0))
-        for form, one in zip(self._forms, terms, strict=True):
-            key = form_key(form)
+        for form, key in self._forms.items():
+            terms = form.terms(part)
             if key not in sums.terms:
-                sums.terms[key] = TermSums.zero(self.blocks.count, one, sums.model if form.needs_model else None)
+                sums.terms[key] = TermSums.zero(self.blocks.count, terms, sums.model if form.needs_model else None)
             # Estimated propensities have ratios of their own.
             own = isinstance(form, BalancedInversePropensity)
-            sums.terms[key].add(adder, one, None if own else form.reach(largest) * spans[form.needs_model])
+            sums.terms[key].add(adder, terms, None if own else form.reach(part.largest) * spans[form.needs_model])
 
     def _add_choices(self, sums: TargetSums, codes: Codes, levels: Codes | None) -> None:
         """Add what was executed (n,) to the shares of the actions."""
@@ -279,13 +295,17 @@ class EstimatePass:
         codes = np.array([self.levels.get(name, MOST_LEVELS) for name in names], np.intp)
         return codes[encoded.indices.to_numpy(zero_copy_only=False)]
 
-    def _add_time(self, rows: LoggedRows, done: int) -> None:
+    def _add_time(self, rows: LoggedRows, done: int, weights: Floats | None) -> None:
         """Add rewards to stretches of the log, for the picture of rewards over time."""
         stretches, episodes = self.by_time.shape[1], len(self.fit.log.episode_names)
-        places = rows.episodes if rows.episodes is not None else done + np.arange(len(rows))
-        at = places * stretches // (episodes if rows.episodes is not None else self.fit.rows)
-        for line, values in enumerate((rows.weights, rows.weights * rows.rewards, rows.weights * rows.rewards**2)):
-            self.by_time[line] += np.bincount(at, values, stretches)
+        if rows.episodes is not None:
+            adder = BlockAdder(rows.episodes * stretches // episodes, stretches, weights)
+        else:
+            edges = -(-np.arange(stretches + 1) * self.fit.rows // stretches)
+            adder = BlockAdder.consecutive(edges, done, len(rows), weights)
+        adder(self.by_time[0], np.ones(len(rows)))
+        adder(self.by_time[1], rows.rewards)
+        adder(self.by_time[2], np.square(rows.rewards))
 
     # ---- what the sums say ----------------------------------------------------------------------------------
 
@@ -298,21 +318,14 @@ class EstimatePass:
         made = self._estimate(target, estimator)
         if estimator.error_of is not None:
             made = replace(made, error_parts=self._estimate(target, FAMILY[estimator.error_of]()).parts)
-        return replace(made, one_more=self._one_more(target, made.standard_error)), estimator.setting
+        # The logged policy has no weights: its rewards are all there.
+        one_more = self.sums[target.name].weights.one_more(self.fit.reward_range, made.standard_error)
+        return replace(made, one_more=one_more), estimator.setting
 
     def _estimate(self, target: Target, form: ValueEstimator) -> Estimate:
         key = OBSERVED if isinstance(target, LoggedTarget) else form_key(form)
         sums = self.sums[target.name].terms[key]
         return Estimate(parts=((1.0, sums),), weight=self.weight, rows=self.rows, by=self.blocks.by)
-
-    def _one_more(self, target: Target, error: float) -> tuple[float, float]:
-        """Return how far one more effective row with the least or the largest reward moves a value beyond its error."""
-        weights, (least, most) = self.sums[target.name].weights, self.fit.reward_range
-        if not weights.total:  # the logged policy has no weights: its rewards are all there
-            return 0.0, 0.0
-        mean = weights.earned / weights.total
-        down, up = (mean - least) / weights.effective, (most - mean) / weights.effective
-        return down if down > error else 0.0, up if up > error else 0.0
 
     def support(self, target: Target) -> Support | None:
         """Return the support of a policy; None for the logged one, which needs none."""

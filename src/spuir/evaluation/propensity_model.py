@@ -29,7 +29,8 @@ class PropensityModel:
     def collect(self, features: Floats, rows: LoggedRows, folds: Codes) -> None:
         """Keep a share of the rows; which ones depends on their place in the log alone."""
         keys = splitmix64(rows.numbers.astype(np.uint64)) * 2.0**-64
-        self._sample.append((features, rows.actions, folds, keys))
+        kept = keys <= self._share
+        self._sample.append((features[kept], rows.actions[kept], folds[kept], keys[kept]))
         if sum(len(sample[1]) for sample in self._sample) > 4 * SAMPLE_ROWS:
             self._thin()
 

@@ -65,6 +65,7 @@ class ReportBuilder:
             estimator=settings.headline,
             interval=settings.interval,
             level=settings.level,
+            seed=settings.seed,
             candidates=settings.candidates,
             values=tuple(self._value(*key, settings.level) for key in self.estimates),
             differences_found=tuple(self._differences()),
@@ -74,6 +75,7 @@ class ReportBuilder:
             facts=self._facts(),
             notices=tuple(dict.fromkeys(self.notices)),
             pictures=self._pictures(),
+            sums={key: estimate for key, (estimate, _) in self.estimates.items()},
         )
 
     def _refuses(self, policy: str) -> bool:

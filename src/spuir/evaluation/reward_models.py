@@ -31,6 +31,8 @@ FIRST_ROWS = 20_000
 class ContextFeatures:
     """The columns (n, p) that the models of this room regress on; the last one is constant.
 
+    The next call writes to the same memory: who keeps columns for longer copies them.
+
     Parameters
     ----------
     table
@@ -43,6 +45,7 @@ class ContextFeatures:
         self._encoder = None if table is None else Encoder.learn(table, scale=True, intercept=not nystroem)
         self._map: FeatureMap | None = None
         self._state: MapState | None = None
+        self._room = np.empty((0, 0))
         if nystroem and self._encoder is not None and table is not None:
             first = self._encoder.encode(table.slice(0, FIRST_ROWS))
             self._map = Nystroem(landmarks=LANDMARKS, intercept=True)
@@ -61,7 +64,9 @@ class ContextFeatures:
         """Return the columns of rows."""
         if self._encoder is None:
             return np.ones((table.num_rows, 1))
-        encoded = self._encoder.encode(table)
+        if len(self._room) < table.num_rows:
+            self._room = np.empty((table.num_rows, self._encoder.width))
+        encoded = self._encoder.encode(table, self._room[: table.num_rows])
         return encoded if self._map is None else self._map.apply(self._state, encoded)
 
 
@@ -137,7 +142,7 @@ class RidgeRewards(RewardModel):
         for fold in range(self.folds):
             rows = np.flatnonzero(folds == fold)
             if len(rows):
-                found[rows] = features[rows] @ self._theta[fold].T + self._mean[fold]
+                found[rows] = features.take(rows, axis=0) @ self._theta[fold].T + self._mean[fold]
         return found
 
 
@@ -169,7 +174,7 @@ class RegressorRewards(RewardModel):
 
     def collect(self, features: Floats, actions: Codes, rewards: Floats, weights: Floats, folds: Codes) -> None:
         """Keep the rows."""
-        self._kept.append((features, actions, rewards, weights, folds))
+        self._kept.append((features.copy(), actions, rewards, weights, folds))
 
     def finish(self, n_actions: int) -> None:
         """FitPass a copy of the regressor for every fold."""

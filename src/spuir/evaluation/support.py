@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from spuir.base.records import Floats
+from spuir.evaluation.estimators import TargetRows
 
 GOOD, WEAK, NONE = "good", "weak", "none"
 LARGEST = 4096
@@ -41,25 +42,36 @@ class WeightSums:
         self.same = True
         self.histogram = np.zeros(len(EDGES) + 1)
 
-    def add(self, ratios: Floats, target: Floats, rows: int, weights: Floats | None = None, every: Any = None) -> None:
-        """Take the weights ρ and probabilities π (k,) of the executed actions; the others of ``rows`` have 0.
+    def add(self, part: TargetRows, rows: int, weights: Floats | None = None, every: Floats | None = None) -> None:
+        """Take the weights ρ of a policy's rows (k,); the others of ``rows`` have 0.
 
         ``weights`` (k,) are the row weights ω of these, and ``every`` (n,) those of all rows; None = ones.
         """
+        ratios = part.ratios
         self.rows += rows
         self.weight += rows if every is None else float(every.sum())
         self.spread += rows if every is None else float(every @ every)
         carried = ratios if weights is None else weights * ratios
         self.total += float(carried.sum())
         self.squares += float(carried @ carried)
-        self.matched += float(target.sum() if weights is None else weights @ target)
+        self.earned += float(carried @ part.rewards)
+        self.matched += float(part.target.sum() if weights is None else weights @ part.target)
         top = carried if len(self.largest) < LARGEST else carried[carried > self.largest.min()]
-        joined = np.concatenate([self.largest, top])
-        self.largest = joined if len(joined) <= LARGEST else np.partition(joined, -LARGEST)[-LARGEST:]
+        if len(top):
+            joined = np.concatenate([self.largest, top])
+            self.largest = joined if len(joined) <= LARGEST else np.partition(joined, -LARGEST)[-LARGEST:]
         self.same = self.same and len(ratios) == rows and bool(np.abs(ratios - 1).max(initial=0.0) < 1e-9)
-        if len(ratios) < rows:
-            self.histogram[0] += rows - len(ratios)
-        self.histogram += np.bincount(np.searchsorted(EDGES, ratios, side="right"), minlength=len(EDGES) + 1)
+        # Of few edges, counting what lies above each is faster than a search for every ratio.
+        above = np.array([rows, *(np.count_nonzero(ratios >= edge) for edge in EDGES[part.largest >= EDGES])])
+        self.histogram[: len(above)] += above - np.append(above[1:], 0)
+
+    def one_more(self, reward_range: tuple[float, float], error: float) -> tuple[float, float]:
+        """Return how far one more effective row with the least or the largest reward moves a value beyond its error."""
+        if not self.total:
+            return 0.0, 0.0
+        (least, most), mean = reward_range, self.earned / self.total
+        down, up = (mean - least) / self.effective, (most - mean) / self.effective
+        return down if down > error else 0.0, up if up > error else 0.0
 
     @property
     def mean(self) -> float:
@@ -160,7 +172,7 @@ def judge(sums: WeightSums, mass: Floats, counts: Floats, actions: Sequence[Hash
     if tail is not None and tail > HEAVY_TAIL:
         sentence = f"a few rows dominate (Pareto index {tail:.2f}, largest weight {largest:,.0f})"
         (bad if tail > HOPELESS_TAIL and sums.effective < FEW_PIECES else doubts).append(sentence)
-    if not trusted:
+    if not trusted and not any("too small" in doubt for doubt in doubts):
         doubts.append("the logged propensities do not agree with the shares of the actions")
     return Support(
         verdict=NONE if bad else WEAK if doubts else GOOD,

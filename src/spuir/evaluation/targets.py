@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from os import PathLike, fspath
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,23 +13,29 @@ from spuir.base.records import Codes, Floats, Mask
 from spuir.errors import InputError, ParameterError, UnknownNameError, did_you_mean
 from spuir.evaluation.evaluation_report import ALWAYS
 from spuir.evaluation.logged_rows import EvaluationLog, LoggedRows
+from spuir.policies import Policy, list_policies
 from spuir.tables.contexts import listed
 
 LOGGED, UNIFORM = "logged", "uniform"
 TOLERANCE = 1e-6
 """Probabilities of an evaluated policy may miss a sum of one by this much."""
 
+SCORED_ROWS = 8192
+"""Rows that a bandit scores at a time: its tables of this length stay in the cache and in memory that is used again."""
+
 
 class TargetView(NamedTuple):
     """A policy on n rows: π of the executed action and v̂ under the policy, both (n,), and the probabilities of all.
 
     ``expected`` v̂ is None where there is no reward model.
-    ``probabilities`` is (n, M), or (M,) where all rows have the same.
+    ``probabilities`` is (n, M), or (M,) where all rows have the same. With ``places`` (k,), ``target`` is (k,) and has
+    these rows only, and π is 0 in all others.
     """
 
     target: Floats
     expected: Floats | None
     probabilities: Floats
+    places: Codes | None = None
 
 
 class Target(ABC):
@@ -96,8 +103,8 @@ class FixedTarget(Target):
         super().prepare(log)
         code = log.code(self.label)
         if code is None:
-            names = [str(name) for name in log.actions]
-            rule = f"the actions are {listed(log.actions)}"
+            names = sorted(str(name) for name in log.actions)
+            rule = "no action of the log has that label"
             raise UnknownNameError(self.name, repr(self.label), rule, did_you_mean(self.label, names, "actions"))
         self.code = code
         return []
@@ -112,9 +119,9 @@ class FixedTarget(Target):
         """Return what estimators need, without a table of zeros where the action is always eligible."""
         if rows.eligible is not None:
             return super().view(rows, predicted)
-        target = (rows.actions == self.code).astype(np.float64)
+        places = np.flatnonzero(rows.actions == self.code)
         expected = None if predicted is None else np.ascontiguousarray(predicted[:, self.code])
-        return TargetView(target, expected, np.eye(len(self.log.actions))[self.code])
+        return TargetView(np.ones(len(places)), expected, np.eye(len(self.log.actions))[self.code], places)
 
 
 class LabelledTarget(Target):
@@ -183,7 +190,12 @@ class BanditTarget(LabelledTarget):
 
     def probabilities(self, rows: LoggedRows) -> Floats:
         """Return what ``predict_proba`` says, action by action of the log."""
-        return self.ordered(self.bandit.predict_proba(self.table(rows), self.own_mask(rows)))
+        table, mask, found = self.table(rows), self.own_mask(rows), list[Floats]()
+        for start in range(0, len(rows), SCORED_ROWS):
+            some = slice(start, start + SCORED_ROWS)
+            contexts = table[some] if isinstance(table, np.ndarray) else table.slice(start, SCORED_ROWS)
+            found.append(self.bandit.predict_proba(contexts, None if mask is None else mask[some]))
+        return self.ordered(np.concatenate(found))
 
     def table(self, rows: LoggedRows) -> Any:
         """Return the contexts of rows as the bandit takes them."""
@@ -303,25 +315,28 @@ def check_chances(name: str, values: Floats) -> None:
         raise InputError(name, got, "the probabilities of a row are at least 0 and sum to one", "correct that row")
 
 
-def make_targets(given: Any, actions: Sequence[Hashable] | None) -> list[Target]:
-    """Return the policies to evaluate from what a user passes: one, a list, or a dict by name."""
+def named_policies(given: Any) -> dict[str, Any]:
+    """Return what a user passes as policies by name: one, a list, or a dict."""
     if isinstance(given, Mapping):
-        pairs = [(str(name), one) for name, one in given.items()]
-    else:
-        several = given if isinstance(given, (list, tuple)) else [given]
-        pairs = [(_name(one, at), one) for at, one in enumerate(several)]
-    names = [name for name, _ in pairs]
+        return {str(name): one for name, one in given.items()}
+    several = given if isinstance(given, (list, tuple)) else [given]
+    names = [_name(one, at) for at, one in enumerate(several)]
     if len(set(names)) < len(names):
         twice = next(name for at, name in enumerate(names) if name in names[:at])
         raise ParameterError("policies", f"{twice!r} twice", "each has a name of its own", "pass a dict by name")
-    return [make_target(name, one, actions) for name, one in pairs]
+    return dict(zip(names, several, strict=True))
+
+
+def make_targets(given: Any, actions: Sequence[Hashable] | None) -> list[Target]:
+    """Return the policies to evaluate from what a user passes: one, a list, or a dict by name."""
+    return [make_target(name, one, actions) for name, one in named_policies(given).items()]
 
 
 def _name(one: Any, at: int) -> str:
     if isinstance(one, (str, PathLike)):
         return fspath(one)
-    if isinstance(one, Bandit):
-        return one.policy_.name or "bandit"
+    if isinstance(one, (Bandit, Policy)):
+        return (one if isinstance(one, Policy) else one.policy_).name or "bandit"
     return getattr(one, "__name__", f"policy {at + 1}")
 
 
@@ -332,9 +347,20 @@ def make_target(name: str, one: Any, actions: Sequence[Hashable] | None) -> Targ
     if isinstance(one, str) and one.startswith(ALWAYS):
         return FixedTarget(name, one.removeprefix(ALWAYS))
     if isinstance(one, (str, PathLike, Bandit)):
-        return BanditTarget(name, one if isinstance(one, Bandit) else load(one))
+        return BanditTarget(name, one if isinstance(one, Bandit) else _load(one))
     if isinstance(one, Target):
         return one
     if callable(one):
         return RuleTarget(name, one, actions)
+    if np.ndim(one) == 0:
+        rule = "a policy is a bandit, a saved model, a name, a function of contexts or a table of probabilities"
+        raise ParameterError("policies", f"{one!r} for {name}", rule, "pass one of these")
     return TableTarget(name, one, actions)
+
+
+def _load(path: str | PathLike[str]) -> Bandit:
+    """Return a saved model; a word that names neither a file nor a policy is refused."""
+    if isinstance(path, str) and path.isidentifier() and not Path(path).exists():
+        rule = "no saved model and no policy has that name"
+        raise UnknownNameError("policies", repr(path), rule, did_you_mean(path, list_policies(), "policies"))
+    return load(path)

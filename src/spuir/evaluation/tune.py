@@ -253,6 +253,9 @@ def _final(held_out: HeldOut, probabilities: Any, alternatives: dict[str, Any]) 
     if support.verdict == NONE:
         return {"support": support, "value": None, "low": None, "high": None, "comparisons": ()}
     own = held_out.estimate(probabilities)
-    made = [compared(name, own, held_out.estimate(other)) for name, other in alternatives.items()]
+    made = [
+        compared(name, own, own if np.array_equal(other, probabilities) else held_out.estimate(other))
+        for name, other in alternatives.items()
+    ]
     low, high = interval(own, LEVEL)
     return {"support": support, "value": own.value, "low": low, "high": high, "comparisons": tuple(made)}

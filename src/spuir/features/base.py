@@ -101,7 +101,7 @@ class FeatureMap(ABC):
         if state.scaling is None:
             np.multiply(dense_rows(contexts, slice(None)), self.linear_factor(state), out=out[:, :-1])
         else:
-            state.scaling.write(contexts, self.linear_factor(state), out[:, :-1])
+            state.scaling.write(contexts, self.linear_factor(state), out)
         out[:, -1] = 1.0
         return out
 

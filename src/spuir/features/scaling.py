@@ -1,20 +1,22 @@
 """Contexts on a common scale: z = (x − mean)/standard deviation, clipped, fixed by a sample of contexts."""
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
 
 from spuir.base.records import Floats, all_finite, require_finite
 from spuir.core.quiet import quietly
-from spuir.core.statistics import dense_rows
+from spuir.core.statistics import blocks, dense_rows
 from spuir.errors import ParameterError
 
 CLIP = 4.0
 """Largest standardised value: one outlier must not outweigh all other rows."""
 CONSTANT = 1e-15
 """A column is constant if its standard deviation is at most this share of its largest value."""
+BLOCK_NUMBERS = 2**14
+"""Numbers that are scaled at once."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -60,13 +62,19 @@ class Scaling:
 
     @quietly
     def write(self, contexts: Any, factor: float, out: Floats) -> None:
-        """Write ``factor`` × z into ``out`` (n, d)."""
+        """Write ``factor`` × z into the first d columns of the contiguous ``out``; the others are overwritten too."""
         table = dense_rows(contexts, slice(None))
-        np.subtract(table, self.centre, out=out)
-        out *= factor / self.scale
-        np.clip(out, -CLIP * factor, CLIP * factor, out=out)
+        dim, most = table.shape[1], CLIP * factor
+        centres, factors = _repeated(self, factor, out.shape[1])
+        out[:, :dim] = table
+        # Whole blocks at once, by numbers repeated for each row: with short rows, broadcasting takes twice as long.
+        for rows in blocks(len(out), 1, len(centres)):
+            block = out[rows]
+            block -= centres[: len(block)]
+            block *= factors[: len(block)]
+            block.clip(-most, most, out=block)
         if not all_finite(table):
-            out[~np.isfinite(table)] = np.nan  # clipping would hide an infinite value
+            out[:, :dim][~np.isfinite(table)] = np.nan  # clipping would hide an infinite value
 
     def check(self, dim: int) -> None:
         """Refuse a scaling of other than ``dim`` columns, or one that could divide by 0."""
@@ -75,6 +83,15 @@ class Scaling:
             got, rule = f"a scaling of shapes {sorted(shapes)}", f"there are {dim} columns, each with a scale > 0"
             raise ParameterError("feature map", got, rule, "call fit to start anew")
         require_finite(origin=self.origin, mean=self.mean, scale=self.scale)
+
+
+@lru_cache(maxsize=8)
+def _repeated(scaling: Scaling, factor: float, width: int) -> tuple[Floats, Floats]:
+    """Return what each of ``width`` columns is reduced and multiplied by, for as many rows as are scaled at once."""
+    rows, further = max(1, BLOCK_NUMBERS // width), width - len(scaling.scale)
+    centre = np.append(scaling.centre, np.zeros(further))
+    factors = np.append(factor / scaling.scale, np.ones(further))
+    return np.tile(centre, (rows, 1)), np.tile(factors, (rows, 1))
 
 
 def _divisor(spread: Floats, largest: Floats) -> Floats:

@@ -159,6 +159,12 @@ def is_snapshot(path: Path) -> bool:
         return file.read(len(_MAGIC)) == _MAGIC
 
 
+def is_replaceable(path: Path) -> bool:
+    """Return whether nothing but a snapshot or an empty file would be lost by writing there."""
+    where = _place(path)
+    return not os.path.isfile(where) or not os.path.getsize(where) or is_snapshot(path)
+
+
 def _place(path: Path) -> str:
     """Return a path as text."""
     try:

@@ -305,7 +305,7 @@ class Encoder:
         elif out.shape != shape or out.dtype != np.float64:
             rule = f"these rows give float64 of shape {shape}"
             raise InputError("out", f"{out.dtype} of shape {out.shape}", rule, "allocate such an array")
-        if len(self._plain) < self.width:
+        if len(self._plain) + bool(self.intercept) < self.width:
             out[...] = 0.0
         counts = [(0, 0, 0)] * len(self._parts)
         for block in parts:
@@ -330,8 +330,6 @@ class Encoder:
         for owner, part, number in self._hashed:
             column = block.column(part.column, owner, part.wanted)
             self._count(part.write(column, shared, Location(part.column, block.first)), number, counts)
-        if self.intercept:
-            out[:, -1] = 1.0
 
     def _count(self, seen: Seen, number: int, counts: Counts, extremes: Any = None) -> None:
         """Add what was seen in a column to its counts."""
@@ -341,7 +339,7 @@ class Encoder:
             counts[number] = (missing + seen.missing, unseen + seen.unseen, before + outside)
 
     def _write_plain(self, block: Block, out: Floats, counts: Counts) -> None:
-        """Write numbers and booleans, a span of rows at a time."""
+        """Write numbers, booleans and the constant column, a span of rows at a time."""
         given: list[tuple[int, NDArray[Any]]] = []
         mended: list[tuple[NumberEncoder | FlagEncoder, int, NDArray[Any]]] = []
         for owner, part, at, number in self._plain:
@@ -356,18 +354,16 @@ class Encoder:
                 mended.append((part, at, values))
             self._count(Seen(missing, numbers=values), number, counts, (low, high))
             given.append((at, values))
-        for rows in _spans(out) if given else ():
+        for rows in _spans(out) if given or self.intercept else ():
             target = out[rows]
-            for at, values in given:
-                target[:, at] = values[rows]
+            if self.intercept:
+                target[:, -1] = 1.0
+            _write_numbers(target, [(at, values[rows]) for at, values in given], self._scales)
             for part, at, values in mended:
                 mend(part, values[rows], target, at)
-            if self._scales is not None:
-                with np.errstate(over="ignore", invalid="ignore"):
-                    target -= self._scales[0]
-                    target /= self._scales[1]
-                if not all_finite(target):
-                    np.nan_to_num(target, copy=False)  # values beyond the largest float become that float
+                _write_numbers(target, [(at, target[:, at])], self._scales)
+            if self._scales is not None and not all_finite(target):
+                np.nan_to_num(target, copy=False)  # values beyond the largest float become that float
 
     # ---- saving ---------------------------------------------------------------------------------------------
 
@@ -379,6 +375,19 @@ class Encoder:
     def from_dict(cls, saved: Mapping[str, Any]) -> Self:
         """Return the encoder that :meth:`to_dict` described."""
         return unpack(cls, dict(saved), {})
+
+
+def _write_numbers(target: Floats, given: list[tuple[int, NDArray[Any]]], scales: tuple[Floats, Floats] | None) -> None:
+    """Write values to their columns, scaled: (values − shift)/divisor."""
+    if scales is None:
+        for at, values in given:
+            target[:, at] = values
+        return
+    centred = np.empty(len(target))
+    with np.errstate(over="ignore", invalid="ignore"):
+        for at, values in given:
+            np.subtract(values, scales[0][at], out=centred)
+            np.divide(centred, scales[1][at], out=target[:, at])
 
 
 def _spans(out: Floats) -> Iterator[slice]:

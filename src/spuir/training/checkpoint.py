@@ -11,7 +11,7 @@ from shutil import rmtree
 from spuir.bandit import Bandit, load
 from spuir.errors import ParameterError, SpuirError
 from spuir.storage.atomic import write_atomically
-from spuir.storage.snapshot import is_snapshot
+from spuir.storage.snapshot import is_replaceable
 from spuir.training.fold import EpisodeSummary
 
 SAVE_SECONDS = 20.0
@@ -98,7 +98,7 @@ def check_writable(out: Path) -> None:
     if not out.name or out.is_dir():
         raise ParameterError("out", out, "a model is one file", "name a file, such as model.spuir")
     try:
-        taken = out.exists() and out.stat().st_size and not is_snapshot(out)
+        taken = not is_replaceable(out)
         folder_of(out).exists()
     except (OSError, RuntimeError) as error:
         raise ParameterError("out", out, f"it cannot be written ({error})", "name another file") from None
