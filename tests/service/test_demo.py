@@ -7,7 +7,9 @@ import threading
 from pathlib import Path
 
 import httpx
+from click.testing import CliRunner
 
+from spuir.cli import main
 from spuir.service.demo import COUPONS, NAME, drive, ideas
 from tests.service.api.servers import running_server
 from tests.service.processes import free_port
@@ -60,3 +62,13 @@ def test_the_command_serves_a_shop_and_ends_when_it_is_stopped(tmp_path: Path) -
         process.wait(timeout=60)
     assert 'spuir_decisions_total{experiment="coupons",outcome="recorded"} ' in text
     assert not list(tmp_path.iterdir())  # its log was somewhere else, and is gone
+
+
+def test_the_demonstration_does_not_drive_another_service(tmp_path: Path) -> None:
+    with running_server(tmp_path) as server:
+        outcome = CliRunner().invoke(main, ["serve", "--demo", "--port", str(server.port)])
+        assert server.service.engine.experiments() == []
+    assert outcome.exit_code == 2
+    assert outcome.output == (
+        f"Error: --port: got {server.port}, but another program listens there; choose another port.\n"
+    )

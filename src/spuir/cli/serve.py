@@ -6,7 +6,7 @@ import socket
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import MISSING, Field, asdict, fields, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -26,37 +26,13 @@ KEY_FILE = click.option(
 )
 
 
-def _configured(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command one option for each field of the configuration."""
-    for item in reversed(fields(ServerConfig)):
-        command = _option(item)(command)
-    return command
-
-
-def _option(item: Field[Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return the option of a field, with its environment variable."""
-    assert item.default is not MISSING
-    kinds = {"int": int, "float": float, "str": str, "bool": bool}
-    kind = kinds[str(getattr(item.type, "__name__", item.type)).partition(" ")[0]]
-    return click.option(
-        f"--{item.name.replace('_', '-')}",
-        item.name,
-        type=kind,
-        is_flag=kind is bool,
-        default=item.default,
-        show_default=item.default is not None and kind is not bool,
-        envvar=f"{PREFIX}_{item.name.upper()}",
-        help=item.metadata["doc"] + ("  [default: none]" if item.default is None else ""),
-    )
-
-
 def _with_config(command: Callable[..., Any]) -> Callable[..., Any]:
     return options.config(command, envvar=f"{PREFIX}_CONFIG")
 
 
 @click.group("serve", invoke_without_command=True)
 @_with_config
-@_configured
+@options.from_fields(ServerConfig, PREFIX)
 @click.option("--check", is_flag=True, help="Verify the log and everything that follows from it, then exit.")
 @click.option("--repair", is_flag=True, help="With --check: give up damaged decisions and rewards, then verify.")
 @click.option(
@@ -122,6 +98,9 @@ def _demo(config: ServerConfig) -> None:
 
     if config.key_file is not None:
         raise ParameterError("--demo", "with --key-file", "the demonstration drives itself without keys", "drop one")
+    with suppress(OSError), socket.create_connection((config.host, config.port), timeout=1):
+        # The shop would drive whatever listens there.
+        raise ParameterError("--port", config.port, "another program listens there", "choose another port")
     address, stop = f"http://{config.host}:{config.port}", threading.Event()
 
     def shop() -> None:
@@ -136,7 +115,7 @@ def _demo(config: ServerConfig) -> None:
         visitors = threading.Thread(target=shop, daemon=True)
         visitors.start()
         try:
-            _run(replace(config, store=str(Path(folder) / "demo.db"), log_level="warning"))
+            _run(replace(config, store=str(Path(folder) / "demo.db"), log_level="error"))
         finally:
             stop.set()
 
