@@ -13,7 +13,15 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from spuir.errors import ServiceError
-from spuir.service.commands import Answer, Command, DecideMany, ImportLog, RewardMany
+from spuir.service.commands import (
+    Answer,
+    ChangeExperiment,
+    CloseEpisode,
+    Command,
+    DecideMany,
+    ImportLog,
+    RewardMany,
+)
 from spuir.service.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -148,6 +156,8 @@ class Writer:
                 pass
             for part in _parts(group, self.group):
                 self._hand_back(part, self._execute(part))
+            if any(isinstance(waiting.command, (CloseEpisode, ChangeExperiment)) for waiting in group):
+                due = 0.0  # what these leave to be learned is started now
             if open_end and time.monotonic() >= due:
                 due = time.monotonic() + self._tick()
 
