@@ -17,7 +17,7 @@ from spuir.service.api.bodies import BINARY, JSON_LINES, decode_lines
 from spuir.service.api.experiment_routes import number_in
 from spuir.service.api.operations import Call, Operation, Query, Reply
 from spuir.service.api.refusals import wrong_shape
-from spuir.service.commands import ImportAnswer, ImportLog, ImportModel, LogRow, VersionAnswer
+from spuir.service.commands import ExperimentAnswer, ImportAnswer, ImportLog, ImportModel, LogRow
 from spuir.service.settings import NumberContext
 
 PARQUET = "application/vnd.apache.parquet"
@@ -95,7 +95,7 @@ async def export_model(call: Call) -> Reply:
     return Reply(await call.read(call.service.engine.model, call.experiment, version), media=BINARY[0].encode())
 
 
-async def import_model(call: Call) -> VersionAnswer:
+async def import_model(call: Call) -> ExperimentAnswer:
     """Take a model file as the next version."""
     content = await call.body(BINARY, call.service.config.max_import)
     return await call.execute(ImportModel(experiment=call.experiment, model=content))
@@ -223,7 +223,7 @@ OPERATIONS = (
         doc="A file that `Bandit.save` wrote becomes the next version.",
         handler=import_model,
         media=BINARY,
-        answers={200: VersionAnswer},
+        answers={200: ExperimentAnswer},
         errors=(409,),
     ),
 )
