@@ -73,6 +73,7 @@ CHECKS = (
             "test_log_export::training_on",
             "test_engine::a_loop_over",
             "test_learner::a_process_of",
+            "test_random_histories::random",
         ),
     ),
     Check(
