@@ -31,12 +31,14 @@ reproduce: $(VENV)/.installed  ## run what is missing of the paper's evaluation 
 	$(PY) docs/reproduction.py results/reproduction
 
 test: $(VENV)/.installed  ## run the tests on two cores; PYTEST_ARGS="-k snapshot" selects some
+	sh tools/postgres.sh
 	$(PY) -m pytest -n 2 --dist worksteal $(PYTEST_ARGS)
 
 test-engines: $(VENV)/.spark  ## run the engine tests on Spark too; installs Spark, and Java if it is missing and you are root
 	$(PY) -m pytest -m spark -rs tests/contracts/test_engines.py $(PYTEST_ARGS)
 
 test-faults: $(VENV)/.installed  ## run the tests of the service, the long ones too, and write their results into the documentation
+	sh tools/postgres.sh
 	mkdir -p results
 	failed=0; \
 	$(PY) -m pytest tests/service --junitxml=results/service-short.xml $(PYTEST_ARGS) || failed=1; \

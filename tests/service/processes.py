@@ -44,6 +44,11 @@ class ServerProcess:
                 time.sleep(0.02)
         raise AssertionError("the server does not answer")
 
+    @property
+    def pid(self) -> int | None:
+        """The number of the process; None while it does not run."""
+        return None if self._process is None else self._process.pid
+
     def kill(self) -> None:
         """End the process as a power switch would, from the point of view of the process."""
         assert self._process is not None
@@ -59,6 +64,11 @@ class ServerProcess:
         self._process = None
         return code
 
+    def end(self) -> None:
+        """Kill the process if it runs."""
+        if self._process is not None:
+            self.kill()
+
 
 @contextmanager
 def server_process(folder: Path, *options: str) -> Generator[ServerProcess]:
@@ -68,5 +78,4 @@ def server_process(folder: Path, *options: str) -> Generator[ServerProcess]:
     try:
         yield server
     finally:
-        if server._process is not None:
-            server.kill()
+        server.end()

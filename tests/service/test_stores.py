@@ -1,7 +1,6 @@
 """One contract for every store: what was committed is there, in order, once; nothing else is."""
 
 import threading
-from itertools import count
 
 import pytest
 
@@ -196,19 +195,6 @@ def test_reads_in_other_threads_see_what_is_committed(filled):
         thread.join()
     assert all(length == seq and whole for seq, length, whole in seen)
     assert filled.head(NAME).seq == 108
-
-
-def test_news_wake_those_who_wait(filled):
-    mark = filled.news(0, 0.0)
-    waiting = threading.Thread(target=lambda: found.append(filled.news(mark, 30.0)))
-    found: list[int] = []
-    numbers = count()
-    waiting.start()
-    while waiting.is_alive() and not found:  # whoever began to wait late is woken by a later record
-        extend(filled, NAME, ("decision", f"n{next(numbers)}", b"{}"))
-        waiting.join(0.05)
-    waiting.join(30)
-    assert found and found[0] > mark
 
 
 def test_a_copy_is_a_store_too(filled, tmp_path):

@@ -63,15 +63,20 @@ class DecisionRow(_Request):
 
 
 class Decide(_Command):
-    """Take one decision."""
+    """Take one decision; ``sent`` as in :class:`DecideMany`."""
 
     row: DecisionRow
+    sent: list[msgspec.Raw] | None = None
 
 
 class DecideMany(_Command):
-    """Take decisions in order, all of them or, if one is refused, none; they are one call of ``Bandit.decide``."""
+    """Take decisions in order, all of them or, if one is refused, none; they are one call of ``Bandit.decide``.
+
+    ``sent`` is the JSON of the contexts of all rows as the client wrote it, which the log then keeps.
+    """
 
     rows: list[DecisionRow]
+    sent: list[msgspec.Raw] | None = None
 
 
 class DecisionAnswer(_Answer):
@@ -234,7 +239,13 @@ class RemoveAction(_Command):
 
 
 class CloseEpisode(_Command):
-    """Learn from everything that has settled and was not learned yet."""
+    """Learn from everything that has settled and was not learned yet.
+
+    With ``after`` given, only if that many episodes were closed before: a process that found an episode due does not
+    close the next one if another process was faster.
+    """
+
+    after: int | None = None
 
 
 class CloseAnswer(_Answer):

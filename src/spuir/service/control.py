@@ -187,6 +187,9 @@ def _unknown_action(label: Label) -> ServiceError:
 
 
 def _close_episode(draft: Draft, command: CloseEpisode) -> CloseAnswer:
+    before = draft.view.last_close
+    if command.after is not None and command.after != (0 if before is None else before.fact.number):
+        return CloseAnswer(rows=0)
     return _close(draft)
 
 

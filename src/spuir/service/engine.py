@@ -38,6 +38,8 @@ Outcome = Answer | ServiceError
 _TRAFFIC = (Decide, DecideMany, Reward, RewardMany, Activate)
 IDLE = 1.0
 """Seconds until :meth:`Engine.tick` is due when nothing is known to happen before."""
+LONGEST_PAUSE = 60.0
+"""Most seconds until an episode whose rows could not be read is tried again; the first pause is :data:`IDLE`."""
 
 
 class Engine:
@@ -76,6 +78,8 @@ class Engine:
         self._learning: dict[str, int] = {}
         self._finished: dict[str, Command] = {}
         self._stuck: dict[str, str] = {}
+        self._pauses: dict[str, tuple[float, float]] = {}
+        self._reachable = True
         self._lock = threading.RLock()
         self._elected = store.elect()
         self._refresh()
@@ -178,10 +182,12 @@ class Engine:
         """Return the id of a decision: ordered in time, so that the index of ids grows at its end."""
         return f"{MADE}{at:014x}{seq:x}.{self._ids()}"
 
-    def _refresh(self) -> None:
-        """Take in what other processes changed."""
-        for head in self.store.heads():
+    def _refresh(self) -> dict[str, Head]:
+        """Take in what other processes changed, and return the ends of the logs by name."""
+        heads = {head.name: head for head in self.store.heads()}
+        for head in heads.values():
             self._view(self.store, head)
+        return heads
 
     # ---- what is served -------------------------------------------------------------------------------------
 
@@ -218,26 +224,36 @@ class Engine:
     def tick(self, now: float | None = None) -> float:
         """Close episodes that are due and record what was learned; return the seconds until the next call is due."""
         with self._lock:
-            self._elected = self.store.elect()
-            self._refresh()
-            self._advance()
-            if not self._elected:
+            try:
+                wait = self._tick(self._clock() if now is None else now)
+            except ServiceError as failure:
+                if not failure.code.startswith("storage"):
+                    raise
+                self._reachable = False
                 return IDLE
-            moment = round((self._clock() if now is None else now) * 1e6)
-            due, soonest = reading.due_closes(self.store, list(self._views.values()), moment)
-            commands: list[Command] = [CloseEpisode(experiment=name) for name in due]
-            commands += [EraseOld(experiment=name) for name in self._old(moment)]
-            if commands:
-                self.execute(commands)
-            if self._learning:
-                return 0.02
-            return IDLE if soonest is None else min(IDLE, max(0.0, (soonest - moment) / 1e6))
+            self._reachable = True
+            return wait
 
-    def _old(self, moment: int) -> list[str]:
-        """Return the experiments with payloads that were kept long enough."""
-        keeping = [view for view in self._views.values() if view.settings.retention is not None]
-        heads = {head.name: head for head in self.store.heads()} if keeping else {}
-        return [view.name for view in keeping if old_records(self.store, view, heads[view.name], moment)]
+    def _tick(self, now: float) -> float:
+        self._elected = self.store.elect()
+        if not self.store.available():  # nobody may send a request before it is, so it is tried here
+            with self.store.transaction():
+                pass
+        heads = self._refresh()
+        self._advance()
+        if not self._elected:
+            return IDLE
+        moment = round(now * 1e6)
+        views = [(view, heads[view.name]) for view in self._views.values() if view.name in heads]
+        due, soonest = reading.due_closes(self.store, views, moment)
+        commands: list[Command] = [CloseEpisode(experiment=name, after=after) for name, after in due]
+        old = [view.name for view, head in views if old_records(self.store, view, head, moment)]
+        commands += [EraseOld(experiment=name) for name in old]
+        if commands:
+            self.execute(commands)
+        if self._learning.keys() - self._stuck.keys():
+            return 0.02
+        return IDLE if soonest is None else min(IDLE, max(0.0, (soonest - moment) / 1e6))
 
     def _advance(self) -> None:
         """Record what was learned, and start what waits, until nothing is left to do now."""
@@ -246,8 +262,11 @@ class Engine:
             for one in self._learner.collect():
                 if one.version != self._learning.get(one.name):
                     continue  # a process that was taken for dead had finished after all
-                if one.error is not None:  # it stays under way, so that it is not tried again before a restart
+                if one.error is not None:  # it stays under way, so that it is not tried again at once
                     self._stuck[one.name] = one.error
+                    if one.again:
+                        pause = min(2 * self._pauses.get(one.name, (0.0, IDLE / 2))[1], LONGEST_PAUSE)
+                        self._pauses[one.name] = (time.monotonic() + pause, pause)
                 else:
                     about = encode(one.about)
                     self._finished[one.name] = FinishLearning(
@@ -259,12 +278,18 @@ class Engine:
             if any(isinstance(one, ServiceError) and one.code.startswith("storage") for one in outcomes):
                 return  # recorded by a later call, when the store can write
             for name in self._finished:
-                del self._learning[name]
+                self._forget_job(name)
             self._finished.clear()
             self._start_learning()
 
     def _start_learning(self) -> None:
         """Hand the oldest close of each experiment that waits to the learner."""
+        for name in list(self._stuck):
+            view = self._views.get(name)
+            if view is not None and view.learned.number >= self._learning[name]:
+                self._forget_job(name)
+            elif name in self._pauses and time.monotonic() >= self._pauses[name][0]:
+                del self._learning[name], self._stuck[name]
         if not self._elected:
             return
         for view in list(self._views.values()):
@@ -284,28 +309,41 @@ class Engine:
                 self._learning[view.name] = parent.number + 1
                 self._learner.submit(self.store, job)
 
+    def _forget_job(self, name: str) -> None:
+        """Forget what was handed to the learner for an experiment, after it was learned here or elsewhere."""
+        for held in (self._learning, self._stuck, self._pauses):
+            held.pop(name, None)
+
     # ---- reading --------------------------------------------------------------------------------------------
 
     def _known(self, name: str) -> tuple[ExperimentView, Head]:
         head = self.store.head(name)
         if head is None:
             raise unknown_experiment(name)
-        known = self._views.get(name)
-        view = read_view(self.store, name, head.seq, known)
+        return self._read(head), head
+
+    def _read(self, head: Head) -> ExperimentView:
+        known = self._views.get(head.name)
+        if known is not None and known.read >= head.facts.get("control", 0):
+            return known
+        view = read_view(self.store, head.name, head.seq, known)
         if view is None:
-            raise unknown_experiment(name)
-        return view, head
+            raise unknown_experiment(head.name)
+        return view
+
+    def _described(self, head: Head) -> ExperimentAnswer:
+        answer = reading.describe(self._read(head), head)
+        held = self._servings.get(head.name)
+        answer.drift = {} if held is None else dict(held[1].drift)
+        return answer
 
     def experiments(self) -> list[ExperimentAnswer]:
         """Return all experiments, by name."""
-        return [self.experiment(head.name) for head in self.store.heads()]
+        return [self._described(head) for head in self.store.heads()]
 
     def experiment(self, name: str) -> ExperimentAnswer:
         """Return one experiment."""
-        answer = reading.describe(*self._known(name))
-        held = self._servings.get(name)
-        answer.drift = {} if held is None else dict(held[1].drift)
-        return answer
+        return self._described(self._known(name)[1])
 
     def decision(self, name: str, decision_id: str) -> DecisionStatus:
         """Return what became of a decision."""
@@ -331,9 +369,12 @@ class Engine:
 
     def status(self) -> dict[str, Any]:
         """Return whether the store can write, what was mended, and totals of all experiments."""
-        heads = self.store.heads()
+        try:
+            heads, reachable = self.store.heads(), self._reachable
+        except ServiceError:
+            heads, reachable = [], False
         return {
-            "writable": self.store.available(),
+            "writable": reachable and self.store.available(),
             "notes": list(self.store.notes),
             "learning": sorted(self._learning),
             "problems": dict(self._stuck),

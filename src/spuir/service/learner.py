@@ -19,7 +19,7 @@ from threadpoolctl import threadpool_limits
 
 from spuir.bandit import Bandit, from_bytes
 from spuir.base.records import all_finite
-from spuir.errors import SpuirError
+from spuir.errors import ServiceError, SpuirError
 from spuir.service.joining import DEFAULTED, FORGOTTEN, LATE, NOT_ACTIVATED, Edges, JoinedRow, JoinRules, episode_rows
 from spuir.service.log_records import ActionFact, CloseFact, VersionFact
 from spuir.service.settings import ColumnContext, ExperimentSettings
@@ -52,13 +52,17 @@ class LearningJob(msgspec.Struct):
 
 
 class Learned(msgspec.Struct):
-    """What was learned, the model file and what its version record says, or the ``error`` why nothing was."""
+    """What was learned, the model file and what its version record says, or the ``error`` why nothing was.
+
+    ``again`` says that the store could not be read, and that the same job may succeed later.
+    """
 
     name: str
     version: int
     model: bytes = b""
     about: VersionFact | None = None
     error: str | None = None
+    again: bool = False
 
 
 def cold(settings: ExperimentSettings) -> Bandit:
@@ -169,7 +173,12 @@ def run_job(store: LogReader, job: LearningJob) -> Learned:
     try:
         return _run_job(store, job)
     except SpuirError as wrong:
-        return Learned(job.name, job.version, error=str(wrong))
+        return _failed(job, wrong)
+
+
+def _failed(job: LearningJob, wrong: SpuirError) -> Learned:
+    again = isinstance(wrong, ServiceError) and wrong.code.startswith("storage")
+    return Learned(job.name, job.version, error=str(wrong), again=again)
 
 
 def _run_job(store: LogReader, job: LearningJob) -> Learned:
@@ -357,9 +366,13 @@ def main() -> None:
     stores: dict[str, Any] = {}
     while (message := _read(sys.stdin.buffer)) is not None:
         ask = msgspec.msgpack.decode(message, type=_Ask)
-        if ask.url not in stores:
-            stores[ask.url] = open_store(ask.url, read_only=True)
-        _write(sys.stdout.buffer, msgspec.msgpack.encode(run_job(stores[ask.url], ask.job)))
+        try:
+            if ask.url not in stores:
+                stores[ask.url] = open_store(ask.url, read_only=True)
+            learned = run_job(stores[ask.url], ask.job)
+        except SpuirError as wrong:  # the store cannot be opened
+            learned = _failed(ask.job, wrong)
+        _write(sys.stdout.buffer, msgspec.msgpack.encode(learned))
 
 
 if __name__ == "__main__":

@@ -40,28 +40,30 @@ def describe(view: ExperimentView, head: Head) -> ExperimentAnswer:
     )
 
 
-def due_closes(store: LogReader, views: Sequence[ExperimentView], moment: int) -> tuple[list[str], int | None]:
-    """Return the experiments whose episode is to be closed, and when the next one is; times in microseconds."""
-    due: list[str] = []
+def due_closes(
+    store: LogReader, views: Sequence[tuple[ExperimentView, Head]], moment: int
+) -> tuple[list[tuple[str, int]], int | None]:
+    """Return the experiments whose episode is to be closed, each with how many were closed, and when the next one is.
+
+    Times are in microseconds.
+    """
+    due: list[tuple[str, int]] = []
     soonest: int | None = None
-    for view in views:
+    for view, head in views:
         if view.archived or view.waiting:
             continue
-        for when in _close_times(store, view):
+        for when in _close_times(store, view, head):
             if when <= moment:
-                due.append(view.name)
+                due.append((view.name, 0 if view.last_close is None else view.last_close.fact.number))
                 break
             soonest = when if soonest is None else min(soonest, when)
     return due, soonest
 
 
-def _close_times(store: LogReader, view: ExperimentView) -> Iterator[int]:
+def _close_times(store: LogReader, view: ExperimentView, head: Head) -> Iterator[int]:
     """Yield when an episode is to be closed, by number and by time."""
     settings, last = view.settings, view.last_close
     start = 0 if last is None else last.time
-    head = store.head(view.name) if settings.batch_size is not None or settings.period is not None else None
-    if head is None:
-        return
     decided = head.facts.get("counts", {}).get("decisions", 0) - head.facts.get("closed", 0)
     if settings.batch_size is not None and decided >= settings.batch_size:
         when = store.settles(view.name, start, settings.batch_size)

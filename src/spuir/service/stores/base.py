@@ -138,10 +138,6 @@ class LogStore(LogReader, Protocol):
         """Make the bytes of erased payloads disappear from the files of the store."""
         ...
 
-    def news(self, since: int, timeout: float) -> int:
-        """Wait until something was appended by anybody after ``since``, at most ``timeout`` seconds; return a mark."""
-        ...
-
     def backup(self, path: str) -> None:
         """Write a copy of everything to a new file, while others go on."""
         ...

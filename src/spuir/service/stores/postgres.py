@@ -20,7 +20,6 @@ from spuir.service.stores.base import TAIL, Head, damage
 from spuir.service.stores.sql import HEAD, PLACES, TRAFFIC, SqlReads, SqlWrites, copy_logs
 
 SCHEMA_VERSION = 1
-_CHANNEL = "spuir_news"
 _MIGRATIONS: tuple[str, ...] = (
     f"""
     CREATE TABLE experiment (
@@ -108,23 +107,37 @@ class PostgresStore(_PostgresReads):
         self.url, self.notes = url, list[str]()
         self._read_only = read_only
         self._local, self._opened = threading.local(), list[psycopg.Connection[Any]]()
-        self._lock, self._listening, self._mark = threading.RLock(), threading.Lock(), 0
-        self._failed = False
+        self._lock, self._failed, self._elected = threading.RLock(), False, False
         self._writer: psycopg.Connection[Any] | None = None
-        self._listener: psycopg.Connection[Any] | None = None
-        self._election: psycopg.Connection[Any] | None = None
+        self._candidate: psycopg.Connection[Any] | None = None
         super().__init__({})
         with _storage_errors():
             if not read_only:
-                self._writer = self._connect(autocommit=False)
+                self._writer = self._connect(autocommit=False, purpose="writer")
                 self._migrate(self._writer)
             self._verify_tails()
 
     # ---- connections ----------------------------------------------------------------------------------------
 
-    def _connect(self, autocommit: bool = True) -> psycopg.Connection[Any]:
-        options = "-c synchronous_commit=on -c lock_timeout=10s -c idle_in_transaction_session_timeout=60s"
-        return psycopg.connect(self.url, autocommit=autocommit, options=options, connect_timeout=10)
+    def _connect(self, autocommit: bool = True, purpose: str = "reader") -> psycopg.Connection[Any]:
+        # Both sides notice within half a minute that the other one is gone without a word, such as a machine without
+        # power: a lock that it held must end, and nobody waits for its answer.
+        options = (
+            "-c synchronous_commit=on -c lock_timeout=10s -c idle_in_transaction_session_timeout=60s"
+            " -c tcp_keepalives_idle=10 -c tcp_keepalives_interval=5 -c tcp_keepalives_count=4"
+            " -c tcp_user_timeout=30000"
+        )
+        return psycopg.connect(
+            self.url,
+            autocommit=autocommit,
+            application_name=f"spuir {purpose} {os.getpid()}",
+            options=options,
+            connect_timeout=10,
+            keepalives_idle=10,
+            keepalives_interval=5,
+            keepalives_count=4,
+            tcp_user_timeout=30_000,
+        )
 
     def _connection(self) -> psycopg.Connection[Any]:
         """Return this thread's connection for reading."""
@@ -174,11 +187,10 @@ class PostgresStore(_PostgresReads):
             try:
                 with _storage_errors():
                     if self._writer is None or self._writer.closed or self._writer.broken:
-                        self._writer = self._connect(autocommit=False)
+                        self._writer = self._connect(autocommit=False, purpose="writer")
                         self._verify_tails()
                     with self._writer.transaction():
                         yield _Transaction(self._writer, numbers)
-                        _carry_out(self._writer, f"NOTIFY {_CHANNEL}")
             except BaseException as failure:
                 self._failed = isinstance(failure, ServiceError) and failure.code.startswith("storage_")
                 raise
@@ -190,32 +202,17 @@ class PostgresStore(_PostgresReads):
         return not self._failed
 
     def elect(self) -> bool:
-        """Return whether this process is the one that closes episodes and learns."""
+        """Return whether this process is the one that closes episodes and learns: its connection has the lock."""
         with self._lock, suppress(psycopg.Error):
-            if self._election is not None and not (self._election.closed or self._election.broken):
-                _carry_out(self._election, "SELECT 1")  # the lock ends with the connection
-                return True
-            self._election = None
-            candidate = self._connect()
-            if _carry_out(candidate, "SELECT pg_try_advisory_lock(?)", (_lock_number("learner"),)).fetchall()[0][0]:
-                self._election = candidate
-                return True
-            candidate.close()
+            if self._candidate is None or self._candidate.closed or self._candidate.broken:
+                self._candidate, self._elected = self._connect(purpose="learner"), False
+            if self._elected:
+                _carry_out(self._candidate, "SELECT 1")  # the lock ends with the connection
+            else:
+                ask = "SELECT pg_try_advisory_lock(?)"
+                self._elected = _carry_out(self._candidate, ask, (_lock_number("learner"),)).fetchall()[0][0]
+            return self._elected
         return False
-
-    def news(self, since: int, timeout: float) -> int:
-        """Wait for a transaction of any process after the mark ``since``."""
-        with self._listening, suppress(psycopg.Error):
-            if self._mark > since:
-                return self._mark
-            if self._listener is None or self._listener.closed or self._listener.broken:
-                self._listener = self._connect()
-                _carry_out(self._listener, f"LISTEN {_CHANNEL}")
-                self._mark += 1  # something may have been missed
-                return self._mark
-            for _ in self._listener.notifies(timeout=timeout, stop_after=1):
-                self._mark += 1
-        return self._mark
 
     # ---- damage ---------------------------------------------------------------------------------------------
 
@@ -261,12 +258,13 @@ class PostgresStore(_PostgresReads):
     def close(self) -> None:
         """Close every connection."""
         with self._lock:
-            for one in (*self._opened, self._writer, self._listener, self._election):
+            for one in (*self._opened, self._writer, self._candidate):
                 if one is not None:
                     with suppress(psycopg.Error):
                         one.close()
             self._opened.clear()
-            self._writer = self._listener = self._election = None
+            self._writer = self._candidate = None
+            self._elected = False
             self._local = threading.local()
 
 

@@ -101,8 +101,7 @@ class SqliteStore(_SqliteReads):
         self.url, self.notes = f"sqlite:///{self.path}", list[str]()
         self._read_only, self._vfs = read_only, vfs
         self._local, self._opened = threading.local(), list[apsw.Connection]()
-        self._lock, self._changed, self._mark = threading.RLock(), threading.Condition(), 0
-        self._failed: str | None = None
+        self._lock, self._failed = threading.RLock(), False
         self._writer: apsw.Connection | None = None
         super().__init__({})
         with _storage_errors():
@@ -158,7 +157,7 @@ class SqliteStore(_SqliteReads):
     def transaction(self) -> Generator[_Transaction]:
         """Begin a transaction; see :class:`spuir.service.stores.base.LogStore`."""
         with self._lock:
-            if self._failed is not None:
+            if self._failed:
                 self._recover()
             numbers = dict(self._numbers)
             writer = self._writer
@@ -175,12 +174,9 @@ class SqliteStore(_SqliteReads):
                     if writer.in_transaction:
                         writer.execute("ROLLBACK")
                 if isinstance(failure, ServiceError) and failure.code == "storage_unavailable":
-                    self._failed = str(failure)
+                    self._failed = True
                 raise
             self._numbers.update(numbers)
-        with self._changed:
-            self._mark += 1
-            self._changed.notify_all()
 
     def _recover(self) -> None:
         """Open the file anew after the disk failed, write everything to its place, and verify the ends of the logs.
@@ -198,21 +194,15 @@ class SqliteStore(_SqliteReads):
             if busy:
                 raise apsw.BusyError("a reader holds the write-ahead log")
             self._verify_tails()
-        self._failed = None
+        self._failed = False
 
     def available(self) -> bool:
         """Return whether the last transaction could be written."""
-        return self._failed is None and (self._read_only or self._writer is not None)
+        return not self._failed and (self._read_only or self._writer is not None)
 
     def elect(self) -> bool:
         """Return True: one process at a time has the file."""
         return not self._read_only
-
-    def news(self, since: int, timeout: float) -> int:
-        """Wait for a transaction after the mark ``since``."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._mark > since, timeout)
-            return self._mark
 
     # ---- damage ---------------------------------------------------------------------------------------------
 
