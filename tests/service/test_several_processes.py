@@ -255,9 +255,9 @@ def test_another_process_takes_over_when_the_learner_is_killed(postgres: Server,
 
 
 @pytest.mark.faults
-def test_another_process_takes_over_in_a_hundred_kills(postgres: Server, tmp_path: Path) -> None:
+def test_another_process_takes_over_in_forty_kills(postgres: Server, tmp_path: Path) -> None:
     with fleet(postgres, tmp_path, 3) as shops:
-        fail_over(shops, kills=100, seed=1)
+        fail_over(shops, kills=40, seed=1)
 
 
 def test_servers_outlive_an_outage_of_the_database(postgres: Server, tmp_path: Path) -> None:
@@ -266,7 +266,7 @@ def test_servers_outlive_an_outage_of_the_database(postgres: Server, tmp_path: P
 
 
 @pytest.mark.faults
-def test_servers_outlive_twenty_outages_of_the_database(postgres: Server, tmp_path: Path) -> None:
+def test_servers_outlive_ten_outages_of_the_database(postgres: Server, tmp_path: Path) -> None:
     with fleet(postgres, tmp_path, 3) as shops:
         quiet_outage(postgres, shops)
-        outage(postgres, shops, times=20)
+        outage(postgres, shops, times=10)

@@ -1,5 +1,7 @@
 """One contract for every store: what was committed is there, in order, once; nothing else is."""
 
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -7,7 +9,9 @@ import pytest
 from spuir.errors import ServiceError
 from spuir.service.drafting import Draft
 from spuir.service.log_records import ForgetFact, Record, first_chain, next_chain, payload_digest
+from spuir.service.stores import open_store
 from spuir.service.stores.base import CHUNK, Head, damage
+from tests.service.processes import server_process
 from tests.service.shops import NAME
 
 CREATE = b'{"actions":2}'
@@ -198,8 +202,6 @@ def test_reads_in_other_threads_see_what_is_committed(filled):
 
 
 def test_a_copy_is_a_store_too(filled, tmp_path):
-    from spuir.service.stores import open_store
-
     with filled.transaction() as writer:
         writer.put_model(NAME, 0, b"zero")
     copy = tmp_path / "copy.db"
@@ -255,3 +257,33 @@ def test_a_draft_is_taken_back_as_a_whole(filled):
 
 def test_chains_begin_with_the_name():
     assert first_chain("a") != first_chain("b")
+
+
+def test_one_process_at_a_time_writes_a_sqlite_file(tmp_path):
+    with server_process(tmp_path) as server:
+        command = [sys.executable, "-m", "spuir", "serve", "--store", "log.db", "--port", "0"]
+        second = subprocess.run(command, cwd=tmp_path, check=False, capture_output=True, text=True, timeout=60)
+        assert second.returncode != 0
+        assert "a second process, but one process at a time writes a SQLite file" in second.stderr
+        assert "Traceback" not in second.stderr
+        reading = subprocess.run([*command, "--check"], cwd=tmp_path, check=False, capture_output=True, timeout=60)
+        assert reading.returncode == 0
+        server.kill()  # the system ends the lock
+        server.start()
+
+
+def test_a_store_that_cannot_be_opened_is_free_again(tmp_path):
+    path = tmp_path / "log.db"
+    path.write_bytes(b"no database" * 100)
+    for _ in range(2):
+        with pytest.raises(ServiceError, match="sound database"):
+            open_store(str(path))
+    path.unlink()
+    first = open_store(str(path))
+    with pytest.raises(ServiceError, match="one process at a time"):
+        open_store(str(path))
+    open_store(str(path), read_only=True).close()
+    first.close()
+    open_store(str(path)).close()
+    with pytest.raises(ServiceError, match="the folder of a store must exist"):
+        open_store(str(tmp_path / "nowhere" / "log.db"))

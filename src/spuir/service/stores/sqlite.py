@@ -5,16 +5,19 @@ backup interface, and a virtual file system in which tests make the disk fail.
 """
 
 import os
+import sys
 import threading
+import weakref
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import chain
 from typing import Any
 
 import apsw
 
 from spuir.errors import ServiceError
 from spuir.service.stores.base import TAIL, Head, damage, mended_facts
-from spuir.service.stores.sql import PLACES, TRAFFIC, SqlReads, SqlWrites, encode
+from spuir.service.stores.sql import PLACES, ROW, TRAFFIC, SqlReads, SqlWrites, encode
 
 SCHEMA_VERSION = 1
 _SMALLEST = 512
@@ -45,6 +48,10 @@ _MIGRATIONS: tuple[str, ...] = (
 )
 """What brings a file from each version to the next."""
 
+_AT_ONCE = (128, 32, 8, 2, 1)
+"""How many records one statement adds: few sizes, so that their statements are prepared once."""
+_INSERTS = {size: "INSERT INTO record VALUES " + ", ".join([ROW] * size) for size in _AT_ONCE}
+
 
 class _SqliteReads(SqlReads):
     among = "{} IN (SELECT value FROM json_each(?))"
@@ -73,6 +80,16 @@ class _Transaction(_SqliteReads, SqlWrites):
     def _many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
         with _storage_errors():
             self._writer.executemany(sql, rows)
+
+    def _insert(self, rows: Sequence[Sequence[Any]]) -> None:
+        """Add rows to the table of records, many by one statement, during which other threads run."""
+        with _storage_errors():
+            done = 0
+            for size in _AT_ONCE:
+                while done + size <= len(rows):
+                    values = tuple(chain.from_iterable(rows[done : done + size]))
+                    self._writer.execute(_INSERTS[size], values)
+                    done += size
 
     def lock(self, name: str) -> Head | None:
         """Return the head of an experiment; the transaction has locked the whole file."""
@@ -104,11 +121,16 @@ class SqliteStore(_SqliteReads):
         self._lock, self._failed = threading.RLock(), False
         self._writer: apsw.Connection | None = None
         super().__init__({})
-        with _storage_errors():
-            if not read_only:
-                self._writer = self._open_writer()
-            if verify:
-                self._verify_tails()
+        self._release = None if read_only else weakref.finalize(self, os.close, _take(self.path))
+        try:
+            with _storage_errors():
+                if not read_only:
+                    self._writer = self._open_writer()
+                if verify:
+                    self._verify_tails()
+        except BaseException:
+            self.close()
+            raise
 
     # ---- connections ----------------------------------------------------------------------------------------
 
@@ -276,6 +298,40 @@ class SqliteStore(_SqliteReads):
             self._opened.clear()
             self._writer = None
             self._local = threading.local()
+            if self._release is not None:
+                self._release()
+
+
+def _take(path: str) -> int:
+    """Return the open file beside a database whose lock says that this process writes; the system ends it with us.
+
+    It is a file of its own, because closing any file of SQLite's would end the locks of SQLite.
+    """
+    try:
+        held = os.open(f"{path}-lock", os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as failure:
+        rule, remedy = "the folder of a store must exist and take files", "choose another folder, or correct its rights"
+        raise ServiceError("storage_unavailable", f"store {path!r}", failure.strerror, rule, remedy) from failure
+    try:
+        _lock_file(held)
+    except OSError as taken:
+        os.close(held)
+        got, rule = "a second process", "one process at a time writes a SQLite file"
+        remedy = "stop the other process, or let both use PostgreSQL"
+        raise ServiceError("storage_unavailable", f"store {path!r}", got, rule, remedy) from taken
+    return held
+
+
+def _lock_file(held: int) -> None:
+    """Lock an open file, or raise an OSError if another process has the lock."""
+    if sys.platform == "win32":
+        import msvcrt
+
+        msvcrt.locking(held, msvcrt.LK_NBLCK, 1)
+    else:
+        import fcntl
+
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 @contextmanager
