@@ -16,7 +16,7 @@ from spuir.logs.checks import (
     TimeCheck,
     WeightCheck,
 )
-from spuir.logs.columns import COLUMNS
+from spuir.logs.columns import ACTION_FEATURE, COLUMNS
 from spuir.logs.context_checks import ContextCheck
 from spuir.logs.cut import Cut, cut_episodes
 from spuir.logs.findings import SEVERITIES, BatchLocation, Finding, ProblemRow, ProblemRows, finding, numbers
@@ -246,7 +246,7 @@ def _columns(log: Log, encoder: Encoder | None, contexts: ContextCheck | None) -
     made = {} if encoder is None else {line["column"]: line for line in encoder.describe()}
     for item in log.schema:
         if item.name not in log.context:
-            meaning = COLUMNS[item.name].meaning if item.name in COLUMNS else ""
+            meaning = COLUMNS.get(item.name, ACTION_FEATURE).meaning
             lines.append({"name": item.name, "role": "canonical", "type": str(item.type), "meaning": meaning})
             continue
         inside = [name for name in seen if name == item.name or name.startswith(f"{item.name}.")]
