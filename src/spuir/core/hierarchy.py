@@ -1,8 +1,8 @@
 """Ridge regression of actions with features: what the features say, plus each action's own deviation.
 
-θ_a = Θᵀx_a + δ_a. Θ (K, D) has a normal prior with one ridge λ per block of its entries, δ_a (D,) one with a ridge ρ per
-block of columns, both in units of the noise. The model is solved exactly from the sums of each action, which need not
-know any features: δ_a is integrated out per action, and what remains of the sums of all actions is one system in Θ.
+θ_a = Θᵀx_a + δ_a. Θ (K, D) has a normal prior with one ridge λ per block of its entries, δ_a (D,) one with a ridge ρ
+per block of columns, both in units of the noise. The model is solved exactly from the sums of each action, which need
+not know any features: δ_a is integrated out per action, and what remains of all sums is one system in Θ.
 With R = diag ρ, H_a = (G_a + R)⁻¹ and S_a = R H_a G_a:
 
 * P = Λ + P₀ + Σ_a x_a x_aᵀ ⊗ S_a, and vec Θ = P⁻¹ (h₀ + Σ_a x_a ⊗ R H_a b_a);
@@ -165,8 +165,9 @@ def _uncertainty(features: Floats, inverse: Floats, width: int) -> Floats:
     """Return Q_a = (x_a ⊗ I)ᵀ P⁻¹ (x_a ⊗ I) of all actions (M, D, D), by one packed product."""
     count = features.shape[1]
     parts = inverse.reshape(count, width, count, width).transpose(0, 2, 1, 3)
-    (k, l, _), (i, j, place) = triangle(count), triangle(width)
-    both = parts[k, l] + np.where(k == l, 0.0, 1.0)[:, None, None] * parts[l, k]
+    (first, second, _), (i, j, place) = triangle(count), triangle(width)
+    twice = np.where(first == second, 0.0, 1.0)[:, None, None]
+    both = parts[first, second] + twice * parts[second, first]
     return (packed_products(features) @ both[:, i, j])[:, place]
 
 
@@ -306,7 +307,8 @@ def improve(
     made = fit(sums, features, columns, ridges, folded, variance)
     for _ in range(steps):
         following = next_ridges(made, columns, weight, variance)
-        moved = max(float(np.abs(np.log(new / old)).max(initial=0.0)) for new, old in zip(following, made.ridges))
+        changes = (np.log(new / old) for new, old in zip(following, made.ridges, strict=True))
+        moved = max(float(np.abs(change).max(initial=0.0)) for change in changes)
         made = fit(sums, features, columns, following, folded, variance)
         if moved <= SETTLED:
             break

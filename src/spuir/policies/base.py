@@ -41,6 +41,10 @@ class Policy(ABC):
     )
 
     state_type: ClassVar[type[State]] = State
+    takes_features: ClassVar[bool] = False
+    """Whether it uses features of actions; see :meth:`with_catalogue`."""
+    by_pairs: ClassVar[bool] = False
+    """Whether it decides on eligible pairs, in which a row costs only its eligible actions; others get a mask."""
 
     def __post_init__(self) -> None:
         check(self, "policy", self.name)
@@ -76,6 +80,19 @@ class Policy(ABC):
     @abstractmethod
     def grow(self, state: Any, like: int | None) -> State:
         """Return the state with one more action, which starts empty or with a copy of the sums of action ``like``."""
+
+    def retire(self, state: Any, code: int) -> Any:
+        """Return the state after an action was removed; most policies keep its sums."""
+        return state
+
+    def with_catalogue(self, state: Any, features: Floats, varying: int) -> Any:
+        """Return a fresh state with the features (M, k) of its actions, and ``varying`` ones per decision."""
+        rule = "it has no use for features of actions"
+        raise ParameterError("actions", f"features for policy {self.name!r}", rule, "use policy='hierarchical'")
+
+    def describe(self, state: Any, code: int, features: Floats) -> Any:
+        """Return the state with the features (k,) of one action changed."""
+        return self.with_catalogue(state, features[None], 0)
 
     @property
     def draws_to_learn(self) -> bool:

@@ -2,7 +2,7 @@
 
 import threading
 import warnings
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Self
 
@@ -12,6 +12,7 @@ from spuir.base.parameters import check_names, parameters_of
 from spuir.base.records import Info
 from spuir.errors import DriftWarning, ParameterError
 from spuir.policies import POLICIES, Policy, as_policy, make_policy
+from spuir.tables.action_catalogue import Catalogue, labels_and_features, read_catalogue
 from spuir.tables.encoder import Encoder
 from spuir.tables.labels import Labels
 from spuir.tables.lineage import Notes
@@ -32,13 +33,13 @@ class BanditArguments:
     def __init__(
         self,
         policy: Policy | str = "auto",
-        actions: int | Iterable[Hashable] | None = None,
+        actions: Any = None,
         random_state: streams.Seed = None,
         encoder: Encoder | None = None,
         **policy_parameters: Any,
     ) -> None:
         made = _with_parameters(policy, policy_parameters)
-        _check_arguments(actions, encoder)
+        _check_arguments(made, actions, encoder)
         self.policy, self.policy_parameters = policy, policy_parameters
         self.actions = actions
         self.random_state = random_state
@@ -67,7 +68,8 @@ class BanditArguments:
     def _reset(self) -> None:
         self._seed = streams.as_seed(self.random_state)
         self._rows = streams.RowNumbers()
-        self._current = Model(labels=Labels.parse(self.actions), encoder=self.encoder)
+        labels, raw = _parsed(self.actions)
+        self._current = Model(labels=labels, encoder=self.encoder, catalogue=raw)
         self._checked: Policy | None = None
         self.last_info_: Info | None = None
         self._drift, self._warned = None, frozenset()
@@ -126,7 +128,7 @@ class BanditArguments:
         policy = own.get("policy", self.policy)
         parameters = given if "policy" in own else self.policy_parameters | given
         made = _with_parameters(policy, parameters)
-        _check_arguments(own.get("actions", self.actions), own.get("encoder", self.encoder))
+        _check_arguments(made, own.get("actions", self.actions), own.get("encoder", self.encoder))
         for name, value in own.items():
             setattr(self, name, value)
         self.policy_parameters, self._made = parameters, (policy, parameters, made)
@@ -142,12 +144,14 @@ class BanditArguments:
 
     def __repr__(self) -> str:
         """Show the constructor's arguments, with the actions that may be chosen now."""
-        labels = self._current.labels if "_current" in self.__dict__ else Labels.parse(self.actions)
+        given = Labels.parse(labels_and_features(self.actions)[0])
+        labels = self._current.labels if "_current" in self.__dict__ else given
         live = [name for name, on in zip(labels.names, labels.active, strict=True) if on]
         shown: dict[str, Any] = {"random_state": self.random_state, "encoder": self.encoder, **self.policy_parameters}
         if self.encoder is None:
             del shown["encoder"]
-        actions = self.actions if live == list(Labels.parse(self.actions).names) else live
+        plain = isinstance(self.actions, (int, list, tuple))
+        actions = self.actions if plain and live == list(given.names) else live
         rest = "".join(f", {name}={value!r}" for name, value in shown.items())
         return f"{type(self).__name__}({self.policy!r}, {actions!r}{rest})"
 
@@ -173,11 +177,21 @@ def _with_parameters(policy: Policy | str, parameters: Mapping[str, Any]) -> Pol
     return replace(made, **parameters) if parameters else made
 
 
-def _check_arguments(actions: Any, encoder: Any) -> None:
+def _parsed(actions: Any) -> tuple[Labels, Catalogue | None]:
+    """Return the labels and the catalogue in what a constructor was given."""
+    labels, raw = labels_and_features(actions)
+    return Labels.parse(labels), read_catalogue(raw)
+
+
+def _check_arguments(policy: Policy, actions: Any, encoder: Any) -> None:
     if actions is None:
         rule = "a bandit needs to know what it chooses among"
         raise ParameterError("actions", None, rule, "pass a list of labels, or their number M")
-    Labels.parse(actions)
+    labels, raw = labels_and_features(actions)
+    Labels.parse(labels)
+    if raw is not None and not policy.takes_features:
+        rule = "it has no use for features of actions"
+        raise ParameterError("actions", f"features for policy {policy.name!r}", rule, "use policy='hierarchical'")
     if not isinstance(encoder, Encoder | None):
         rule = "an encoder is learned from raw rows"
         raise ParameterError("encoder", type(encoder).__name__, rule, "pass what Encoder.fit returns")
