@@ -129,7 +129,7 @@ REFUSED: dict[str, Any] = {
     "rewards as text": lambda b: b.partial_fit(X[:2], [0, 1], ["1", "2"]),
     "rewards as dates": lambda b: b.partial_fit(X[:2], [0, 1], np.array(["2026-01-01"] * 2, "M8[D]")),
     "contexts as text in a frame": lambda b: b.decide(pd.DataFrame({"a": ["1"], "b": ["2"], "c": [3]}).astype(object)),
-    "eligibility of 2": lambda b: b.decide(X[:1], eligible=[[1, 2, 0]]),
+    "eligibility of 2": lambda b: b.decide(X[:1], eligible=[[1, 2, 1]]),
     "eligibility of NaN": lambda b: b.decide(X[:1], eligible=[[1, np.nan, 0]]),
     "a number as a path": lambda b: b.save(3),
     "a path with a null character": lambda b: b.save("a\0b"),

@@ -81,7 +81,10 @@ class Bandit(LearnedModel):
             if model.catalogue is None:
                 return state
             features = model.catalogue.features
-            return policy.with_catalogue(state, np.zeros((m, 0)) if features is None else features, varying)
+            state = policy.with_catalogue(state, np.zeros((m, 0)) if features is None else features, varying)
+            for code in np.flatnonzero(~np.array(model.labels.active)):
+                state = policy.retire(state, int(code))
+            return state
         if self._checked is not policy:
             # The parameters may have changed since the state was made.
             policy.check_state(model.state)

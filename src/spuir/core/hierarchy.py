@@ -35,11 +35,13 @@ SETTLED = 0.02
 class Columns(NamedTuple):
     """Blocks of columns: ``own`` of φ (D columns) and ``features`` of x (K columns), the constant first in each.
 
-    ``features`` is empty where actions have no features.
+    ``features`` is empty where actions have no features. ``without`` are the own blocks in which actions do not
+    deviate from what their features say.
     """
 
     own: Blocks
     features: Blocks
+    without: tuple[int, ...] = ()
 
     @property
     def width(self) -> int:
@@ -286,11 +288,14 @@ def next_ridges(made: HierarchicalFit, columns: Columns, weight: float, variance
         for block, ridge in zip(columns.shared, made.ridges.shared, strict=True)
     ]
     parts = [(made.deviation[:, block], made.spread[:, block]) for block in columns.own]
-    own = [
-        step(delta.size, ridge, float(spread.sum()), float(np.square(delta).sum()))
-        for (delta, spread), ridge in zip(parts, made.ridges.own, strict=True)
-    ]
-    return Ridges(np.array(shared), np.array(own))
+    own = np.array(
+        [
+            step(delta.size, ridge, float(spread.sum()), float(np.square(delta).sum()))
+            for (delta, spread), ridge in zip(parts, made.ridges.own, strict=True)
+        ]
+    )
+    own[list(columns.without)] = LARGEST_RIDGE
+    return Ridges(np.array(shared), own)
 
 
 def improve(

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.random import Generator
 
 from spuir.base.pairs import Pairs
-from spuir.base.parameters import COUNT, NON_NEGATIVE, POSITIVE, SEED, UNIT, optional, parameter
+from spuir.base.parameters import COUNT, NON_NEGATIVE, POSITIVE, SEED, UNIT, one_of, optional, parameter
 from spuir.base.records import Codes, Decision, Floats, Mask, Scores
 from spuir.base.streams import Draws
 from spuir.core import choosing
@@ -41,6 +41,11 @@ class Hierarchical(Optimism):
     )
     components: int = parameter(16, "columns of actions beyond this number are reduced to principal directions", COUNT)
     kernel: int = parameter(0, "kernel columns of the action features, such as 24 where rewards are curved", SEED)
+    deviations: str = parameter(
+        "all",
+        "how actions deviate from what their features say: in all columns, in the constant, or not",
+        one_of("all", "constant", "none"),
+    )
     forgetting: float = parameter(1.0, "discount of observed sums per episode; 1 keeps everything", UNIT)
     memory_limit: float = parameter(8.0, "most memory for the sums, in GiB", POSITIVE)
 
@@ -55,7 +60,9 @@ class Hierarchical(Optimism):
     def make_learner(self) -> HierarchicalLearner:
         """Build the learner from the parameters."""
         actions = ActionMap(components=self.components, kernel=self.kernel)
-        return HierarchicalLearner(feature_map=Standardised(), forgetting=self.forgetting, action_map=actions)
+        return HierarchicalLearner(
+            feature_map=Standardised(), forgetting=self.forgetting, action_map=actions, deviations=self.deviations
+        )
 
     # ---- the catalogue --------------------------------------------------------------------------------------
 

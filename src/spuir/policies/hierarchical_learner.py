@@ -39,7 +39,7 @@ class HierarchicalState(RidgeState):
 
     ``live`` (S,) are the codes that ``observed`` and ``catalogue`` (S, k) belong to, in increasing order; ``catalogue``
     is None without features. ``retired`` (R,) and ``retired_features`` (R, k) are the latest retired actions, and
-    ``folded`` is what all of them left. ``varying`` is how many of the last columns are features per decision.
+    ``folded`` is what all of them left; ``leaving`` are retired while their rows wait, and folded with these. ``varying`` is how many of the last columns are features per decision.
     ``shared_ridges`` and ``own_ridges`` are λ and ρ; the rest as in the state of ``auto``.
     """
 
@@ -48,6 +48,7 @@ class HierarchicalState(RidgeState):
     catalogue: Floats | None = None
     action_map: ActionMapState = field(default_factory=ActionMapState)
     retired: Codes
+    leaving: tuple[int, ...] = ()
     retired_features: Floats | None = None
     folded: Folded | None = None
     origin: float | None = None
@@ -101,6 +102,7 @@ class HierarchicalLearner(EvidenceLearner):
 
     feature_map: Standardised
     action_map: ActionMap
+    deviations: str = "all"
 
     # ---- state ----------------------------------------------------------------------------------------------
 
@@ -124,7 +126,8 @@ class HierarchicalLearner(EvidenceLearner):
         k = state.catalogue.shape[1]
         linear, kernel, count = self.action_map.linear(k), self.action_map.joint(k), self.action_map.width(k)
         features = [slice(count - 1, count), linear, *[kernel] * (kernel.stop > kernel.start)]
-        return Columns(tuple(own), tuple(features))
+        without = {"all": (), "constant": tuple(range(1, len(own))), "none": tuple(range(len(own)))}[self.deviations]
+        return Columns(tuple(own), tuple(features), without)
 
     def _described(self, state: HierarchicalState, features: Floats | None) -> Floats:
         """Return the columns x (S, K) of actions with these features; none without a catalogue."""
@@ -135,10 +138,11 @@ class HierarchicalLearner(EvidenceLearner):
     def ridges(self, state: HierarchicalState) -> Ridges:
         """Return the ridges of the last update, or those to start from."""
         columns = self.columns(state)
-        start = START_OWN if columns.count else 1.0
+        own = np.full(len(columns.own), START_OWN if columns.count else 1.0)
+        own[list(columns.without)] = hierarchy.LARGEST_RIDGE
         return Ridges(
             np.full(len(columns.shared), START_SHARED) if state.shared_ridges is None else state.shared_ridges,
-            np.full(len(columns.own), start) if state.own_ridges is None else state.own_ridges,
+            own if state.own_ridges is None else state.own_ridges,
         )
 
     def grow(self, state: Any, like: int | None) -> Any:
@@ -178,7 +182,7 @@ class HierarchicalLearner(EvidenceLearner):
     def retire(self, state: HierarchicalState, code: int) -> HierarchicalState:
         """Return the state with an action folded and its sums dropped; before the map is fixed, its rows still wait."""
         if state.waiting:
-            return state
+            return replace(state, leaving=(*state.leaving, code))
         slot = self._slot(state, code)
         chosen = np.array([slot])
         folded = state.folded
@@ -308,6 +312,8 @@ class HierarchicalLearner(EvidenceLearner):
             variance=max(self.forgetting * state.variance, sums.variance),
         )
         after = self._updated(after)
+        for code in state.leaving:
+            after = self.retire(replace(after, leaving=()), code)
         return after, Info(sums.rows, counts, None, self.readout(after).fit.worst)
 
     def _late(self, state: HierarchicalState, sums: Statistics, codes: Codes) -> Folded:

@@ -116,12 +116,17 @@ def _one_list_per_row(labels: Labels, given: Any, n: int) -> tuple[Codes, Any] |
 
 
 def _is_mask(rows: Sequence[Any], m: int) -> bool:
-    """Return whether nested lists are meant as a mask: they hold truth values, or M numbers in each row."""
+    """Return whether nested lists are meant as a mask: they hold truth values, or M numbers that cannot be labels.
+
+    Labels are distinct within a row; where they are 0 and 1, rows of two are read as a mask.
+    """
     values = [value for one in rows for value in one]
     if any(isinstance(value, (bool, np.bool_)) for value in values):
         return True
     full = all(not isinstance(one, (set, frozenset)) and len(one) == m for one in rows)
-    return full and all(isinstance(value, (int, float, np.number)) for value in values)
+    if not full or not all(isinstance(value, (int, float, np.number)) for value in values):
+        return False
+    return all(value in (0, 1) for value in values) or any(len(set(one)) < m for one in rows)
 
 
 def _of_sparse(labels: Labels, given: Any, n: int) -> Pairs:
