@@ -39,7 +39,7 @@ class BanditArguments:
         **policy_parameters: Any,
     ) -> None:
         made = _with_parameters(policy, policy_parameters)
-        _check_arguments(made, actions, encoder)
+        self._named_actions = (actions, *_check_arguments(made, actions, encoder))
         self.policy, self.policy_parameters = policy, policy_parameters
         self.actions = actions
         self.random_state = random_state
@@ -68,8 +68,10 @@ class BanditArguments:
     def _reset(self) -> None:
         self._seed = streams.as_seed(self.random_state)
         self._rows = streams.RowNumbers()
-        labels, raw = _parsed(self.actions)
-        self._current = Model(labels=labels, encoder=self.encoder, catalogue=raw)
+        if self._named_actions[0] is not self.actions:  # set as an attribute
+            self._named_actions = (self.actions, *_check_arguments(self.policy_, self.actions, self.encoder))
+        _, labels, catalogue = self._named_actions
+        self._current = Model(labels=labels, encoder=self.encoder, catalogue=catalogue)
         self._checked: Policy | None = None
         self.last_info_: Info | None = None
         self._drift, self._warned = None, frozenset()
@@ -128,7 +130,8 @@ class BanditArguments:
         policy = own.get("policy", self.policy)
         parameters = given if "policy" in own else self.policy_parameters | given
         made = _with_parameters(policy, parameters)
-        _check_arguments(made, own.get("actions", self.actions), own.get("encoder", self.encoder))
+        actions = own.get("actions", self.actions)
+        self._named_actions = (actions, *_check_arguments(made, actions, own.get("encoder", self.encoder)))
         for name, value in own.items():
             setattr(self, name, value)
         self.policy_parameters, self._made = parameters, (policy, parameters, made)
@@ -144,7 +147,7 @@ class BanditArguments:
 
     def __repr__(self) -> str:
         """Show the constructor's arguments, with the actions that may be chosen now."""
-        given = Labels.parse(labels_and_features(self.actions)[0])
+        given = self._named_actions[1]
         labels = self._current.labels if "_current" in self.__dict__ else given
         live = [name for name, on in zip(labels.names, labels.active, strict=True) if on]
         shown: dict[str, Any] = {"random_state": self.random_state, "encoder": self.encoder, **self.policy_parameters}
@@ -177,21 +180,17 @@ def _with_parameters(policy: Policy | str, parameters: Mapping[str, Any]) -> Pol
     return replace(made, **parameters) if parameters else made
 
 
-def _parsed(actions: Any) -> tuple[Labels, Catalogue | None]:
-    """Return the labels and the catalogue in what a constructor was given."""
-    labels, raw = labels_and_features(actions)
-    return Labels.parse(labels), read_catalogue(raw)
-
-
-def _check_arguments(policy: Policy, actions: Any, encoder: Any) -> None:
+def _check_arguments(policy: Policy, actions: Any, encoder: Any) -> tuple[Labels, Catalogue | None]:
+    """Return the labels and the catalogue in what a constructor was given; refuse wrong arguments."""
     if actions is None:
         rule = "a bandit needs to know what it chooses among"
         raise ParameterError("actions", None, rule, "pass a list of labels, or their number M")
-    labels, raw = labels_and_features(actions)
-    Labels.parse(labels)
+    given, raw = labels_and_features(actions)
+    labels = Labels.parse(given)
     if raw is not None and not policy.takes_features:
         rule = "it has no use for features of actions"
         raise ParameterError("actions", f"features for policy {policy.name!r}", rule, "use policy='hierarchical'")
     if not isinstance(encoder, Encoder | None):
         rule = "an encoder is learned from raw rows"
         raise ParameterError("encoder", type(encoder).__name__, rule, "pass what Encoder.fit returns")
+    return labels, read_catalogue(raw)
