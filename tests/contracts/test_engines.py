@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 
 from spuir.errors import InputError
-from spuir.logs import join_logs
+from spuir.logs import join_logs, open_log, write_log
 from spuir.training import ENGINES, make_engine, train
 from spuir.training.collect import Collect
 from spuir.training.engines.base import Engine
 from spuir.training.engines.local import Local
+from tests.training.catalogues import ITEMS, make_log, write_parts
 from tests.training.logs import make_table, write_files
 
 ROWS, BATCH = 1_500, 250
@@ -103,6 +104,22 @@ def test_a_refusal_reaches_the_caller_as_it_is(engine: Engine) -> None:
 def test_the_model_is_the_local_one(engine: Engine, folder: Path, tmp_path: Path, name: str) -> None:
     for place, out in ((engine, "there"), ("local", "here")):
         train(str(folder), name, batch_size=BATCH, engine=place, out=tmp_path / out)
+    assert (tmp_path / "there").read_bytes() == (tmp_path / "here").read_bytes()
+
+
+@pytest.mark.parametrize("events", [False, True])
+def test_a_catalogue_gives_the_local_model(engine: Engine, tmp_path: Path, events: bool) -> None:
+    """Features of actions come in a table and in columns, or with events whose parsed copies stay on the driver."""
+    table, log = make_log(varying=True), tmp_path / "log"
+    if events:
+        log.mkdir()
+        for name, rows in (("1.dsjson", table.slice(0, 500)), ("2.dsjson", table.slice(500))):
+            write_log(open_log(rows, catalogue=ITEMS), log / name)
+    else:
+        write_parts(log, table)
+    for place, out in ((engine, "there"), ("local", "here")):
+        given = {} if events else {"actions": ITEMS}
+        train(str(log), "hierarchical", batch_size=BATCH, engine=place, out=tmp_path / out, **given)
     assert (tmp_path / "there").read_bytes() == (tmp_path / "here").read_bytes()
 
 

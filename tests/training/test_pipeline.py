@@ -45,7 +45,8 @@ def model_bytes(trained: Training, tmp_path: Path) -> bytes:
 def test_equals_partial_fit(folder: Path, name: str) -> None:
     policy = spuir.make_policy(name, preset="paper")
     own = "own" if "weighting" in policy.traits else None
-    trained = train(str(folder), policy, batch_size=BATCH, propensity=own)
+    labels = [0, 1, 2] if policy.takes_features else None  # said explicitly: these actions have no features
+    trained = train(str(folder), policy, batch_size=BATCH, propensity=own, actions=labels)
     assert gap(trained.bandit, one_by_one(policy, make_table(ROWS), SLICES)) < 1e-9
     assert [line.rows for line in trained.episodes] == [BATCH] * 5 + [350]
 

@@ -260,18 +260,30 @@ def pairs_in(entries: Iterable[str], option: str, example: str) -> dict[str, str
     return pairs
 
 
-def actions_in(given: Mapping[str, Any]) -> "ActionTable | list[Any] | None":
-    """Return what --actions gives: a catalogue, labels, or None for those in the log."""
+def catalogue_in(given: Mapping[str, Any]) -> "ActionTable | None":
+    """Return the catalogue that --actions names; None without one."""
     from spuir.logs import action_table
-    from spuir.logs.formats.base import ending
 
     entries, renamed = given["actions"], pairs_in(given["rename_actions"], "--rename-actions", "item=action")
-    if len(entries) == 1 and ending(entries[0]) in CATALOGUE_ENDINGS:
+    if _is_catalogue(entries):
         return action_table(entries[0], {old: new or None for old, new in renamed.items()} or None)
     if renamed:
         rule, remedy = "it belongs to a catalogue", "pass a file with --actions, or leave it out"
         raise ParameterError("--rename-actions", given["rename_actions"][0], rule, remedy)
+    return None
+
+
+def labels_in(given: Mapping[str, Any]) -> list[Any] | None:
+    """Return the labels that --actions gives; None for a catalogue, which comes with the log, and for those in it."""
+    entries = [] if _is_catalogue(given["actions"]) else given["actions"]
     return [parse(name) for name in names_in(entries, "--actions")] or None
+
+
+def _is_catalogue(entries: Sequence[str]) -> bool:
+    """Return whether --actions names the file of a catalogue."""
+    from spuir.logs.formats.base import ending
+
+    return len(entries) == 1 and ending(entries[0]) in CATALOGUE_ENDINGS
 
 
 def open_joined(
@@ -282,11 +294,9 @@ def open_joined(
     ``propensity`` may name a column of the log, and ``folder`` is where the join keeps its files. The catalogue of
     --actions, if the command has that option, comes with the log.
     """
-    from spuir.logs import ActionTable
-
-    actions = actions_in(given) if "actions" in given else None
+    actions = catalogue_in(given) if "actions" in given else None
     log, report = _open_joined(given, propensity, folder)
-    return log.with_catalogue(actions) if isinstance(actions, ActionTable) else log, report
+    return log if actions is None else log.with_catalogue(actions), report
 
 
 def _open_joined(given: Mapping[str, Any], propensity: Any, folder: Path | None) -> "tuple[Log, Report | None]":

@@ -36,6 +36,8 @@ class ActionTable:
         Rows without a label, which are left out.
     varying
         Features that differ between the decisions of one action; they are columns of the log, and none of this table.
+    given
+        Whether it was passed beside the log, and not found in its events.
     """
 
     table: "pa.Table" = field(repr=False)
@@ -44,6 +46,7 @@ class ActionTable:
     conflicts: Mapping[str, int] = field(default_factory=dict[str, int])
     unnamed: int = 0
     varying: tuple[str, ...] = ()
+    given: bool = True
 
     @property
     def labels(self) -> list[Hashable]:

@@ -169,7 +169,7 @@ def _catalogue(offered: "OfferedActions | None", files: list[SurveyedFile]) -> A
     table = None if offered is None else offered.catalogue()
     if offered is None or table is None:
         return None
-    return ActionTable(table, f"the events of {files[0].path!r}", varying=tuple(sorted(offered.varying)))
+    return ActionTable(table, f"the events of {files[0].path!r}", varying=tuple(sorted(offered.varying)), given=False)
 
 
 def _first_text(chosen: Format, files: list[SurveyedFile], name: str, options: Mapping[str, Any]) -> str | None:

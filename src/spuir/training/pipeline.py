@@ -23,6 +23,7 @@ from spuir.base.parameters import parameters_of
 from spuir.core.ties import check_floor
 from spuir.errors import InputError, SpuirError
 from spuir.logs import Cut, Log, cut_episodes, open_log
+from spuir.logs.action_columns import columns_of, executed_features
 from spuir.logs.database import Folder
 from spuir.logs.formats import Faults
 from spuir.policies import Policy
@@ -36,7 +37,14 @@ from spuir.training.propensities import check_propensity, propensity_of_rows, wi
 from spuir.training.record import Training, training_record
 from spuir.training.scan import LogSample, LogScan, Watcher, count_learned, first_rows, scan_log
 from spuir.training.sharing import check_folder, check_log
-from spuir.training.start import actions_to_train, policy_to_train
+from spuir.training.start import (
+    TrainedActions,
+    actions_to_train,
+    grown,
+    notices_of_actions,
+    policy_to_train,
+    with_catalogue,
+)
 
 UNSAVED = "Training continues without checkpoints, so that an interrupt would lose its progress"
 OPEN_BYTES = 256 * 2**20
@@ -49,7 +57,7 @@ def train(
     *,
     batch_size: int | None = None,
     every: str | float | None = None,
-    actions: Sequence[Hashable] | None = None,
+    actions: Any = None,
     encoder: Encoder | None = None,
     encoding: Mapping[str, Any] | None = None,
     engine: Engine | str = "local",
@@ -76,7 +84,8 @@ def train(
     batch_size, every
         Rows of an episode, or its duration ("hour", "day", "15m"); a column ``episode`` takes precedence over both.
     actions
-        The labels in order; None = those in the log, sorted.
+        The labels in order, or the catalogue of the actions with their features: a path or a table, as
+        :func:`spuir.logs.action_table` takes it. None = the catalogue of the log, or the labels in it, sorted.
     encoder, encoding
         The encoder of the context columns; None learns one on the first episodes (at least 10,000 rows, or all, and at
         most 100,000), with the options in ``encoding``. The policy's feature map is fixed on the same rows.
@@ -120,6 +129,8 @@ def train(
     begin = time.perf_counter()
     check_options(encoding or {})
     log = source if isinstance(source, Log) else open_log(source, **with_column(opening, propensity))
+    log, actions = with_catalogue(log, actions)
+    start, added = (None, []) if start is None else grown(start, log)
     if not log.context:
         raise InputError("log", "no context columns", "a context has at least one", "name them with --context")
     target = None if out is None else Path(fspath(out))
@@ -143,22 +154,24 @@ def train(
         job.announce()
         check_log(started, log)
         scan = scan_log(log, job.cut, started, job.watch, actions=actions is None or start is not None)
-        job.add_notices(*notices.of_keys(scan.keys))
-        labels = actions_to_train(scan.actions, actions, start)
+        job.add_notices(*notices.of_keys(scan.keys), *added)
+        job.actions = actions_to_train(scan.actions, actions, log, job.policy, start)
+        job.add_notices(*notices_of_actions(log, job.policy, job.actions))
+        labels, varying = job.actions.labels, len(job.actions.varying)
         job.check_floor(len(labels))
         job.propensity = propensity_of_rows(propensity, len(labels))
         sample = job.sample(scan)
         encoder = encoder if start is None else start.encoder
         encoder = encoder or job.learn_encoder(sample, encoding or {})
         checkpoint = Checkpoint(target, job.settings(labels, encoder))
-        bandit, episodes = job.resume(checkpoint, labels)
+        bandit, episodes = job.resume(checkpoint)
         if not bandit.n_episodes_:
             job.fix(bandit, encoder, sample)
         resumed = len(episodes)
-        size = memory.ShardSize.of(job.policy, len(labels), encoder.width)
+        size = memory.ShardSize.of(job.policy, len(labels), encoder.width + varying)
         scratch = scratch if scratch is not None or target is None else target.absolute().parent
         scan = job.group_scattered(scan, size, encoder, labels, scratch, memory_limit)
-        needed = job.check_memory(scan, len(labels), encoder.width, size, memory_limit)
+        needed = job.check_memory(scan, len(labels), encoder.width + varying, size, memory_limit)
         if {"sketched", "foldable"} <= job.policy.traits:
             scan = count_learned(scan, job.cut, started)
         job.learn(bandit, episodes, scan, encoder, size.keep_rows, checkpoint)
@@ -205,6 +218,7 @@ class Job:
     propensity: float | None = None
     start: Bandit | None = None
     allow_repeat: bool = True
+    actions: TrainedActions = field(default_factory=lambda: TrainedActions([]))
 
     def add_notices(self, *sentences: str) -> None:
         """Keep some notices and pass them on."""
@@ -227,9 +241,15 @@ class Job:
             self.add_notices(str(error))
 
     def sample(self, scan: LogScan) -> LogSample:
-        """Return the contexts, and weights if there are any, of the first episodes."""
+        """Return the contexts, and what else there is to fix the feature map on, of the first episodes."""
         weights = ["weight"] if "weight" in self.log.schema.names else []
-        return first_rows(scan, self.cut, [*self.log.context, *weights])
+        varying = ["action", *self.action_columns] if self.actions.varying else []
+        return first_rows(scan, self.cut, [*self.log.context, *weights, *varying])
+
+    @property
+    def action_columns(self) -> list[str]:
+        """The columns of the log with features per decision, and what says which action a value belongs to."""
+        return columns_of(self.actions.varying, self.log, "training")
 
     def learn_encoder(self, sample: LogSample, options: Mapping[str, Any]) -> Encoder:
         """Learn the encoder on the sample."""
@@ -244,11 +264,15 @@ class Job:
         """Fix the scales and landmarks of the policy's feature map on the sample."""
         table = sample.table
         weights = table.column("weight").to_numpy() if "weight" in table.schema.names else None
+        given: dict[str, Any] = {}
         try:
             contexts = encoder.encode(table.select(list(self.log.context)))
+            if names := self.actions.varying:
+                own = executed_features(table.combine_chunks().to_batches()[0], names, self.actions.labels)
+                given["action_features"] = dict(zip(names, own.T, strict=True))
         except SpuirError as error:
             raise sample.with_source(error) from None
-        bandit.fix(contexts, weights)
+        bandit.fix(contexts, weights, **given)
 
     def settings(self, labels: Sequence[Hashable], encoder: Encoder) -> str:
         """Return the digest of everything that the model depends on."""
@@ -266,7 +290,7 @@ class Job:
         )
         return digest(json.dumps(parts, sort_keys=True, default=repr))
 
-    def resume(self, checkpoint: Checkpoint, labels: Sequence[Hashable]) -> tuple[Bandit, list[EpisodeSummary]]:
+    def resume(self, checkpoint: Checkpoint) -> tuple[Bandit, list[EpisodeSummary]]:
         """Return the bandit and the episodes of an earlier run, else a new bandit."""
         reason = "it had other settings or another state of the log"
         try:
@@ -278,7 +302,9 @@ class Job:
             return state
         if checkpoint.exists:
             self.add_notices(f"Starting from the first episode: an earlier run was interrupted, but {reason}.")
-        return Bandit(self.policy, labels, self.seed) if self.start is None else self.start.without_encoder(), []
+        if self.start is not None:
+            return self.start.without_encoder(), []
+        return Bandit(self.policy, self.actions.for_bandit, self.seed), []
 
     def group_scattered(
         self,
@@ -319,6 +345,7 @@ class Job:
         carried = [name for name in ROW_COLUMNS if name in self.log.schema.names]
         if self.start is not None and all(name in self.log.schema.names for name in ID_COLUMNS):
             carried += ID_COLUMNS
+        carried += self.action_columns
         return tuple(dict.fromkeys(["action", "reward", *carried, *self.cut.columns, *self.log.context]))
 
     def check_memory(
@@ -387,6 +414,7 @@ class Job:
                 episodes=span,
                 propensity=self.propensity,
                 learned=0 if self.start is None else self.start.n_episodes_,
+                varying=self.actions.varying,
             )
             chosen = [at for at, part in enumerate(scan.parts) if any(e.number in span for e in part.episodes.values())]
             results = self.engine.map(collect, (scan.parts[at] for at in chosen))

@@ -329,7 +329,7 @@ class EventDecoder:
         }
         for name in self._wanted:
             values = [[action.features.get(name) for action in actions] for actions in usual.actions]
-            found[f"{ACTION_PREFIX}{name}"] = list_array(values, None, None)
+            found[f"{ACTION_PREFIX}{name}"] = list_array(values, None)
         self._plan.gather([event.c for event in events], found)
         self._note(usual)
         return found

@@ -149,13 +149,10 @@ class EventRows:
         for place, value in zip(places, as_list(values), strict=True):
             column[place] = value
 
-    def inferred(
-        self, fixed: Mapping[str, "pa.DataType | None"], blank: float | None = None
-    ) -> "tuple[dict[str, pa.Array], bool]":
+    def inferred(self, fixed: Mapping[str, "pa.DataType | None"]) -> "tuple[dict[str, pa.Array], bool]":
         """Return the columns that have a value, in the narrowest types, and whether every value fits; clear the rows.
 
-        ``fixed`` are the types of some columns, None where all whole numbers are to stay whole; ``blank`` is the value
-        of a number that an action does not name.
+        ``fixed`` are the types of some columns, None where all whole numbers are to stay whole.
         """
         pa = arrow()
         bad: dict[int, str] = {}
@@ -163,7 +160,7 @@ class EventRows:
         for name, values in self.columns().items():
             kind = fixed.get(name)
             if is_action_column(name):
-                array = list_array(as_list(values), None, blank)
+                array = list_array(as_list(values), None)
             elif kind is None:
                 array = _inferred_array(name, values, name in fixed, bad)
             else:
@@ -181,7 +178,7 @@ class EventRows:
         columns, nothing, arrays = self.columns(), [None] * len(self.rows), []
         for one in fields:
             if is_action_column(one.name):
-                arrays.append(list_array(as_list(columns.get(one.name, nothing)), one.type, blank))
+                arrays.append(list_array(as_list(columns.get(one.name, nothing)), one.type))
                 continue
             array = _array(one, columns.get(one.name, nothing), bad)
             arrays.append(array if blank is None or not pa.types.is_floating(one.type) else array.fill_null(blank))
@@ -271,13 +268,16 @@ def inner_values(values: Sequence[Any], kind: "pa.DataType", blank: float | None
     return pa.array([blank if value is None else float(value) for value in values], kind)
 
 
-def list_array(lists: Sequence[Sequence[Any] | None], kind: "pa.DataType | None", blank: float | None) -> "pa.Array":
-    """Return values of actions (n lists) as an Arrow array of this type; None = lists of numbers or of texts."""
+def list_array(lists: Sequence[Sequence[Any] | None], kind: "pa.DataType | None") -> "pa.Array":
+    """Return values of actions (n lists) as an Arrow array of this type; None = lists of numbers or of texts.
+
+    A number that an action does not name is 0, as Vowpal Wabbit reads it.
+    """
     pa = arrow()
     values = [value for one in lists for value in one or ()]
     inner = inner_type(values) if kind is None else kind.value_type
     offsets = [0, *accumulate(len(one or ()) for one in lists)]
-    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), inner_values(values, inner, blank))
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), inner_values(values, inner, 0.0))
 
 
 def as_text(value: Any) -> str:

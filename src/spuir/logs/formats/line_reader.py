@@ -106,7 +106,7 @@ class LineReader:
                 return None, offered.varying
             count, lines = len(rows), done
             if count:
-                arrays, fitting = rows.inferred(fixed, self.blank)
+                arrays, fitting = rows.inferred(fixed)
                 fits = fits and fitting
                 writer.add(arrays, count, fits=fits)
         chunks = writer.finish()

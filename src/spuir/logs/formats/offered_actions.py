@@ -66,7 +66,7 @@ class OfferedActions:
     def lists(self, name: str, eligible: "pa.Array", kind: "pa.DataType") -> "pa.Array":
         """Return a feature of the offered actions (n lists), whose labels are given, in an Arrow type of lists."""
         known = {label: features.get(name) for label, features in self.features.items()}
-        return list_array([[known.get(label) for label in one or ()] for one in as_list(eligible)], kind, self.blank)
+        return list_array([[known.get(label) for label in one or ()] for one in as_list(eligible)], kind)
 
     def column_types(self) -> "dict[str, pa.DataType]":
         """Return the types of the columns of the features that vary."""
