@@ -166,29 +166,20 @@ class Bandit(LearnedModel):
 
     def _table(self, X: Any, eligible: Any, action_features: Any) -> Scores:
         model, contexts, state, mask = self._prepared(self._model, X, eligible, action_features, own=False)
-        policy = self.policy_
-        if not (policy.takes_features and isinstance(mask, Pairs)):
-            mask = ties.eligible_mask(mask, len(contexts), state.n_actions)
-        return policy.acting(state, contexts, mask, model.caps)
+        every = mask if isinstance(mask, Pairs) else ties.eligible_mask(mask, len(contexts), state.n_actions)
+        return self.policy_.acting(state, contexts, every, model.caps)
 
     def _prepared(
         self, model: Model, X: Any, eligible: Any, action_features: Any, own: bool
     ) -> tuple[Model, Floats, Any, Any]:
         """Return the model with its columns named, contexts as float64 (a copy if ``own``), the state, and eligibility.
 
-        Eligibility is (n, M) or, where the policy reads them, pairs of rows and actions; None for all.
+        Eligibility is (n, M) or pairs of rows and actions; None for all.
         """
-        policy = self.policy_
-        if action_features is not None and not policy.takes_features:
-            rule = f"policy {policy.name!r} has no use for features of actions"
-            raise InputError("action_features", "features per decision", rule, "use policy='hierarchical'")
-        model = model.naming(action_features)
+        model = self._named(model, action_features)
         contexts = model.contexts(X, own)
         state = self._start(model, contexts.shape[1] + len(model.varying))
-        mask = model.eligible(eligible, len(contexts), action_features)
-        if isinstance(mask, Pairs) and not (policy.by_pairs and (policy.takes_features or model.caps is None)):
-            mask = mask.mask
-        return model, contexts, state, mask
+        return model, contexts, state, model.eligible(eligible, len(contexts), action_features)
 
     def explain(self, X: Any, actions: Any = None, eligible: Any = None, action_features: Any = None) -> Any:
         """Return why each row's action is preferred, as a DataFrame with one row per row of contexts.
@@ -221,7 +212,7 @@ class Bandit(LearnedModel):
         has the features per decision of some action in each row, if there are any.
         """
         with self._lock:
-            model, policy = self._model.naming(action_features), self.policy_
+            model, policy = self._named(self._model, action_features), self.policy_
             contexts = model.contexts(X, own=False)
             if action_features is not None:
                 given = eligible_sets.read_sample(action_features, len(contexts), model.varying)
@@ -284,7 +275,7 @@ class Bandit(LearnedModel):
         given = {"actions": actions, "rewards": rewards, "propensities": propensities, "eligible": eligible}
         with self._lock:
             executed = self._model.executed(X, given | {"action_features": action_features})
-            model, (rows, drift) = self._named(executed["action_features"]), self._model.encoded(X)
+            model, (rows, drift) = self._named(self._model, executed["action_features"]), self._model.encoded(X)
             batch = model.batch(rows, **executed, sample_weight=sample_weight, columns=columns)
             if not len(batch):
                 return self
@@ -303,12 +294,12 @@ class Bandit(LearnedModel):
                 self._count(drift)
         return self
 
-    def _named(self, action_features: Any) -> Model:
+    def _named(self, model: Model, action_features: Any) -> Model:
         """Return the model with the names of the features per decision, if its policy has a use for them."""
         if action_features is not None and not self.policy_.takes_features:
             rule = f"policy {self.policy_.name!r} has no use for features of actions"
             raise InputError("action_features", "features per decision", rule, "use policy='hierarchical'")
-        return self._model.naming(action_features)
+        return model.naming(action_features)
 
     def fit(self, X: Any, actions: Any = None, rewards: ArrayLike | None = None, *args: Any, **kwargs: Any) -> Self:
         """Reset, then learn one episode; arguments as in :meth:`partial_fit`.
@@ -344,7 +335,7 @@ class Bandit(LearnedModel):
         ``ids`` and ``action_features`` are as in :meth:`partial_fit`, and ``first_row`` is the number of the first of
         these rows within its episode, where there are no ``row_ids``.
         """
-        model, policy = self._named(action_features), self.policy_
+        model, policy = self._named(self._model, action_features), self.policy_
         numbers = None if row_ids is None else as_ids(row_ids)
         check_shards(policy, numbers)
         known = {name: columns.pop(name, None) for name in ("propensities", "sample_weight", "eligible")}

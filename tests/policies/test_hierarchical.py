@@ -60,7 +60,7 @@ class TestLearning:
         """The bandit's estimates follow from the rows by one regression over all columns."""
         bandit, shop = taught()
         state, learner = bandit.state_, bandit.policy_.learner
-        sums, x, columns, ridges, folded = learner._problem(state)
+        sums, x, columns, ridges, folded = learner.problem(state)
         expected = hierarchy.fit(sums, x, columns, ridges, folded, state.variance)
         X = shop.contexts(20)
         phi = learner.rows(state, X)
@@ -156,7 +156,7 @@ class TestLearning:
         for code in range(3):
             gram, moment = state.observed.gram[code], state.observed.moment[code]
             theta = np.linalg.solve(gram + np.diag(own), moment - mean * gram[:, -1])
-            np.testing.assert_allclose(bandit.policy_.readout(state).fit.theta[code], theta, rtol=1e-9, atol=1e-12)
+            np.testing.assert_allclose(learner.fitted(state).fit.theta[code], theta, rtol=1e-9, atol=1e-12)
 
 
 class TestCatalogues:

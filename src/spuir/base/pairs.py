@@ -55,11 +55,13 @@ class Pairs:
     @property
     def mask(self) -> Mask:
         """The same as a mask (n, M)."""
-        return self.table(np.ones(len(self.codes), np.bool_), False)
+        out = np.zeros(self.shape, np.bool_)
+        out[self.rows, self.codes] = True
+        return out
 
-    def table(self, values: Floats | Mask, absent: float | bool) -> Floats | Mask:
+    def table(self, values: Floats, absent: float) -> Floats:
         """Return one value per pair as a table (n, M), with ``absent`` everywhere else."""
-        out = np.full(self.shape, absent, values.dtype)
+        out = np.full(self.shape, absent)
         out[self.rows, self.codes] = values
         return out
 
@@ -68,13 +70,15 @@ class Pairs:
         if isinstance(rows, slice) and rows.step in (None, 1):
             first, last, _ = rows.indices(len(self))
             starts = self.starts[first : last + 1]
-            inside: slice | Codes = slice(starts[0], starts[-1])
-            starts = starts - starts[0]
-        else:
-            chosen = np.arange(len(self))[rows]
-            counts = self.counts[chosen]
-            starts = np.concatenate([[0], np.cumsum(counts)])
-            inside = np.repeat(self.starts[:-1][chosen] - starts[:-1], counts) + np.arange(starts[-1])
+            return self._part(slice(int(starts[0]), int(starts[-1])), starts - starts[0])
+        chosen = np.arange(len(self))[rows]
+        counts = self.counts[chosen]
+        starts: Codes = np.concatenate([np.zeros(1, np.intp), np.cumsum(counts)])
+        shift = np.repeat(self.starts[:-1][chosen] - starts[:-1], counts)
+        inside: Codes = np.arange(len(shift)) + shift
+        return self._part(inside, starts)
+
+    def _part(self, inside: slice | Codes, starts: Codes) -> "Pairs":
         features = None if self.features is None else self.features[inside]
         return replace(self, starts=starts, codes=self.codes[inside], features=features)
 

@@ -49,7 +49,7 @@ class Columns(NamedTuple):
         return self.own[0].stop
 
     @property
-    def count(self) -> int:
+    def feature_width(self) -> int:
         """K, the number of columns of x."""
         return self.features[0].stop if self.features else 0
 
@@ -67,7 +67,7 @@ class Ridges(NamedTuple):
 
     def diagonals(self, columns: Columns) -> tuple[Floats, Floats]:
         """Return Λ as (K, D) and the diagonal of R (D,)."""
-        shared = np.full((columns.count, columns.width), CONSTANT_RIDGE)
+        shared = np.full((columns.feature_width, columns.width), CONSTANT_RIDGE)
         for (x, phi), ridge in zip(columns.shared, self.shared, strict=True):
             shared[x, phi] = ridge
         own = np.empty(columns.width)
@@ -96,7 +96,7 @@ class Folded:
     @classmethod
     def nothing(cls, columns: Columns) -> "Folded":
         """Return what is left before an action was retired."""
-        p = columns.count * columns.width
+        p = columns.feature_width * columns.width
         return cls(matrix=np.zeros((p, p)), vector=np.zeros(p))
 
     def combined(self, factor: float, other: "Folded") -> "Folded":
@@ -222,45 +222,68 @@ def fit(
     energy = float((sums.energy - 2.0 * mean * sums.moment[:, -1] + mean**2 * sums.weight).sum())
     energy += folded.energy - 2.0 * mean * folded.slope + mean**2 * folded.curve
     own = _own(sums.gram, moment, own_ridges)
-    count, width = columns.count, columns.width
-    theta, covariance, logdet, explained = own.solution, own.inverse, float(own.logdet.sum()) + folded.logdet, 0.0
-    spread = np.einsum("mii->mi", own.inverse).copy()
-    shared, shared_inverse, deviation, worst = np.zeros((count, width)), np.zeros((0, 0)), theta, own.worst
-    if count:
-        system = _combined(features, own.left) + folded.matrix
-        vector = folded.vector - mean * folded.matrix[:, -1]
-        right = (features.T @ (own_ridges * own.solution)).ravel() + vector
-        solved = solve(system[None], right[None], shared_ridges.ravel())
-        shared, worst = solved.theta[0].reshape(count, width), max(worst, solved.worst)
-        shared_inverse = _inverse(solved.upper[0])
-        explained = float(vector @ solved.theta[0])
-        logdet += 2.0 * float(np.log(np.abs(diagonals(solved.upper))).sum()) - float(np.log(shared_ridges).sum())
-        said = features @ shared
-        pull = own.inverse * own_ridges  # H R
-        theta = own.solution + np.matvec(pull, said)
-        deviation = theta - said
-        doubt = _uncertainty(features, shared_inverse, width)
-        half = pull @ doubt
-        added = _symmetric(half @ pull.transpose(0, 2, 1))
-        covariance = own.inverse + added
-        # The posterior of δ: H + (I − HR) Q (I − HR)ᵀ.
-        spread += np.einsum("mii->mi", doubt) - 2.0 * np.einsum("mii->mi", half) + np.einsum("mii->mi", added)
-    unexplained = energy - float(np.vdot(moment, theta)) - explained
+    shared = _shared(own, features, shared_ridges, own_ridges, folded, mean)
+    said = features @ shared.theta
+    pull = own.inverse * own_ridges  # H R
+    theta: Floats = own.solution + np.matvec(pull, said)
+    covariance, spread = _posterior(own, pull, features, shared.inverse)
+    unexplained = energy - float(np.vdot(moment, theta)) - shared.explained
     noise = max(unexplained / weight, LEAST_SHARE * variance) if weight > 0 else 0.0
-    evidence = -0.5 * (weight * np.log(noise) + logdet) if noise > 0 else 0.0
+    logdet = float(own.logdet.sum()) + folded.logdet + shared.logdet
     return HierarchicalFit(
         ridges=ridges,
         theta=theta,
-        shared=shared,
+        shared=shared.theta,
         covariance=covariance,
-        shared_inverse=shared_inverse,
+        shared_inverse=shared.inverse,
         noise=noise,
         mean=mean,
-        evidence=float(evidence),
-        deviation=deviation,
+        evidence=float(-0.5 * (weight * np.log(noise) + logdet)) if noise > 0 else 0.0,
+        deviation=theta - said,
         spread=spread,
-        worst=worst,
+        worst=max(own.worst, shared.worst),
     )
+
+
+class _Shared(NamedTuple):
+    """The solved system in Θ: Θ (K, D), P⁻¹ (p, p), what retired actions explain, ln|P| − ln|Λ|, the worst code."""
+
+    theta: Floats
+    inverse: Floats
+    explained: float
+    logdet: float
+    worst: int
+
+
+def _shared(
+    own: _Own, features: Floats, shared_ridges: Floats, own_ridges: Floats, folded: Folded, mean: float
+) -> _Shared:
+    """Solve P vec Θ = h; nothing where actions have no features."""
+    if not shared_ridges.size:
+        return _Shared(shared_ridges, np.zeros((0, 0)), 0.0, 0.0, own.worst)
+    vector = folded.vector - mean * folded.matrix[:, -1]
+    right = (features.T @ (own_ridges * own.solution)).ravel() + vector
+    system = _combined(features, own.left) + folded.matrix
+    solved = solve(system[None], right[None], shared_ridges.ravel())
+    return _Shared(
+        theta=solved.theta[0].reshape(shared_ridges.shape),
+        inverse=_inverse(solved.upper[0]),
+        explained=float(vector @ solved.theta[0]),
+        logdet=2.0 * float(np.log(np.abs(diagonals(solved.upper))).sum()) - float(np.log(shared_ridges).sum()),
+        worst=solved.worst,
+    )
+
+
+def _posterior(own: _Own, pull: Floats, features: Floats, inverse: Floats) -> tuple[Floats, Floats]:
+    """Return C (M, D, D), and the diagonals (M, D) of the posterior of δ: H + (I − HR) Q (I − HR)ᵀ."""
+    spread = np.einsum("mii->mi", own.inverse).copy()
+    if not inverse.size:
+        return own.inverse, spread
+    doubt = _uncertainty(features, inverse, pull.shape[1])
+    half = pull @ doubt
+    added = _symmetric(half @ pull.transpose(0, 2, 1))
+    spread += np.einsum("mii->mi", doubt) - 2.0 * np.einsum("mii->mi", half) + np.einsum("mii->mi", added)
+    return own.inverse + added, spread
 
 
 def _inverse(upper: Floats) -> Floats:
@@ -329,7 +352,7 @@ def fold(sums: Statistics, features: Floats, columns: Columns, ridges: Ridges) -
     own = _own(sums.gram, sums.moment, own_ridges)
     pulled = own_ridges * own.solution
     return Folded(
-        matrix=_combined(features, own.left) if columns.count else np.zeros((0, 0)),
+        matrix=_combined(features, own.left) if columns.feature_width else np.zeros((0, 0)),
         vector=(features.T @ pulled).ravel(),
         weight=float(sums.weight.sum()),
         total=float(sums.moment[:, -1].sum()),

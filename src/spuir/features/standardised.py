@@ -27,11 +27,7 @@ class StandardisedState(MapState):
 
 @dataclass(frozen=True, kw_only=True)
 class Standardised(FeatureMap):
-    """The columns ℓz and a constant 1, z being the standardised and clipped context and ℓ = (mean ‖z‖²)^−½.
-
-    The last ``varying`` columns are a block of their own, with their own ℓ: features of an action that change from
-    decision to decision.
-    """
+    """The columns ℓz and a constant 1, z being the standardised and clipped context and ℓ = (mean ‖z‖²)^−½."""
 
     intercept: bool = parameter(True, "always", ALWAYS)
     scale: bool = parameter(True, "always: ridges compare columns", ALWAYS)
@@ -68,7 +64,7 @@ class Standardised(FeatureMap):
         return replace(state, factors=np.full(rows.shape[1], factor))
 
     def with_varying(self, state: Any, contexts: Any, weights: Floats | None, varying: int) -> Any:
-        """Return a fixed state in which the last ``varying`` columns have an ℓ of their own."""
+        """Return a fixed state in which the last ``varying`` columns, features per decision, have an ℓ of their own."""
         rows, mass = distinct_contexts(dense_rows(contexts, slice(None)), weights)
         z, split = self.scaled(state, rows), rows.shape[1] - varying
         factors = np.full(rows.shape[1], unit_factor(z[:, :split], mass))
@@ -149,7 +145,8 @@ class ActionMap(Standardised):
     ) -> ActionMapState:
         """Choose directions, ℓ and landmarks from the catalogue, whatever the order of its rows."""
         rows, mass = distinct_contexts(dense_rows(contexts, slice(None)), weights)
-        z, directions, marks, projection, bandwidth = self.scaled(state, rows), None, None, None, 1.0
+        z: Floats = self.scaled(state, rows)
+        directions, marks, projection, bandwidth = None, None, None, 1.0
         if z.shape[1] > self.components:
             directions = _principal(z, mass, self.components)
             z = z @ directions
@@ -158,7 +155,7 @@ class ActionMap(Standardised):
             projection = kernel_projection(marks, bandwidth)
         return ActionMapState(
             scaling=state.scaling,
-            factors=np.full(z.shape[1], unit_factor(z, mass)),
+            factors=np.full(int(z.shape[1]), unit_factor(z, mass)),
             directions=directions,
             marks=marks,
             projection=projection,

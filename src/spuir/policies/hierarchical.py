@@ -6,7 +6,7 @@ and go: a new one starts from what its features say, a retired one is folded int
 """
 
 from dataclasses import dataclass, replace
-from typing import Any, final
+from typing import Any, cast, final
 
 import numpy as np
 from numpy.random import Generator
@@ -15,12 +15,15 @@ from spuir.base.pairs import Pairs
 from spuir.base.parameters import COUNT, NON_NEGATIVE, POSITIVE, SEED, UNIT, one_of, optional, parameter
 from spuir.base.records import Codes, Decision, Floats, Mask, Scores
 from spuir.base.streams import Draws
-from spuir.core import choosing
+from spuir.core import choosing, hierarchy
+from spuir.core.hierarchy import Columns, Folded, HierarchicalFit, Ridges
 from spuir.core.quiet import quietly
 from spuir.errors import InputError
+from spuir.features import FeatureMap
 from spuir.features.standardised import ActionMap, Standardised
 from spuir.policies.base import Recipe
-from spuir.policies.hierarchical_learner import HierarchicalLearner, HierarchicalState
+from spuir.policies.hierarchical_learner import MAX_STEPS, HierarchicalLearner
+from spuir.policies.hierarchical_state import HierarchicalState
 from spuir.policies.optimistic import Optimism
 
 
@@ -51,7 +54,6 @@ class Hierarchical(Optimism):
 
     state_type = HierarchicalState
     takes_features = True
-    by_pairs = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -63,6 +65,10 @@ class Hierarchical(Optimism):
         return HierarchicalLearner(
             feature_map=Standardised(), forgetting=self.forgetting, action_map=actions, deviations=self.deviations
         )
+
+    @property
+    def _own(self) -> HierarchicalLearner:
+        return cast("HierarchicalLearner", self.learner)
 
     # ---- the catalogue --------------------------------------------------------------------------------------
 
@@ -88,15 +94,15 @@ class Hierarchical(Optimism):
 
     def describe(self, state: HierarchicalState, code: int, features: Floats) -> HierarchicalState:
         """Return the state with the features (k,) of one action changed; its sums stay."""
-        return self.learner.describe(state, code, features)
+        return self._own.describe(state, code, features)
 
     def retire(self, state: HierarchicalState, code: int) -> HierarchicalState:
         """Return the state with an action folded into the shared model, and without its sums."""
-        return self.learner.retire(state, code)
+        return self._own.retire(state, code)
 
     def fix(self, state: Any, contexts: Any, weights: Floats | None = None) -> Any:
         """Fix the maps of contexts and of actions on a sample of contexts and on the catalogue."""
-        return self.learner.fixed_on(state, contexts, weights)
+        return self._own.fixed_on(state, contexts, weights)
 
     def _check_memory(self, n_actions: int, dim: int, k: int) -> None:
         """Refuse sums larger than the memory limit, with the arithmetic."""
@@ -163,8 +169,17 @@ class Hierarchical(Optimism):
         return [*inputs, "intercept"]
 
     def shared_coefficients(self, state: HierarchicalState) -> tuple[Floats, Floats]:
-        """Return Θ (k + 1, d + 1) per unit of features and contexts, and its standard errors; constants last."""
-        return self.learner.shared_coefficients(state)
+        """Return Θ (k + 1, d + 1) per unit of features and contexts, constants last, and its standard errors."""
+        readout = self._own.fitted(state)
+        if state.catalogue is None:
+            return np.zeros((0, state.dim + 1)), np.zeros((0, state.dim + 1))
+        left = _user_units(self._own.action_map, state.action_map, readout.fit.shared.shape[0])
+        right = _user_units(self.feature_map, state.features, state.dim + 1)
+        theta = left.T @ readout.fit.shared @ right
+        theta[-1, -1] += readout.mean
+        whole = np.kron(left, right)  # vec(AᵀΘB) = (A ⊗ B)ᵀ vec Θ, row by row
+        spread = np.vecdot(whole.T, (readout.fit.shared_inverse @ whole).T)
+        return theta, readout.noise * np.sqrt(np.maximum(spread, 0.0)).reshape(theta.shape)
 
     def diagnosis(self, state: HierarchicalState) -> dict[str, Any]:
         """Return what was estimated: noise, ridges, what the features explain, and the evidence of simpler models.
@@ -173,7 +188,44 @@ class Hierarchical(Optimism):
         explain. ``evidence`` has the logarithms of the evidence of the model, of a model of features alone (shared)
         and of one regression per action (disjoint): the largest describes the data best.
         """
-        return self.learner.diagnosis(state)
+        readout = self._own.fitted(state)
+        fit, columns = readout.fit, self._own.columns(state)
+        own = dict(zip(("constant", "context", "per decision"), fit.ridges.own.tolist(), strict=False))
+        found: dict[str, Any] = {
+            "noise": readout.noise,
+            "mean reward": readout.mean,
+            "actions": {"live": len(state.live), "retired": state.n_actions - len(state.live)},
+            "ridges": {"own": own},
+        }
+        if not columns.feature_width:
+            return found
+        names = ["constant", "linear", "kernel"][: len(columns.features)]
+        inputs = ["constant", "context", "per decision"][: len(columns.own)]
+        blocks_of = [f"{x} × {phi}" for x in names for phi in inputs][1:]
+        found["ridges"]["shared"] = dict(zip(blocks_of, fit.ridges.shared.tolist(), strict=True))
+        said = fit.theta - fit.deviation
+        apart = [float(np.square(part - part.mean(axis=0)).sum()) for part in (said, fit.deviation)]
+        found["features explain"] = apart[0] / sum(apart) if sum(apart) > 0 else 0.0
+        found["evidence"] = self._evidence(state, fit)
+        return found
+
+    def _evidence(self, state: HierarchicalState, fit: HierarchicalFit) -> dict[str, float]:
+        """Return the log evidence of the model, and of simpler ones with ridges of their own."""
+        sums, x, columns, ridges, folded = self._own.problem(state)
+        scale = self._own.scale(state)
+        stiff = Ridges(ridges.shared, np.full(len(ridges.own), hierarchy.LARGEST_RIDGE))
+        shared = hierarchy.fit(sums, x, columns, stiff, folded, scale)
+        plain = Columns(columns.own, ())
+        disjoint = hierarchy.improve(
+            sums, np.zeros((len(x), 0)), plain, Ridges(np.empty(0), ridges.own), Folded.nothing(plain), scale, MAX_STEPS
+        )
+        return {"hierarchical": fit.evidence, "shared": shared.evidence, "disjoint": disjoint.evidence}
+
+
+def _user_units(columns_map: FeatureMap, state: Any, width: int) -> Floats:
+    """Return the matrix that turns coefficients of a map's columns into those of the user's columns, constant last."""
+    per_unit, constant = columns_map.in_user_units(state, np.eye(width))
+    return np.column_stack([per_unit, constant])
 
 
 HIERARCHICAL = Recipe(

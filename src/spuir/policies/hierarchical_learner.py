@@ -1,8 +1,7 @@
 """Learns the hierarchical model: rows → sums per action → shared coefficients and deviations."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
@@ -17,9 +16,10 @@ from spuir.core.statistics import Statistics, blocks, count_codes, summarise
 from spuir.core.ties import check_finite
 from spuir.errors import InputError, ParameterError
 from spuir.features.standardised import ActionMap, ActionMapState, Standardised
-from spuir.policies.auto import AutoSums, EvidenceLearner
+from spuir.policies.auto import EvidenceLearner
 from spuir.policies.exact import observed_entries
-from spuir.policies.learner import RidgeState, widened
+from spuir.policies.hierarchical_state import CodedSums, HierarchicalReadout, HierarchicalState
+from spuir.policies.learner import widened
 
 START_SHARED, START_OWN = 1.0, 10.0
 """Ridges before the first update; without features the own ones start at 1."""
@@ -31,69 +31,6 @@ PAIR_COST = 4.0
 """Cost of the width of one pair by itself, relative to one of a product over all rows and actions (measured)."""
 PAIR_BYTES = 2**20
 """Working memory of one piece of pairs."""
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class HierarchicalState(RidgeState):
-    """Sums of the live actions, the catalogue of their features, and what was estimated.
-
-    ``live`` (S,) are the codes that ``observed`` and ``catalogue`` (S, k) belong to, in increasing order; ``catalogue``
-    is None without features. ``retired`` (R,) and ``retired_features`` (R, k) are the latest retired actions, and
-    ``folded`` is what all of them left; ``leaving`` are retired while their rows wait, and folded with these. ``varying`` is how many of the last columns are features per decision.
-    ``shared_ridges`` and ``own_ridges`` are λ and ρ; the rest as in the state of ``auto``.
-    """
-
-    live: Codes
-    varying: int = 0
-    catalogue: Floats | None = None
-    action_map: ActionMapState = field(default_factory=ActionMapState)
-    retired: Codes
-    leaving: tuple[int, ...] = ()
-    retired_features: Floats | None = None
-    folded: Folded | None = None
-    origin: float | None = None
-    shared_ridges: Floats | None = None
-    own_ridges: Floats | None = None
-    updated: int = 0
-    variance: float = 0.0
-
-
-@dataclass(frozen=True, eq=False)
-class ActionSums(AutoSums):
-    """Sums of a shard's rows: ``observed`` of the actions ``codes`` alone, in increasing order."""
-
-    codes: Codes
-
-    def __add__(self, other: AutoSums) -> "ActionSums":
-        """Return the sums of both shards."""
-        assert isinstance(other, ActionSums)
-        every = np.union1d(self.codes, other.codes)
-        total = Statistics.zero(len(every), self.observed.width)
-        total.table[np.searchsorted(every, self.codes)] += self.observed.table
-        total.table[np.searchsorted(every, other.codes)] += other.relative_to(self.origin).table
-        return ActionSums(self.rows + other.rows, self.origin, total, every)
-
-
-@dataclass(frozen=True, eq=False)
-class HierarchicalReadout:
-    """What acting needs: the fit, the place of each action in it (M,), −1 where retired, and the mean reward."""
-
-    fit: HierarchicalFit
-    place: Codes
-    mean: float
-    noise: float
-
-    @cached_property
-    def forms(self) -> Floats:
-        """The posteriors C_a, packed (S, t)."""
-        return hierarchy.packed_forms(self.fit.covariance)
-
-    def of(self, codes: Codes) -> tuple[Codes, Floats]:
-        """Return the places of some codes, and their coefficients (n, D); 0 for a retired action."""
-        at = self.place[codes]
-        theta = self.fit.theta[at]
-        theta[at < 0] = 0.0
-        return at, theta
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,7 +75,7 @@ class HierarchicalLearner(EvidenceLearner):
     def ridges(self, state: HierarchicalState) -> Ridges:
         """Return the ridges of the last update, or those to start from."""
         columns = self.columns(state)
-        own = np.full(len(columns.own), START_OWN if columns.count else 1.0)
+        own = np.full(len(columns.own), START_OWN if columns.feature_width else 1.0)
         own[list(columns.without)] = hierarchy.LARGEST_RIDGE
         return Ridges(
             np.full(len(columns.shared), START_SHARED) if state.shared_ridges is None else state.shared_ridges,
@@ -226,7 +163,7 @@ class HierarchicalLearner(EvidenceLearner):
             if (None if table is None else table.shape) != (None if k is None else (size, k)):
                 raise ParameterError("catalogue", "another number of rows", "each action has one row", "load a copy")
         columns = self.columns(state)
-        p, every = columns.count * columns.width, self.ridges(state)
+        p, every = columns.feature_width * columns.width, self.ridges(state)
         for name, found, count in zip(("λ", "ρ"), every, (len(columns.shared), len(columns.own)), strict=True):
             if found.shape != (count,) or not (found > 0).all():
                 raise ParameterError(name, found.tolist(), f"there are {count} numbers > 0", "load a copy")
@@ -235,7 +172,8 @@ class HierarchicalLearner(EvidenceLearner):
             if state.folded.matrix.shape != (p, p) or state.folded.vector.shape != (p,):
                 got, rule = f"folded sums {state.folded.matrix.shape}", f"this policy needs {(p, p)}"
                 raise ParameterError("policy", got, rule, "call fit to start anew with changed features")
-            parts |= {name: np.atleast_1d(value) for name, value in vars(state.folded).items()}
+            folded: Folded = state.folded
+            parts |= {name: np.atleast_1d(value) for name, value in vars(folded).items()}
         numbers = np.array([state.variance, state.origin or 0.0])
         require_finite(observed=state.observed.table, shared=every.shared, own=every.own, variance=numbers, **parts)
         self.feature_map.check_state(state.features, state.dim)
@@ -272,7 +210,7 @@ class HierarchicalLearner(EvidenceLearner):
     # ---- learning -------------------------------------------------------------------------------------------
 
     @quietly
-    def collect(self, state: Any, batch: Batch, rng: Generator) -> ActionSums:
+    def collect(self, state: Any, batch: Batch, rng: Generator) -> CodedSums:
         """Return a shard's sums of the actions it has, of rewards relative to their median."""
         if state.varying and batch.revealed is not None:
             rule = "the features of the other actions are not known"
@@ -284,25 +222,27 @@ class HierarchicalLearner(EvidenceLearner):
         counted = rewards if weights is None else rewards[weights > 0]
         origin = float(np.median(counted)) if len(counted) else 0.0
         if not len(own):
-            return ActionSums(len(batch), origin, Statistics.zero(0, state.dim + 1), own)
+            return CodedSums(len(batch), origin, Statistics.zero(0, state.dim + 1), own)
         observed = summarise(mapped.contexts, member, rewards - origin, weights, len(own), rows)
-        return ActionSums(len(batch), origin, observed, own)
+        return CodedSums(len(batch), origin, observed, own)
 
     @quietly
     def absorb(self, state: Any, sums: Any) -> tuple[Any, Info]:
         """Add an episode's sums; late rows of retired actions are folded. Estimate the ridges when it is time."""
         origin = sums.origin if state.origin is None else state.origin
-        fresh = sums.relative_to(origin)
-        counts = np.zeros(state.n_actions)
-        counts[sums.codes] = fresh.weight
+        fresh: Statistics = sums.relative_to(origin)
+        codes: Codes = sums.codes
+        live: Codes = state.live
+        counts = np.zeros(int(state.n_actions))
+        counts[codes] = fresh.weight
         total = state.observed.decayed(self.forgetting)
-        slot = np.minimum(np.searchsorted(state.live, sums.codes), len(state.live) - 1)
-        known = state.live[slot] == sums.codes
+        slot = np.minimum(np.searchsorted(live, codes), len(live) - 1)
+        known = live[slot] == codes
         total.table[slot[known]] += fresh.table[known]
         folded: Folded = state.folded
         late = Folded.nothing(self.columns(state))
         if not known.all():
-            late = self._late(state, Statistics(fresh.width, fresh.table[~known]), sums.codes[~known])
+            late = self._late(state, Statistics(fresh.width, fresh.table[~known]), codes[~known])
         after = replace(
             state,
             episode=state.episode + 1,
@@ -314,13 +254,13 @@ class HierarchicalLearner(EvidenceLearner):
         after = self._updated(after)
         for code in state.leaving:
             after = self.retire(replace(after, leaving=()), code)
-        return after, Info(sums.rows, counts, None, self.readout(after).fit.worst)
+        return after, Info(sums.rows, counts, None, self.fitted(after).fit.worst)
 
     def _late(self, state: HierarchicalState, sums: Statistics, codes: Codes) -> Folded:
         """Return what late rows of retired actions leave; one whose features are forgotten counts as average."""
         columns = self.columns(state)
-        x = np.zeros((len(codes), columns.count))
-        if columns.count and state.retired_features is not None:
+        x = np.zeros((len(codes), columns.feature_width))
+        if columns.feature_width and state.retired_features is not None:
             x[:, -1] = 1.0
             place = {int(code): at for at, code in enumerate(state.retired)}
             found = np.array([place.get(int(code), -1) for code in codes])
@@ -330,23 +270,24 @@ class HierarchicalLearner(EvidenceLearner):
 
     def _updated(self, state: Any) -> Any:
         """Return the state with new ridges, if it is time for them."""
-        variance = self._scale(state)
+        variance = self.scale(state)
         if not self._steps(state, variance):
             return state
-        made = hierarchy.improve(*self._problem(state), variance, MAX_STEPS)
+        made = hierarchy.improve(*self.problem(state), variance, MAX_STEPS)
         shared, own = made.ridges
-        after = replace(state, shared_ridges=shared, own_ridges=own, updated=state.episode)
+        after: HierarchicalState = replace(state, shared_ridges=shared, own_ridges=own, updated=state.episode)
         chosen = self._acts(after, made)
         after.derived.get(self, lambda _: chosen, after)  # solved already: kept for acting
         return after
 
-    def _problem(self, state: HierarchicalState) -> tuple[Statistics, Floats, Columns, Ridges, Folded]:
+    def problem(self, state: HierarchicalState) -> tuple[Statistics, Floats, Columns, Ridges, Folded]:
+        """Return what the fit of a state starts from."""
         columns = self.columns(state)
         folded = Folded.nothing(columns) if state.folded is None else state.folded
         return state.observed, self._described(state, state.catalogue), columns, self.ridges(state), folded
 
     @staticmethod
-    def _scale(state: HierarchicalState) -> float:
+    def scale(state: HierarchicalState) -> float:
         """Return the variance that ridges are measured by: within episodes, or of all rewards where these are small."""
         if state.variance:
             return state.variance
@@ -361,7 +302,7 @@ class HierarchicalLearner(EvidenceLearner):
 
     def solve(self, state: Any) -> Any:
         """Return the fit with the ridges of the last update."""
-        return self._acts(state, hierarchy.fit(*self._problem(state), self._scale(state)))
+        return self._acts(state, hierarchy.fit(*self.problem(state), self.scale(state)))
 
     @staticmethod
     def _acts(state: HierarchicalState, made: HierarchicalFit) -> HierarchicalReadout:
@@ -369,8 +310,9 @@ class HierarchicalLearner(EvidenceLearner):
         place[state.live] = np.arange(len(state.live))
         return HierarchicalReadout(made, place, made.mean + (state.origin or 0.0), float(np.sqrt(made.noise)))
 
-    def _read(self, state: Any) -> Any:
-        return self.readout(state)
+    def fitted(self, state: Any) -> HierarchicalReadout:
+        """Return the fit of a state, computed once."""
+        return cast("HierarchicalReadout", cast("object", self.readout(state)))
 
     def rows(self, state: Any, contexts: Any) -> Floats:
         """Return the columns φ (n, D) of contexts with all their columns."""
@@ -382,7 +324,7 @@ class HierarchicalLearner(EvidenceLearner):
         if not self.fixed(state):
             check_finite(contexts, contexts)
             return np.zeros(len(pairs.codes)), np.ones(len(pairs.codes))
-        readout: HierarchicalReadout = self.readout(state)
+        readout = self.fitted(state)
         at = readout.place[pairs.codes]
         d = state.dim - state.varying
         if state.varying:
@@ -431,7 +373,7 @@ class HierarchicalLearner(EvidenceLearner):
 
     def contributions(self, state: Any, contexts: Floats, codes: Codes) -> Floats:
         """Return what each column and the constant add to the estimate of the action ``codes`` (n,), (n, D)."""
-        return self.readout(state).of(codes)[1] * self.rows(state, contexts)
+        return self.fitted(state).of(codes)[1] * self.rows(state, contexts)
 
     def mean_errors(self, state: Any, contexts: Floats) -> Floats:
         """Return the posterior standard deviation of each context's estimate (n, M)."""
@@ -445,74 +387,20 @@ class HierarchicalLearner(EvidenceLearner):
 
     def coefficients(self, state: Any) -> tuple[Floats, Floats]:
         """Return the coefficients per unit of the context (M, d), and the constants (M,)."""
-        readout = self.readout(state)
-        theta = readout.of(np.arange(state.n_actions))[1]
+        readout = self.fitted(state)
+        theta: Floats = readout.of(np.arange(int(state.n_actions)))[1]
         per_unit, constant = self.feature_map.in_user_units(state.features, theta)
         return per_unit, constant + readout.mean
 
     def standard_errors(self, state: Any) -> Floats:
         """Return the posterior standard deviation of the coefficients, then of the constant (M, d + 1)."""
-        readout = self.readout(state)
+        readout = self.fitted(state)
         per_unit, constant = self.feature_map.in_user_units(state.features, np.eye(state.dim + 1))
         changed = np.column_stack([per_unit, constant])
         spread = np.einsum("ic,mij,jc->mc", changed, readout.fit.covariance, changed, optimize=True)
         out = np.zeros((state.n_actions, state.dim + 1))
         out[state.live] = readout.noise * np.sqrt(np.maximum(spread, 0.0))
         return out
-
-    def shared_coefficients(self, state: HierarchicalState) -> tuple[Floats, Floats]:
-        """Return Θ (k + 1, d + 1) per unit of features and contexts, constants last, and its standard errors."""
-        readout: HierarchicalReadout = self.readout(state)
-        if state.catalogue is None:
-            return np.zeros((0, state.dim + 1)), np.zeros((0, state.dim + 1))
-        left = _user_units(self.action_map, state.action_map, readout.fit.shared.shape[0])
-        right = _user_units(self.feature_map, state.features, state.dim + 1)
-        theta = left.T @ readout.fit.shared @ right
-        theta[-1, -1] += readout.mean
-        whole = np.kron(left, right)  # vec(AᵀΘB) = (A ⊗ B)ᵀ vec Θ, row by row
-        spread = np.vecdot(whole.T, (readout.fit.shared_inverse @ whole).T)
-        return theta, readout.noise * np.sqrt(np.maximum(spread, 0.0)).reshape(theta.shape)
-
-    def diagnosis(self, state: HierarchicalState) -> dict[str, Any]:
-        """Return what was estimated, by name."""
-        readout: HierarchicalReadout = self.readout(state)
-        fit, columns = readout.fit, self.columns(state)
-        own = dict(zip(("constant", "context", "per decision"), fit.ridges.own.tolist(), strict=False))
-        found: dict[str, Any] = {
-            "noise": readout.noise,
-            "mean reward": readout.mean,
-            "actions": {"live": len(state.live), "retired": state.n_actions - len(state.live)},
-            "ridges": {"own": own},
-        }
-        if not columns.count:
-            return found
-        names = ["constant", "linear", "kernel"][: len(columns.features)]
-        inputs = ["constant", "context", "per decision"][: len(columns.own)]
-        blocks_of = [f"{x} × {phi}" for x in names for phi in inputs][1:]
-        found["ridges"]["shared"] = dict(zip(blocks_of, fit.ridges.shared.tolist(), strict=True))
-        said = fit.theta - fit.deviation
-        apart = [float(np.square(part - part.mean(axis=0)).sum()) for part in (said, fit.deviation)]
-        found["features explain"] = apart[0] / sum(apart) if sum(apart) > 0 else 0.0
-        found["evidence"] = self._evidence(state, fit)
-        return found
-
-    def _evidence(self, state: HierarchicalState, fit: HierarchicalFit) -> dict[str, float]:
-        """Return the log evidence of the model, and of simpler ones with ridges of their own."""
-        sums, x, columns, ridges, folded = self._problem(state)
-        scale = self._scale(state)
-        stiff = Ridges(ridges.shared, np.full(len(ridges.own), hierarchy.LARGEST_RIDGE))
-        shared = hierarchy.fit(sums, x, columns, stiff, folded, scale)
-        plain = Columns(columns.own, ())
-        disjoint = hierarchy.improve(
-            sums, np.zeros((len(x), 0)), plain, Ridges(np.empty(0), ridges.own), Folded.nothing(plain), scale, MAX_STEPS
-        )
-        return {"hierarchical": fit.evidence, "shared": shared.evidence, "disjoint": disjoint.evidence}
-
-
-def _user_units(columns_map: Standardised, state: Any, width: int) -> Floats:
-    """Return the matrix that turns coefficients of a map's columns into those of the user's columns, constant last."""
-    per_unit, constant = columns_map.in_user_units(state, np.eye(width))
-    return np.column_stack([per_unit, constant])
 
 
 def _with_constant(*parts: Floats) -> Floats:

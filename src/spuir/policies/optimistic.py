@@ -150,6 +150,14 @@ class Optimism(Estimating, ABC):
             chances = choosing.probabilities(pairs, means, alpha * widths, self._levels, self.floor, caps)
             yield rows, pairs, chances
 
+    def decide_by_table(
+        self, state: Any, contexts: Floats, rng: Generator | Draws, eligible: Mask | Pairs | None, caps: Floats | None
+    ) -> Decision:
+        """Draw one action for each context from the probabilities of :meth:`acting`, which are exact."""
+        if isinstance(eligible, Pairs):
+            return self.decide_pairs(state, contexts, rng, eligible, caps)
+        return super().decide_by_table(state, contexts, rng, eligible, caps)
+
     def _alpha(self, state: RidgeState) -> float:
         """Return the weight of widths in units of the reward."""
         return self.alpha * self.learner.noise(state)

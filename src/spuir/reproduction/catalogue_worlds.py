@@ -35,7 +35,7 @@ class CatalogueWorld:
     replaced: float = 0.05
     batch_size: int = 500
     columns: int = 12
-    base: float = -1.0
+    base: float = -1.6
     products: float = 1.0
     features: float = 0.5
     own: float = 0.3
@@ -50,13 +50,13 @@ WORLDS: Mapping[str, CatalogueWorld] = {
     "large own effects": CatalogueWorld(own=0.8, own_context=0.8),
     "features explain everything": CatalogueWorld(own=0.0, own_context=0.0),
     "features explain nothing": CatalogueWorld(
-        actions=50, listed=20, replaced=0.0, products=0.0, features=0.0, own=0.5, own_context=1.0
+        actions=50, listed=20, replaced=0.0, products=0.0, features=0.0, own=0.5, own_context=1.0, base=-1.9
     ),
     "nothing, 5 % replaced": CatalogueWorld(
-        actions=50, listed=20, products=0.0, features=0.0, own=0.5, own_context=1.0
+        actions=50, listed=20, products=0.0, features=0.0, own=0.5, own_context=1.0, base=-1.9
     ),
     "five actions": CatalogueWorld(actions=5, listed=5, replaced=0.0, products=0.5, own=0.3),
-    "low click rate": CatalogueWorld(base=-3.5, batch_size=1000, products=0.7, features=0.4, own=0.4, own_context=0.3),
+    "low click rate": CatalogueWorld(base=-3.1, batch_size=1000, products=0.7, features=0.4, own=0.4, own_context=0.3),
     "features per decision": CatalogueWorld(varying=3, price=0.7),
     "curved in the features": CatalogueWorld(products=0.3, curved=1.5, base=-2.0, features=0.2),
 }
@@ -97,7 +97,7 @@ class OwnPolicy:
         return chosen, self._last.propensities
 
     def _sets(self, lists: Codes, varying: Floats) -> dict[str, Any]:
-        if not varying.shape[2]:
+        if not (varying.shape[2] and self._described):
             return {"eligible": lists.tolist()}
         n, m, width = varying.shape
         table: dict[str, Any] = {"row": np.repeat(np.arange(n), m), "action": lists.ravel()}

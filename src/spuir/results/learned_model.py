@@ -105,8 +105,8 @@ class LearnedModel(BanditArguments):
 
     def _shared(self) -> tuple[Floats, Floats]:
         """Return the shared coefficients and their standard errors."""
-        policy, state = self.policy_, fitted_state(self._model)
-        known = self._model.catalogue
+        policy: Any = self.policy_
+        state, known = fitted_state(self._model), self._model.catalogue
         if not policy.takes_features or known is None or known.encoder is None:
             rule = "the actions of this bandit have no features"
             raise NotFittedError("shared_coefficients_", "no catalogue", rule, "make the bandit with a catalogue")
