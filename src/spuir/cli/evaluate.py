@@ -81,6 +81,7 @@ NOT_BETTER = 1
     is_flag=True,
     help="Evaluate a model even on rows that it learned from: the value is too high.",
 )
+@options.catalogue
 @options.joining
 @options.opening
 @options.JSON

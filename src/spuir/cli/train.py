@@ -96,7 +96,8 @@ def train(*, out: Path | None, start: Path | None, as_json: bool, quiet: bool, *
     LOG on top of what it knows.
     """
     from spuir import load
-    from spuir.cli.terminal import print_drift, print_episodes, print_learned
+    from spuir.cli.model_tables import print_drift, print_learned
+    from spuir.cli.terminal import print_episodes
     from spuir.training import make_engine
     from spuir.training import train as learn
     from spuir.training.sharing import check_scratch

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from spuir.base.records import Codes, Floats
-from spuir.errors import InputError
+from spuir.errors import InputError, UnknownNameError
 from spuir.logs.columns import ACTION_PREFIX, listed
 from spuir.logs.log import Log
 from spuir.tables.arrow import arrow, compute
@@ -50,7 +50,7 @@ def executed_features(batch: Any, names: Sequence[str], labels: Sequence[Any]) -
     table = np.empty((batch.num_rows, len(names)))
     places: Codes | None = None
     for at, name in enumerate(names):
-        column = batch[f"{ACTION_PREFIX}{name}"]
+        column = _column(batch, name)
         if arrow().types.is_list(column.type):
             if places is None:
                 places = _executed_places(batch, labels)
@@ -64,6 +64,10 @@ def executed_features(batch: Any, names: Sequence[str], labels: Sequence[Any]) -
 def offered_features(batch: Any, names: Sequence[str], labels: Sequence[Any]) -> dict[str, Any]:
     """Return a long table (row, action, feature…) of the eligible actions, as ``Bandit.decide`` takes it."""
     owners, offered = _eligible(batch, labels)
+    counts = np.bincount(owners, minlength=batch.num_rows)
+    if not counts.all():
+        row = int(np.argmin(counts))
+        raise InputError("eligible", f"no action at row {row}", "every row needs one", "list an action there")
     table: dict[str, Any] = {"row": owners, "action": offered}
     for name in names:
         if not arrow().types.is_list(batch[f"{ACTION_PREFIX}{name}"].type):
@@ -72,6 +76,20 @@ def offered_features(batch: Any, names: Sequence[str], labels: Sequence[Any]) ->
             raise InputError(f"column '{ACTION_PREFIX}{name}'", "one value per row", rule, remedy)
         table[name] = _known(_values(batch, name), name, owners)
     return table
+
+
+def check_known(batch: Any, labels: Sequence[Any]) -> None:
+    """Refuse a row that lists a label which is none of these."""
+    owners, offered = _eligible(batch, labels)
+    coded = offered.dictionary_encode()
+    known = set(labels)
+    strange = [at for at, label in enumerate(coded.dictionary.to_pylist()) if label not in known]
+    if strange or coded.null_count:
+        codes = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+        at = int(np.argmax(np.isin(codes, [*strange, -1])))
+        rule = f"the model knows {listed([str(label) for label in labels])}"
+        got = f"{offered[at].as_py()!r} at row {owners[at]}"
+        raise UnknownNameError("eligible", got, rule, "add it to the model first, or leave it out of the list")
 
 
 def _eligible(batch: Any, labels: Sequence[Any]) -> tuple[Codes, Any]:
@@ -109,7 +127,7 @@ def _executed_places(batch: Any, labels: Sequence[Any]) -> Codes:
 
 def _values(batch: Any, name: str) -> Floats:
     """Return the values of all eligible actions of all rows (k,); refuse lists of another length."""
-    column = batch[f"{ACTION_PREFIX}{name}"]
+    column = _column(batch, name)
     counts = compute().list_value_length(column).fill_null(-1).to_numpy(zero_copy_only=False)
     wanted = compute().list_value_length(batch["eligible"]).fill_null(-1).to_numpy(zero_copy_only=False)
     if (counts != wanted).any():
@@ -117,6 +135,16 @@ def _values(batch: Any, name: str) -> Floats:
         rule = f"there is one for each of the {wanted[row]} eligible actions"
         raise InputError(f"column '{ACTION_PREFIX}{name}'", f"{counts[row]} values at row {row}", rule, _REMEDY)
     return column.flatten().to_numpy(zero_copy_only=False).astype(np.float64)
+
+
+def _column(batch: Any, name: str) -> Any:
+    """Return the column of a feature; refuse one of texts."""
+    column, types = batch[f"{ACTION_PREFIX}{name}"], arrow().types
+    inner = column.type.value_type if types.is_list(column.type) else column.type
+    if types.is_string(inner):
+        got, rule = f"type {column.type}", "a feature per decision is a finite number"
+        raise InputError(f"column '{ACTION_PREFIX}{name}'", got, rule, "write numbers, or describe it in the catalogue")
+    return column
 
 
 def _known(values: Floats, name: str, rows: Codes | None = None) -> Floats:
