@@ -144,7 +144,8 @@ def packed_products(rows: Floats) -> Floats:
 def packed_forms(matrices: Floats) -> Floats:
     """Return symmetric matrices (M, D, D) as (M, t): times packed products they give the quadratic forms."""
     i, j, _ = triangle(matrices.shape[1])
-    return matrices[:, i, j] * np.where(i == j, 1.0, 2.0)
+    # In C order, so that rows are taken without a copy of the whole.
+    return np.ascontiguousarray(matrices[:, i, j] * np.where(i == j, 1.0, 2.0))
 
 
 @quietly

@@ -339,27 +339,35 @@ class HierarchicalLearner(EvidenceLearner):
             whole = len(at) == table[0].size
             means, squares = (one.ravel() if whole else one[pairs.rows, at] for one in table)
         else:
-            base = self.rows(state, contexts)[:, :-1]
-            means, squares = self._by_pair(readout, base, None, pairs.rows, at)
+            means, squares = self._by_row(readout, self.rows(state, contexts), pairs.starts, at)
         if len(means):
             check_finite(means + squares, contexts)
-        return means, np.sqrt(squares)
+        return means, np.sqrt(np.maximum(squares, 0.0, out=squares))
+
+    @staticmethod
+    def _by_row(readout: HierarchicalReadout, rows: Floats, starts: Codes, at: Codes) -> tuple[Floats, Floats]:
+        """Return means and squared widths of pairs (k,), the actions of one row at a time."""
+        means, squares = np.empty(len(at)), np.empty(len(at))
+        theta, forms, packed = readout.fit.theta, readout.forms, hierarchy.packed_products(rows)
+        bounds: list[int] = starts.tolist()
+        for row, products, start, stop in zip(rows, packed, bounds, bounds[1:], strict=False):
+            own = at[start:stop]
+            np.dot(theta.take(own, axis=0), row, out=means[start:stop])
+            np.dot(forms.take(own, axis=0), products, out=squares[start:stop])
+        return means, squares
 
     @staticmethod
     def _by_pair(
-        readout: HierarchicalReadout, base: Floats, varying: Floats | None, rows: Codes, at: Codes
+        readout: HierarchicalReadout, base: Floats, varying: Floats, rows: Codes, at: Codes
     ) -> tuple[Floats, Floats]:
-        """Return means and squared widths of pairs (k,), a piece at a time."""
+        """Return means and squared widths of pairs (k,) with columns of their own, a piece at a time."""
         means, squares = np.empty(len(at)), np.empty(len(at))
         theta, forms = readout.fit.theta, readout.forms
-        packed = hierarchy.packed_products(_with_constant(base)) if varying is None else None
         for piece in blocks(len(at), 8 * forms.shape[1], PAIR_BYTES):
-            parts = [base[rows[piece]]] if varying is None else [base[rows[piece]], varying[piece]]
-            phi = _with_constant(*parts)
-            products = hierarchy.packed_products(phi) if packed is None else packed[rows[piece]]
+            phi = np.column_stack([base[rows[piece]], varying[piece], np.ones(len(at[piece]))])
             means[piece] = np.vecdot(phi, theta[at[piece]])
-            squares[piece] = np.vecdot(products, forms[at[piece]])
-        return means, np.maximum(squares, 0.0, out=squares)
+            squares[piece] = np.vecdot(hierarchy.packed_products(phi), forms[at[piece]])
+        return means, squares
 
     def estimates(self, state: Any, contexts: Floats) -> tuple[Floats, Floats]:
         """Return estimates and widths of all actions (n, M), 0 for retired ones."""
@@ -401,10 +409,6 @@ class HierarchicalLearner(EvidenceLearner):
         out = np.zeros((state.n_actions, state.dim + 1))
         out[state.live] = readout.noise * np.sqrt(np.maximum(spread, 0.0))
         return out
-
-
-def _with_constant(*parts: Floats) -> Floats:
-    return np.column_stack([*parts, np.ones(len(parts[0]))])
 
 
 def _dense(contexts: Any) -> Floats:

@@ -109,22 +109,22 @@ def _one_list_per_row(labels: Labels, given: Any, n: int) -> tuple[Codes, Any] |
         rows = [rows] * n
     if not rows or not all(isinstance(one, (list, tuple, set, frozenset, np.ndarray)) for one in rows):
         return None
-    if _is_mask(rows, len(labels.names)):
-        return None
     flat = [label for one in rows for label in (one.tolist() if isinstance(one, np.ndarray) else one)]
+    if _is_mask(rows, flat, len(labels.names)):
+        return None
     return np.array([len(one) for one in rows], np.intp), flat
 
 
-def _is_mask(rows: Sequence[Any], m: int) -> bool:
+def _is_mask(rows: Sequence[Any], values: Sequence[Any], m: int) -> bool:
     """Return whether nested lists are meant as a mask: they hold truth values, or M numbers that cannot be labels.
 
     Labels are distinct within a row; where they are 0 and 1, rows of two are read as a mask.
     """
-    values = [value for one in rows for value in one]
-    if any(isinstance(value, (bool, np.bool_)) for value in values):
+    kinds = set(map(type, values))
+    if kinds & {bool, np.bool_}:
         return True
     full = all(not isinstance(one, (set, frozenset)) and len(one) == m for one in rows)
-    if not full or not all(isinstance(value, (int, float, np.number)) for value in values):
+    if not full or not all(issubclass(kind, (int, float, np.number)) for kind in kinds):
         return False
     return all(value in (0, 1) for value in values) or any(len(set(one)) < m for one in rows)
 
