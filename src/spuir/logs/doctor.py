@@ -212,7 +212,7 @@ def _encoder(log: Log, encoding: Mapping[str, Any]) -> tuple[Encoder | None, lis
 
 def _checks(log: Log, encoder: Encoder | None, cut: Cut | None, *, scaled: bool) -> LogChecks:
     """Return the checks that apply to the columns of a log."""
-    actions = ActionCheck()
+    actions = ActionCheck(described=log.catalogue is not None)
     columns: list[Check] = [
         actions,
         RewardCheck(),
