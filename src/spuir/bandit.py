@@ -381,9 +381,10 @@ class Bandit(LearnedModel):
     def with_encoder(self, encoder: Encoder) -> "Bandit":
         """Return a bandit that knows the same and takes raw rows: this one learned from rows that ``encoder`` made."""
         model = self._model
-        if model.encoder is not None or (model.state is not None and encoder.width != model.state.dim):
+        dim = None if model.state is None else model.state.dim - len(model.varying)
+        if model.encoder is not None or dim not in (None, encoder.width):
             got = "an encoder beside another" if model.encoder is not None else f"{encoder.width} features"
-            known = "another encoder" if model.state is None else f"{model.state.dim} encoded columns and one encoder"
+            known = "another encoder" if dim is None else f"{dim} encoded columns and one encoder"
             rule = f"this bandit has {known}"
             raise ParameterError("encoder", got, rule, "pass the encoder that made the rows")
         made = Bandit(self.policy, self.actions, self.random_state, encoder, **self.policy_parameters)
