@@ -178,7 +178,7 @@ def test_a_killed_dask_worker_changes_nothing(
     train(str(folder), "puir", batch_size=BATCH, out=tmp_path / "here")
     client: Any = getattr(dask, "client")  # noqa: B009 - an engine need not have one
     before = set(client.run(os.getpid).values())
-    monkeypatch.setattr("spuir.training.pipeline.Collect", Slow)
+    monkeypatch.setattr("spuir.training.job.Collect", Slow)
     killer = threading.Timer(0.6, os.kill, (min(before), signal.SIGKILL))
     killer.start()
     try:
@@ -236,7 +236,7 @@ def test_joined_and_grouped_logs_on_every_engine(
     decisions = write_files(tmp_path / "log", table.drop_columns(["reward"]), [700, 800], group=300)
     rewards = table.select(["decision_id", "reward"]).slice(0, 1_200)
     (tmp_path / "scratch").mkdir()
-    monkeypatch.setattr("spuir.training.pipeline.OPEN_BYTES", 1)
+    monkeypatch.setattr("spuir.training.job.OPEN_BYTES", 1)
     for place, out in ((engine, "there"), ("local", "here")):
         joined = join_logs(str(decisions), rewards, folder=tmp_path / "scratch")
         trained = train(joined.log, "puir", engine=place, out=tmp_path / out, scratch=tmp_path / "scratch")
