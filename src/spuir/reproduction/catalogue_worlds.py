@@ -230,7 +230,7 @@ class Truth:
         place = {label: at for at, label in enumerate(known)}
         x = np.array([self.features[label] for label in known])
         own = np.array([self.own[label] for label in known])
-        bent = np.cos(x @ self.weights["directions"] * 2.0)
+        bent = np.cos(x @ self.weights["directions"])
         theta = x @ self.weights["products"] + bent @ self.weights["curved"] + own[:, :-1]
         constant = x @ self.weights["features"] + own[:, -1]
         at = np.vectorize(place.__getitem__)(lists)
