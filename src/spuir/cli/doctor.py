@@ -44,6 +44,7 @@ def doctor(*, as_json: bool, quiet: bool, **given: Any) -> None:
     from spuir.cli.terminal import progress_bar
     from spuir.logs.doctor import examine
 
+    options.refuse_labels(given)
     opened, joined = options.open_joined(given)
     encoding = {name: given[name] for name in ("hashing", "max_levels") if given[name] is not None}
     how = {"batch_size": given["batch_size"], "every": given["every"], "encoding": encoding, "joined": joined}

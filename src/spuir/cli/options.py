@@ -273,6 +273,13 @@ def catalogue_in(given: Mapping[str, Any]) -> "ActionTable | None":
     return None
 
 
+def refuse_labels(given: Mapping[str, Any]) -> None:
+    """Refuse labels in --actions, for a command that reads a catalogue alone."""
+    if labels := labels_in(given):
+        rule, remedy = "here it names the file of a catalogue", "leave it out: labels are those of the log"
+        raise ParameterError("--actions", ",".join(map(str, labels)), rule, remedy)
+
+
 def labels_in(given: Mapping[str, Any]) -> list[Any] | None:
     """Return the labels that --actions gives; None for a catalogue, which comes with the log, and for those in it."""
     entries = [] if _is_catalogue(given["actions"]) else given["actions"]

@@ -85,15 +85,20 @@ def actions_to_train(
             own.check_labels(logged)
         return TrainedActions(list(given if given is not None else logged if own is None else own.labels))
     varying = tuple(number_columns(log)[0])
+    check_described(log, policy)
     if log.catalogue is None:
-        if not varying:
-            rule = f"policy {policy.name!r} learns from the features of actions"
-            remedy = "pass their catalogue (--actions items.parquet), or the labels alone if they have none"
-            raise InputError("log", "nothing that describes its actions", rule, remedy)
         return TrainedActions(list(logged), None, varying)
     catalogue = log.catalogue.check()
     catalogue.check_labels(logged)
     return TrainedActions(catalogue.labels, catalogue, varying)
+
+
+def check_described(log: Log, policy: Policy) -> None:
+    """Refuse a log that says nothing about its actions, for a policy that learns from their features."""
+    if policy.takes_features and log.catalogue is None and not number_columns(log)[0]:
+        rule = f"policy {policy.name!r} learns from the features of actions"
+        remedy = "pass their catalogue (--actions items.parquet), or the labels alone if they have none"
+        raise InputError("log", "nothing that describes its actions", rule, remedy)
 
 
 def notices_of_actions(log: Log, policy: Policy, actions: TrainedActions) -> Iterator[str]:
