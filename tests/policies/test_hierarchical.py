@@ -1,7 +1,6 @@
 """The policy for actions with features: the contract with a catalogue, what it learns, actions that come and go."""
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -83,7 +82,7 @@ class TestLearning:
 
     def test_features_and_coefficients_belong_together(self):
         """The features of a new action times Θ are its coefficients."""
-        bandit, shop = taught()
+        bandit, _ = taught()
         row = {"age": 0.3, "price": -1.0, "length": 0.7, "topic": "news"}
         bandit.add_action("new", features=row)
         x = np.append(bandit._model.catalogue.encode("new", row), 1.0)
@@ -240,6 +239,14 @@ class TestLife:
                 one.partial_fit(X, labels, rewards)
             np.testing.assert_array_equal(again.coefficients_, fitted.coefficients_)
             np.testing.assert_array_equal(again.decide(X).actions, fitted.decide(X).actions)
+
+    def test_a_loaded_model_is_not_fitted_anew_without_its_catalogue(self, tmp_path):
+        bandit, shop = taught()
+        bandit.save(tmp_path / "one.spuir")
+        again = spuir.load(tmp_path / "one.spuir")
+        with pytest.raises(spuir.errors.InputError, match="make a new bandit with the catalogue"):
+            again.fit(shop.contexts(2), ["n1", "n2"], [0.0, 1.0])
+        assert trial.frozen(again) == trial.frozen(bandit)
 
     def test_a_year_of_daily_replacement_keeps_its_size(self):
         """Three of 20 actions are replaced on each of 365 days: sums and features stay bounded."""

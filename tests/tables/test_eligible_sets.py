@@ -201,7 +201,7 @@ def test_bad_catalogues_are_refused():
         spuir.Bandit("hierarchical", {"a": {"u": 1}, "b": 1})
     with pytest.raises(ParameterError, match="labels in the column 'action'"):
         spuir.Bandit("hierarchical", pa.table({"item": ["a"], "u": [1.0]}))
-    with pytest.raises(ParameterError, match="features for policy 'auto', .* use policy='hierarchical'"):
+    with pytest.raises(ParameterError, match=r"features for policy 'auto', .* use policy='hierarchical'"):
         spuir.Bandit("auto", table)
     mixed = table.assign(price=[1.0, "two", *[3.0] * 10])
     with pytest.raises(InputError, match="'two'"):

@@ -14,12 +14,12 @@ from spuir.errors import NotFittedError
 from spuir.results import figures
 from spuir.results.policy_figure import LINES, Bar, draw_policy
 from spuir.tables import explanations
-from spuir.tables.bandit_arguments import BanditArguments
 from spuir.tables.coefficients import Coefficient, coefficient_rows, estimating, fitted_state, strongest
 from spuir.tables.lineage import LoggedReward
+from spuir.tables.live_actions import LiveActions
 
 
-class LearnedModel(BanditArguments):
+class LearnedModel(LiveActions):
     """A model with its policy, of which everything that was learned can be read."""
 
     @abstractmethod
