@@ -236,8 +236,9 @@ def test_folding_two_actions_is_folding_one_after_the_other():
 
 def test_packed_widths_are_quadratic_forms():
     rng = streams.generator(6, "packed")
-    rows, roots = rng.standard_normal((30, 5)), rng.standard_normal((7, 5, 5))
-    matrices = roots @ roots.transpose(0, 2, 1)
-    expected = np.einsum("ni,mij,nj->nm", rows, matrices, rows)
-    found = hierarchy.quadratic_forms(rows, hierarchy.packed_forms(matrices))
-    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    for width in (5, hierarchy.NARROW + 3):
+        rows, roots = rng.standard_normal((30, width)), rng.standard_normal((7, width, width))
+        matrices = roots @ roots.transpose(0, 2, 1)
+        expected = np.einsum("ni,mij,nj->nm", rows, matrices, rows)
+        found = hierarchy.quadratic_forms(rows, hierarchy.packed_forms(matrices))
+        np.testing.assert_allclose(found, expected, rtol=1e-11)

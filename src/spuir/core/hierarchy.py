@@ -28,6 +28,8 @@ from spuir.core.statistics import Statistics
 
 CONSTANT_RIDGE = 0.01
 """λ of the entry of Θ that is constant in the context and in the features."""
+NARROW = 24
+"""Rows of up to so many columns are multiplied by index, wider ones column by column (measured)."""
 SETTLED = 0.02
 """Fixed-point steps end when no ridge changes by more than this share."""
 
@@ -137,8 +139,16 @@ def triangle(width: int) -> tuple[Codes, Codes, Codes]:
 
 def packed_products(rows: Floats) -> Floats:
     """Return the upper triangle of r rᵀ for each row (n, t)."""
-    i, j, _ = triangle(rows.shape[1])
-    return rows[:, i] * rows[:, j]
+    n, width = rows.shape
+    i, j, _ = triangle(width)
+    if width <= NARROW:
+        return rows[:, i] * rows[:, j]
+    out, start = np.empty((n, len(i))), 0
+    for column in range(width):
+        stop = start + width - column
+        np.multiply(rows[:, column : column + 1], rows[:, column:], out=out[:, start:stop])
+        start = stop
+    return out
 
 
 def packed_forms(matrices: Floats) -> Floats:
