@@ -21,13 +21,15 @@ import numpy as np
 from scipy.linalg.lapack import dpotri
 
 from spuir.base.records import Codes, Floats
-from spuir.core.evidence import LARGEST_RIDGE, LEAST_FREEDOM, LEAST_RIDGE, LEAST_SHARE, Blocks
+from spuir.core.evidence import LEAST_FREEDOM, LEAST_RIDGE, LEAST_SHARE, Blocks
 from spuir.core.quiet import quietly
 from spuir.core.solving import diagonals, solve
 from spuir.core.statistics import Statistics
 
 CONSTANT_RIDGE = 0.01
 """λ of the entry of Θ that is constant in the context and in the features."""
+LARGEST_RIDGE = 1e5
+"""Largest ridge: a block this stiff takes no part, so that actions with the same features are alike."""
 NARROW = 24
 """Rows of up to so many columns are multiplied by index, wider ones column by column (measured)."""
 SETTLED = 0.02
