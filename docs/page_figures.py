@@ -296,7 +296,8 @@ def catalogue() -> Any:
     names = drawn("docs/howto/changing-catalogue.md")
     figure, (left, right) = figures.new_figure(2)
     places, curves, shares = np.arange(1.0, 13.0), [], {}
-    for (label, (policy, parameters)), colour in zip(names["MODELS"].items(), COLOURS[1::-1] + COLOURS[2:], strict=True):
+    colours = (figures.BLUE, figures.VERMILLION, figures.GREY)
+    for (label, (policy, parameters)), colour in zip(names["MODELS"].items(), colours, strict=True):
         found = [names["simulate"](seed, policy, **parameters) for seed in range(SEEDS)]
         days = np.array([run[0] for run in found])
         errors = days[:, :, 0].std(axis=0, ddof=1) / np.sqrt(SEEDS)
