@@ -12,14 +12,14 @@ from typing import Any
 import click
 from rich.console import Console
 
-from benchmarks import dsjson, log_training, memory, peers, quality, report, scaling, service, speed
+from benchmarks import action_features, dsjson, log_training, memory, peers, quality, report, scaling, service, speed
 from benchmarks.timing import Clock
 from spuir.errors import InterceptWarning
 from spuir.reproduction.manifest import blas, processor
 from spuir.storage.atomic import finite
 
 DIGITS = 5
-PARTS = ("speed", "scaling", "memory", "training", "dsjson", "quality", "service")
+PARTS = ("speed", "catalogue", "scaling", "memory", "training", "dsjson", "quality", "service")
 ROOT = Path(__file__).resolve().parents[1]
 STORED, PAGE, README = ROOT / "benchmarks" / "results.json", ROOT / "docs" / "benchmarks.md", ROOT / "README.md"
 QUICK = speed.Effort(seconds=1.0, rounds=3, cases=1, heavy=False)
@@ -50,6 +50,9 @@ def measure(part: str, results: dict[str, Any], quick: bool, say: Callable[[str]
             title: {name: clock_row(clock) for name, clock in clocks.items()} for title, clocks in raced.tables.items()
         }
         found = raced.found
+    elif part == "catalogue":
+        clocks, found = action_features.measure(effort, say)
+        table = {title: {name: clock_row(clock) for name, clock in own.items()} for title, own in clocks.items()}
     elif part == "scaling":
         table, found = scaling.measure(effort, say)
     elif part == "memory":

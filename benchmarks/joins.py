@@ -106,10 +106,10 @@ def train_on(name: str) -> Callable[[Path], None]:
     """Return a contestant that trains PUIR on one of the logs."""
 
     def work(folder: Path) -> None:
-        from spuir.training import pipeline, train
+        from spuir.training import job, train
 
         if name == "scattered":
-            pipeline.OPEN_BYTES = 1  # group even where all open episodes would fit into memory
+            job.OPEN_BYTES = 1  # group even where all open episodes would fit into memory
         train(folder / f"{name}.parquet", "puir", workers=2)
 
     return work

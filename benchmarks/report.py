@@ -65,7 +65,7 @@ def clock_sheets(results: Results) -> list[Sheet]:
     """Return one table of milliseconds per race, fastest first."""
     columns = ("contestant", "median ms", "best ms", "runs")
     sheets = []
-    for title, clocks in results["speed"].items():
+    for title, clocks in {**results.get("speed", {}), **results.get("catalogue", {})}.items():
         ranked = sorted(clocks.items(), key=lambda item: item[1]["median_ms"])
         rows = [
             (
@@ -160,8 +160,7 @@ def service_sheet(results: Results) -> Sheet:
 def sheets(results: Results) -> list[Sheet]:
     """Return every table for which there are results."""
     made = [requirements_sheet(results)]
-    if results.get("speed"):
-        made += clock_sheets(results)
+    made += clock_sheets(results)
     makers = {
         "scaling": curve_sheet, "memory": memory_sheet, "training": training_sheet,
         "dsjson": dsjson_sheet, "quality": quality_sheet, "service": service_sheet,

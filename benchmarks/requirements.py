@@ -161,6 +161,25 @@ def grid(seeds: int = 20) -> list[Requirement]:
             "at most",
             {"heterogeneous": None},
         ),
+        *_rows(
+            "catalogue/episode",
+            "1,000 actions with 20 features, learning and deciding one batch, times faster than",
+            "at least",
+            {"Vowpal Wabbit": 5.0},
+        ),
+        *_rows("catalogue/widths", "all widths of 1,000 actions, time over", "at most", {"one product": 2.0}),
+        *_rows(
+            "catalogue/lists",
+            "10,000 actions, deciding among lists of 50, times faster than deciding among",
+            "at least",
+            {"all of them": 5.0},
+        ),
+        *_rows(
+            "catalogue/listed",
+            "10,000 actions, deciding among lists of 50, time over deciding among all of",
+            "at most",
+            {"a catalogue of 50": None},
+        ),
         *_rows("scaling/learn", "exponent of exact learning around large", "at most", {"B": 1.1, "M": 1.1, "d": 2.2}),
         *_rows("scaling/decide", "exponent of dense deciding around large", "at most", {"B": 1.1, "M": 1.1, "d": 2.2}),
         *_rows(

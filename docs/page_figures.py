@@ -286,6 +286,40 @@ def file_of(page: Callable[[], Any], name: str) -> Callable[[], Path]:
     return draw
 
 
+def coffee() -> Any:
+    """Draw the values of the page for users of Vowpal Wabbit and Personalizer."""
+    return drawn("docs/howto/coming-from.md")["report"].plot()
+
+
+def catalogue() -> Any:
+    """Draw what the three models of the page on changing catalogues earn, day by day, and on new articles."""
+    names = drawn("docs/howto/changing-catalogue.md")
+    figure, (left, right) = figures.new_figure(2)
+    places, curves, shares = np.arange(1.0, 13.0), [], {}
+    colours = (figures.BLUE, figures.VERMILLION, figures.GREY)
+    for (label, (policy, parameters)), colour in zip(names["MODELS"].items(), colours, strict=True):
+        found = [names["simulate"](seed, policy, **parameters) for seed in range(SEEDS)]
+        days = np.array([run[0] for run in found])
+        errors = days[:, :, 0].std(axis=0, ddof=1) / np.sqrt(SEEDS)
+        curves.append(figures.Curve(label, days[:, :, 0].mean(axis=0), errors, SEEDS, places, (colour, figures.SOLID)))
+        earned, best, random = (np.array([run[1][:, at].mean() for run in found]) for at in range(3))
+        shares[label] = ((earned - random) / (best - random), colour)
+    left.plot(places, days[:, :, 1].mean(axis=0), color=figures.GREY, linestyle=figures.DASHED, linewidth=1.1)
+    left.text(12, days[:, :, 1].mean() + 0.008, "best article", ha="right", fontsize=figures.TEXT_POINTS)
+    figures.draw_curves(left, curves)
+    left.set(xlabel="day", ylabel="clicks per reader", ylim=(0.35, 0.9))
+    left.set_xticks(range(2, 13, 2))
+    for at, (values, colour) in enumerate(reversed(shares.values())):
+        error = values.std(ddof=1) / np.sqrt(SEEDS)
+        right.plot([values.mean() - 2 * error, values.mean() + 2 * error], [at, at], color=colour, linewidth=1.3)
+        right.plot(values.mean(), at, "o", color=colour, markersize=4)
+    right.set_yticks(range(len(shares)), [fill(label, 16) for label in reversed(shares)])
+    right.grid(axis="y", visible=False)
+    right.grid(axis="x", color=figures.FAINT, linewidth=0.5)
+    right.set(xlabel="from random (0) to best (1), new articles", ylim=(-0.6, len(shares) - 0.4), xlim=(0.3, 1))
+    return figure
+
+
 DRAWN: dict[str, Callable[[], Any]] = {
     "home": home,
     "tutorial-comparison": tutorial,
@@ -300,6 +334,8 @@ DRAWN: dict[str, Callable[[], Any]] = {
     "howto-raw-columns": drift,
     "howto-adding-a-policy": softmax,
     "howto-other-logs": formats,
+    "howto-changing-catalogue": catalogue,
+    "howto-coming-from": coffee,
     "example-comparison": file_of(lambda: example("compare_policies.py"), "comparison.svg"),
 }
 """What draws each figure: it returns a matplotlib figure, or the path of an SVG file."""

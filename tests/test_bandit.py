@@ -48,11 +48,12 @@ class TestNames:
         assert names_of(spuir.run)[:5] == ["policy", "environment", "episodes", "batch_size", "seed"]
         assert names_of(spuir.make_policy)[:2] == ["name", "preset"]
         assert names_of(spuir.Bandit) == ["policy", "actions", "random_state", "encoder", "policy_parameters"]
-        assert names_of(spuir.Bandit.decide) == ["X", "eligible", "ids"]
+        assert names_of(spuir.Bandit.decide) == ["X", "eligible", "ids", "action_features"]
         fit = ["X", "actions", "rewards", "propensities", "sample_weight", "eligible"]
         assert names_of(spuir.Bandit.partial_fit)[:6] == fit
         assert names_of(spuir.Bandit.collect)[:4] == ["X", "actions", "rewards", "row_ids"]
-        assert names_of(spuir.Bandit.add_action) == ["label", "like", "ramp", "ramp_episodes"]
+        assert names_of(spuir.Bandit.add_action) == ["label", "like", "ramp", "ramp_episodes", "features"]
+        assert names_of(spuir.Bandit.update_action) == ["label", "features"]
         assert names_of(spuir.Bandit.remove_action) == ["label"]
         assert names_of(spuir.load) == ["path", "random_state"]
         columns = [

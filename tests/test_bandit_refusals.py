@@ -113,8 +113,8 @@ REFUSED: dict[str, Any] = {
     "no policy": lambda b: spuir.Bandit(None, M).predict(X),  # type: ignore[arg-type]
     "a number as a policy of run": lambda b: spuir.run(3, "synthetic"),  # type: ignore[arg-type]
     "a number as an environment": lambda b: spuir.run("puir", 3),  # type: ignore[arg-type]
-    "uneven eligibility": lambda b: b.decide(X[:2], eligible=UNEVEN),
-    "uneven eligibility of rows": lambda b: b.partial_fit(X[:2], [0, 1], [1, 2], eligible=UNEVEN),
+    "uneven eligibility": lambda b: b.decide(X[:2], eligible=[[True], [True, False]]),
+    "uneven eligibility of rows": lambda b: b.partial_fit(X[:2], [0, 1], [1, 2], eligible=[[True], [True, False]]),
     "uneven rewards": lambda b: b.partial_fit(X[:2], [0, 1], UNEVEN),
     "uneven weighted rewards": lambda b: b.partial_fit(X[:2], [0, 1], UNEVEN, sample_weight=[1, 1]),
     "uneven row ids": lambda b: b.collect(X[:2], [0, 1], [1, 2], row_ids=UNEVEN),
@@ -129,7 +129,7 @@ REFUSED: dict[str, Any] = {
     "rewards as text": lambda b: b.partial_fit(X[:2], [0, 1], ["1", "2"]),
     "rewards as dates": lambda b: b.partial_fit(X[:2], [0, 1], np.array(["2026-01-01"] * 2, "M8[D]")),
     "contexts as text in a frame": lambda b: b.decide(pd.DataFrame({"a": ["1"], "b": ["2"], "c": [3]}).astype(object)),
-    "eligibility of 2": lambda b: b.decide(X[:1], eligible=[[1, 2, 0]]),
+    "eligibility of 2": lambda b: b.decide(X[:1], eligible=[[1, 2, 1]]),
     "eligibility of NaN": lambda b: b.decide(X[:1], eligible=[[1, np.nan, 0]]),
     "a number as a path": lambda b: b.save(3),
     "a path with a null character": lambda b: b.save("a\0b"),

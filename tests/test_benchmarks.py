@@ -6,7 +6,7 @@ import json
 import pytest
 from rich.console import Console
 
-from benchmarks import calls, log_training, requirements, speed, training
+from benchmarks import action_features, calls, log_training, requirements, speed, training
 from benchmarks.__main__ import PARTS, missed
 from benchmarks.report import markdown, sheets, show
 from benchmarks.requirements import Requirement, grid
@@ -64,6 +64,17 @@ def test_the_races_measure_every_requirement_on_speed(monkeypatch):
     needed = {item.key for item in grid() if item.section == "speed" and "-peer/" not in item.key}
     assert found.keys() == needed
     assert all(found[f"speed/labels/{form}"] == 1.0 for form in calls.TEXT_LABELS)
+
+
+def test_the_races_measure_every_requirement_on_the_catalogue(monkeypatch):
+    """Every race runs at small sizes; Vowpal Wabbit is among the requirements of the tests."""
+    sizes = {"ACTIONS": 12, "COLUMNS": 3, "ROWS": 300, "MANY": 40, "LISTED": 4, "WABBIT_ROWS": 2}
+    for name, size in sizes.items():
+        monkeypatch.setattr(action_features, name, size)
+    tables, found = action_features.measure(speed.Effort(seconds=0.0, rounds=1), lambda text: None)
+    assert found.keys() == {item.key for item in grid() if item.section == "catalogue"}
+    assert all(value > 0 for value in found.values())
+    assert all(clock.seconds for clocks in tables.values() for clock in clocks.values())
 
 
 def test_the_trainings_measure_every_requirement_on_training(monkeypatch, tmp_path):

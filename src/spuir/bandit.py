@@ -2,7 +2,6 @@
 
 import json
 import warnings
-from collections.abc import Hashable
 from copy import deepcopy
 from dataclasses import replace
 from os import PathLike, fspath
@@ -14,15 +13,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from spuir.base import streams
 from spuir.base.hashing import digest
-from spuir.base.parameters import SEED, SHARE, check_value, optional
-from spuir.base.records import Decision, Floats, Mask, Scores, as_ids
+from spuir.base.pairs import Pairs
+from spuir.base.records import Decision, Floats, Scores, as_ids
 from spuir.core import ties
 from spuir.errors import InputError, InterceptWarning, ParameterError, ShardError, SnapshotError
 from spuir.policies import Policy
 from spuir.results.learned_model import LearnedModel
 from spuir.storage import model_file, snapshot
 from spuir.storage.shards import Shard, check_shards, coming_episode, fingerprint
-from spuir.tables import explanations
+from spuir.tables import eligible_sets, explanations
 from spuir.tables.coefficients import estimating
 from spuir.tables.encoder import Encoder
 from spuir.tables.lineage import contents_of
@@ -40,7 +39,9 @@ class Bandit(LearnedModel):
     policy
         A policy object, or a registered name; the default needs no tuning.
     actions
-        Their number M (labels 0…M−1), or a list of labels.
+        Their number M (labels 0…M−1), a list of labels or, with features, a catalogue: a pandas DataFrame whose index
+        has the labels, an Arrow or Polars table with the column ``action``, or a dict of label → dict of features. Raw
+        columns are encoded. Of the registered policies, ``hierarchical`` uses features.
     random_state
         None, a seed ≥ 0 or a numpy Generator.
     encoder
@@ -62,13 +63,24 @@ class Bandit(LearnedModel):
     """
 
     def _start(self, model: Model, dim: int) -> Any:
-        """Return the model's state, or a fresh one for contexts of ``dim`` columns; refuse another number of them."""
-        policy = self.policy_
+        """Return the model's state, or a fresh one for contexts of ``dim`` columns; refuse another number of them.
+
+        Features per decision count as columns.
+        """
+        policy, varying = self.policy_, len(model.varying)
         if model.state is not None and model.state.dim != dim:
-            rule = f"this bandit knows {model.state.dim}"
+            dim, rule = dim - varying, f"this bandit knows {model.state.dim - varying}"
             raise InputError("X", f"{dim} columns", rule, "pass the same columns as before")
         if model.state is None:
-            return policy.init(len(model.labels.names), dim, streams.generator(self._seed, "init"))
+            m = len(model.labels.names)
+            state: Any = policy.init(m, dim, streams.generator(self._seed, "init"))
+            if model.catalogue is None:
+                return state
+            features = model.catalogue.features
+            state = policy.with_catalogue(state, np.zeros((m, 0)) if features is None else features, varying)
+            for code in np.flatnonzero(~np.array(model.labels.active)):
+                state = policy.retire(state, int(code))
+            return state
         if self._checked is not policy:
             # The parameters may have changed since the state was made.
             policy.check_state(model.state)
@@ -77,7 +89,7 @@ class Bandit(LearnedModel):
 
     # ---- deciding -------------------------------------------------------------------------------------------
 
-    def decide(self, X: Any, eligible: ArrayLike | None = None, ids: Any = None) -> Decision:
+    def decide(self, X: Any, eligible: Any = None, ids: Any = None, action_features: Any = None) -> Decision:
         """Draw one action for each row of contexts, with its exact probability.
 
         Parameters
@@ -86,14 +98,18 @@ class Bandit(LearnedModel):
             (n, d) array, list, DataFrame (columns matched by name) or CSR matrix. With an encoder, raw rows: a
             DataFrame, an Arrow table, a dict of columns, a list of dict rows, or the dict of one row.
         eligible
-            (n, M) or (M,) mask of the actions that may be chosen; None = all active.
+            The actions that may be chosen: one list of labels per row (a column of lists), a mask (n, M) or (M,), or a
+            sparse mask; None = all active. With lists, a row costs only the actions it lists. Where the labels are 0
+            and 1, lists of two are read as a mask.
         ids
             One id per row. The draw of a row is a hash of (seed, episode, id), so that deciding again with the same id
             repeats the decision. Without ids the row's number within the episode takes their place.
+        action_features
+            Features of actions that differ from decision to decision, such as a price: an array (n, M, y), or a table
+            with the columns ``row``, ``action`` and one per feature, which also says who is eligible.
         """
-        model = self._model
-        rows, drift = model.encoded(X)
-        contexts, state, mask = self._prepared(model, rows, eligible, own=True)
+        rows, drift = self._model.encoded(X)
+        model, contexts, state, mask = self._prepared(self._model, rows, eligible, action_features, own=True)
         n = len(contexts)
         ids = ids if ids is None or hasattr(ids, "__len__") else list(ids)
         if ids is not None and len(ids) != n:
@@ -119,45 +135,54 @@ class Bandit(LearnedModel):
             raise
         if model.state is None and n:  # after deciding, so that refused contexts settle no columns
             with self._lock:
-                if self._current is model:  # no other thread has settled them, or added an action
-                    self._current = model._replace(state=state, names=model.names_after(X))
+                if self._current.state is None and self._current.labels is model.labels:  # as no other thread has
+                    self._current = model.holding(state, names=model.names_after(X))
         self._count(drift)
         decided.drift = drift
         return decided.relabel(model.labels.array, ids, episode, first, contexts, mask)
 
-    def predict(self, X: Any, eligible: ArrayLike | None = None) -> NDArray[Any]:
+    def predict(self, X: Any, eligible: Any = None, action_features: Any = None) -> NDArray[Any]:
         """Return the most probable action of each row, the first of equals; changes nothing."""
-        model = self._model
-        if model.caps is not None:
-            return model.labels.array[self._table(X, eligible).probabilities.argmax(axis=1)]
-        contexts, state, mask = self._prepared(model, X, eligible, own=False)
+        if self._model.caps is not None:
+            labels = self._model.labels.array
+            return labels[self._table(X, eligible, action_features).probabilities.argmax(axis=1)]
+        model, contexts, state, mask = self._prepared(self._model, X, eligible, action_features, own=False)
         return model.labels.array[self.policy_.predict(state, contexts, mask)]
 
-    def predict_proba(self, X: Any, eligible: ArrayLike | None = None) -> Floats:
+    def predict_proba(self, X: Any, eligible: Any = None, action_features: Any = None) -> Floats:
         """Return the probabilities (n, M) that :meth:`decide` draws from; changes nothing."""
-        return self._table(X, eligible).probabilities
+        return self._table(X, eligible, action_features).probabilities
 
-    def decision_function(self, X: Any, eligible: ArrayLike | None = None) -> Floats:
-        """Return what the rule compares (n, M): mean + α·width, the mean, or the logit; changes nothing."""
-        return self._table(X, eligible).scores
+    def decision_function(self, X: Any, eligible: Any = None, action_features: Any = None) -> Floats:
+        """Return what the rule compares (n, M): mean + α·width, the mean, or the logit; changes nothing.
 
-    def _table(self, X: Any, eligible: ArrayLike | None) -> Scores:
-        model = self._model
-        contexts, state, mask = self._prepared(model, X, eligible, own=False)
-        every = ties.eligible_mask(mask, len(contexts), state.n_actions)
+        With lists of eligible actions or features per decision, it may be NaN where an action is not eligible.
+        """
+        return self._table(X, eligible, action_features).scores
+
+    def _table(self, X: Any, eligible: Any, action_features: Any) -> Scores:
+        model, contexts, state, mask = self._prepared(self._model, X, eligible, action_features, own=False)
+        every = mask if isinstance(mask, Pairs) else ties.eligible_mask(mask, len(contexts), state.n_actions)
         return self.policy_.acting(state, contexts, every, model.caps)
 
-    def _prepared(self, model: Model, X: Any, eligible: ArrayLike | None, own: bool) -> tuple[Floats, Any, Mask | None]:
-        """Return contexts as float64 (a copy if ``own``), the state, and eligibility (n, M) or None for all."""
-        contexts = model.contexts(X, own)
-        return contexts, self._start(model, contexts.shape[1]), model.eligible(eligible, len(contexts))
+    def _prepared(
+        self, model: Model, X: Any, eligible: Any, action_features: Any, own: bool
+    ) -> tuple[Model, Floats, Any, Any]:
+        """Return the model with its columns named, contexts as float64 (a copy if ``own``), the state, and eligibility.
 
-    def explain(self, X: Any, actions: Any = None, eligible: ArrayLike | None = None) -> Any:
+        Eligibility is (n, M) or pairs of rows and actions; None for all.
+        """
+        model = self._named(model, action_features)
+        contexts = model.contexts(X, own)
+        state = self._start(model, contexts.shape[1] + len(model.varying))
+        return model, contexts, state, model.eligible(eligible, len(contexts), action_features)
+
+    def explain(self, X: Any, actions: Any = None, eligible: Any = None, action_features: Any = None) -> Any:
         """Return why each row's action is preferred, as a DataFrame with one row per row of contexts.
 
         Parameters
         ----------
-        X, eligible
+        X, eligible, action_features
             As in :meth:`decide`.
         actions
             (n,) labels to explain, such as executed ones; None = the most probable actions.
@@ -169,29 +194,32 @@ class Bandit(LearnedModel):
         and the columns ``difference:…`` are its parts by feature, which add up to it; ``because`` names the largest
         three. With a nonlinear link they are parts of ⟨θ,s⟩. Errors come from the observed rows alone.
         """
-        model = self._model
-        policy, _ = estimating(self.policy_, model)
-        contexts, _, mask = self._prepared(model, X, eligible, own=False)
+        policy, _ = estimating(self.policy_, self._model)
+        model, contexts, _, mask = self._prepared(self._model, X, eligible, action_features, own=False)
         codes = None if actions is None else model.labels.encode(actions)
         return explanations.explain(policy, model, contexts, mask, codes)
 
     # ---- learning -------------------------------------------------------------------------------------------
 
-    def fix(self, X: Any, sample_weight: ArrayLike | None = None) -> Self:
+    def fix(self, X: Any, sample_weight: ArrayLike | None = None, action_features: Any = None) -> Self:
         """Fix the scales and landmarks of the feature map on a sample of contexts, before the first episode.
 
-        Without this call the first episodes are the sample. The sample is not learned from.
+        Without this call the first episodes are the sample. The sample is not learned from. ``action_features`` (n, y)
+        has the features per decision of some action in each row, if there are any.
         """
         with self._lock:
-            model, policy = self._model, self.policy_
+            model, policy = self._named(self._model, action_features), self.policy_
             contexts = model.contexts(X, own=False)
+            if action_features is not None:
+                given = eligible_sets.read_sample(action_features, len(contexts), model.varying)
+                contexts = np.column_stack([contexts, given])
             state = self._start(model, contexts.shape[1])
             if state.episode:
                 rule = "the feature map is fixed by the first episode at the latest"
                 raise InputError("fix", f"{state.episode} episodes learned", rule, "call it before partial_fit")
             weights = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
             state = policy.fix(state, contexts, weights)
-            self._current = model._replace(state=state, names=model.names_after(X))
+            self._current = model.holding(state, names=model.names_after(X))
         return self
 
     def partial_fit(
@@ -201,9 +229,10 @@ class Bandit(LearnedModel):
         rewards: ArrayLike | None = None,
         propensities: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
-        eligible: ArrayLike | None = None,
+        eligible: Any = None,
         ids: Any = None,
         allow_repeat: bool = False,
+        action_features: Any = None,
         **columns: Any,
     ) -> Self:
         """Learn from one episode: its contexts, executed actions (labels) and their rewards.
@@ -220,13 +249,15 @@ class Bandit(LearnedModel):
         sample_weight
             (B,) weights; w counts as w copies of the row.
         eligible
-            (B, M) or (M,) mask of what could have been chosen; it bears on propensities, not on imputation.
+            What could have been chosen, as in :meth:`decide`; it bears on propensities, not on imputation.
         ids
             (B,) ids of the decisions, by which an episode that was learned before is recognised; None = those of the
             decision, or else what the rows hold.
         allow_repeat
             Whether to learn one of the last 100 episodes again. A job that runs twice does so by mistake, therefore
             :class:`spuir.errors.RepeatedEpisodeError` is the default.
+        action_features
+            (B, y) features per decision of the executed actions, or of all actions as in :meth:`decide`.
         **columns
             Further columns of :class:`spuir.Batch`: ``revealed``, ``revealed_rewards``, ``click``, ``conversion``,
             ``elapsed``, ``row_ids``.
@@ -239,8 +270,8 @@ class Bandit(LearnedModel):
         """
         given = {"actions": actions, "rewards": rewards, "propensities": propensities, "eligible": eligible}
         with self._lock:
-            model = self._model
-            executed, (rows, drift) = model.executed(X, given), model.encoded(X)
+            executed = self._model.executed(X, given | {"action_features": action_features})
+            model, (rows, drift) = self._named(self._model, executed["action_features"]), self._model.encoded(X)
             batch = model.batch(rows, **executed, sample_weight=sample_weight, columns=columns)
             if not len(batch):
                 return self
@@ -253,11 +284,18 @@ class Bandit(LearnedModel):
                 warnings.warn(advice, InterceptWarning, stacklevel=2)
             state, info = policy.learn(state, batch, self._episode_rng(policy, state.episode))
             lineage = model.lineage.after(contents)
-            self._current = model._replace(names=model.names_after(X), state=state, lineage=lineage)
+            self._current = model.holding(state, names=model.names_after(X), lineage=lineage)
             self.last_info_ = info if drift is None else replace(info, drift=drift)
             if not isinstance(X, Decision):  # whose rows were counted when they were decided
                 self._count(drift)
         return self
+
+    def _named(self, model: Model, action_features: Any) -> Model:
+        """Return the model with the names of the features per decision, if its policy has a use for them."""
+        if action_features is not None and not self.policy_.takes_features:
+            rule = f"policy {self.policy_.name!r} has no use for features of actions"
+            raise InputError("action_features", "features per decision", rule, "use policy='hierarchical'")
+        return model.naming(action_features)
 
     def fit(self, X: Any, actions: Any = None, rewards: ArrayLike | None = None, *args: Any, **kwargs: Any) -> Self:
         """Reset, then learn one episode; arguments as in :meth:`partial_fit`.
@@ -266,6 +304,10 @@ class Bandit(LearnedModel):
         are not kept.
         """
         fresh = Bandit(self.policy_, self.actions, self.random_state, self.encoder)
+        known = self._model.catalogue
+        if known is not None and known.encoder is not None and fresh._model.catalogue is None:
+            rule = "a model file has the features of live actions only, in numbers"
+            raise InputError("fit", "a loaded model with a catalogue", rule, "make a new bandit with the catalogue")
         fresh.partial_fit(X, actions, rewards, *args, **kwargs)
         with self._lock:
             self._seed, self._rows, self._checked = fresh._seed, fresh._rows, fresh._checked
@@ -282,6 +324,7 @@ class Bandit(LearnedModel):
         episode: int | None = None,
         ids: Any = None,
         first_row: int = 0,
+        action_features: Any = None,
         **columns: Any,
     ) -> Shard:
         """Return what these rows, one shard of the coming episode, contribute; changes nothing.
@@ -289,13 +332,14 @@ class Bandit(LearnedModel):
         ``row_ids`` are integers unique within the episode; sketched policies hash rows by them and need them.
         ``episode`` is the number of episodes that will be learned before this one, None for as many as now; a later one
         can be collected ahead by policies with the trait "foldable", whose sums do not depend on what acts.
-        ``ids`` are those of the decisions, as in :meth:`partial_fit`, and ``first_row`` is the number of the first of
+        ``ids`` and ``action_features`` are as in :meth:`partial_fit`, and ``first_row`` is the number of the first of
         these rows within its episode, where there are no ``row_ids``.
         """
-        model, policy = self._model, self.policy_
+        model, policy = self._named(self._model, action_features), self.policy_
         numbers = None if row_ids is None else as_ids(row_ids)
         check_shards(policy, numbers)
         known = {name: columns.pop(name, None) for name in ("propensities", "sample_weight", "eligible")}
+        known["action_features"] = action_features
         rows, drift = model.encoded(X)
         batch = model.batch(rows, actions, rewards, **known, columns={**columns, "row_ids": numbers})
         state = self._start(model, int(batch.contexts.shape[1]))
@@ -324,7 +368,7 @@ class Bandit(LearnedModel):
             state, info = self.policy_.absorb(state, deepcopy(shard.sums))
             self.last_info_ = info if shard.drift is None else replace(info, drift=shard.drift)
             self._count(shard.drift)
-            self._current = model._replace(state=state, names=model.names or shard.names, lineage=lineage)
+            self._current = model.holding(state, names=model.names or shard.names, lineage=lineage)
         return self
 
     def _episode_rng(self, policy: Policy, episode: int) -> Generator:
@@ -337,9 +381,10 @@ class Bandit(LearnedModel):
     def with_encoder(self, encoder: Encoder) -> "Bandit":
         """Return a bandit that knows the same and takes raw rows: this one learned from rows that ``encoder`` made."""
         model = self._model
-        if model.encoder is not None or (model.state is not None and encoder.width != model.state.dim):
+        dim = None if model.state is None else model.state.dim - len(model.varying)
+        if model.encoder is not None or dim not in (None, encoder.width):
             got = "an encoder beside another" if model.encoder is not None else f"{encoder.width} features"
-            known = "another encoder" if model.state is None else f"{model.state.dim} encoded columns and one encoder"
+            known = "another encoder" if dim is None else f"{dim} encoded columns and one encoder"
             rule = f"this bandit has {known}"
             raise ParameterError("encoder", got, rule, "pass the encoder that made the rows")
         made = Bandit(self.policy, self.actions, self.random_state, encoder, **self.policy_parameters)
@@ -354,42 +399,6 @@ class Bandit(LearnedModel):
         made._resume(model._replace(names=None, encoder=None), self._rows.used)
         made._seed, made._notes, made.last_info_ = self._seed, self._notes, self.last_info_
         return made
-
-    # ---- live actions ---------------------------------------------------------------------------------------
-
-    def add_action(
-        self, label: Hashable, like: Hashable | None = None, ramp: float | None = 0.1, ramp_episodes: int = 5
-    ) -> Self:
-        """Add an action: never tried, or starting from a copy of what is known of ``like``.
-
-        Parameters
-        ----------
-        label, like
-            Its label, never used before, and the action whose estimates it starts from; None = none.
-        ramp
-            Largest probability of all new actions together in a decision, so that a new action is not tried on
-            everyone: each of k new actions has at most ramp/k. Established actions share what is above, as the policy
-            chooses among them. None = no limit. It does not apply before the first episode, or where no established
-            action is eligible.
-        ramp_episodes
-            How many episodes the limit lasts.
-        """
-        check_value("ramp", ramp, optional(SHARE), "the default is 0.1")
-        check_value("ramp_episodes", ramp_episodes, SEED, "the default is 5")
-        with self._lock:
-            model, learned = self._model, self.n_episodes_
-            source = None if like is None else model.labels.code(like)
-            state = None if model.state is None else self.policy_.grow(model.state, source)
-            labels = model.labels.added(label, ramp if learned else None, learned + ramp_episodes)
-            self._current = model._replace(labels=labels, state=state)
-        return self
-
-    def remove_action(self, label: Hashable) -> Self:
-        """Retire an action: it is never chosen again, late rows of it are still learned."""
-        with self._lock:
-            model = self._model
-            self._current = model._replace(labels=model.labels.retired(label))
-        return self
 
     # ---- saving ---------------------------------------------------------------------------------------------
 

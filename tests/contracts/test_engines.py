@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 
 from spuir.errors import InputError
-from spuir.logs import join_logs
+from spuir.logs import join_logs, open_log, write_log
 from spuir.training import ENGINES, make_engine, train
 from spuir.training.collect import Collect
 from spuir.training.engines.base import WorkEngine
 from spuir.training.engines.local import Local
+from tests.training.catalogues import ITEMS, make_log, write_parts
 from tests.training.logs import make_table, write_files
 
 ROWS, BATCH = 1_500, 250
@@ -106,6 +107,22 @@ def test_the_model_is_the_local_one(engine: WorkEngine, folder: Path, tmp_path: 
     assert (tmp_path / "there").read_bytes() == (tmp_path / "here").read_bytes()
 
 
+@pytest.mark.parametrize("events", [False, True])
+def test_a_catalogue_gives_the_local_model(engine: WorkEngine, tmp_path: Path, events: bool) -> None:
+    """Features of actions come in a table and in columns, or with events whose parsed copies stay on the driver."""
+    table, log = make_log(varying=True), tmp_path / "log"
+    if events:
+        log.mkdir()
+        for name, rows in (("1.dsjson", table.slice(0, 500)), ("2.dsjson", table.slice(500))):
+            write_log(open_log(rows, catalogue=ITEMS), log / name)
+    else:
+        write_parts(log, table)
+    for place, out in ((engine, "there"), ("local", "here")):
+        given = {} if events else {"actions": ITEMS}
+        train(str(log), "hierarchical", batch_size=BATCH, engine=place, out=tmp_path / out, **given)
+    assert (tmp_path / "there").read_bytes() == (tmp_path / "here").read_bytes()
+
+
 def test_scattered_episodes_and_raw_columns(engine: WorkEngine, tmp_path: Path) -> None:
     table = make_table(
         ROWS, labels=("a", "b"), episode=[row % 7 for row in range(ROWS)], city=["Rome", "Oslo", None] * 500
@@ -161,7 +178,7 @@ def test_a_killed_dask_worker_changes_nothing(
     train(str(folder), "puir", batch_size=BATCH, out=tmp_path / "here")
     client: Any = getattr(dask, "client")  # noqa: B009 - an engine need not have one
     before = set(client.run(os.getpid).values())
-    monkeypatch.setattr("spuir.training.pipeline.Collect", Slow)
+    monkeypatch.setattr("spuir.training.job.Collect", Slow)
     killer = threading.Timer(0.6, os.kill, (min(before), signal.SIGKILL))
     killer.start()
     try:
@@ -219,7 +236,7 @@ def test_joined_and_grouped_logs_on_every_engine(
     decisions = write_files(tmp_path / "log", table.drop_columns(["reward"]), [700, 800], group=300)
     rewards = table.select(["decision_id", "reward"]).slice(0, 1_200)
     (tmp_path / "scratch").mkdir()
-    monkeypatch.setattr("spuir.training.pipeline.OPEN_BYTES", 1)
+    monkeypatch.setattr("spuir.training.job.OPEN_BYTES", 1)
     for place, out in ((engine, "there"), ("local", "here")):
         joined = join_logs(str(decisions), rewards, folder=tmp_path / "scratch")
         trained = train(joined.log, "puir", engine=place, out=tmp_path / out, scratch=tmp_path / "scratch")

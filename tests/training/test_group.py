@@ -13,7 +13,7 @@ import pytest
 from spuir.logs import cut_episodes, database, open_log
 from spuir.logs.database import Folder
 from spuir.tables.encoder import Encoder
-from spuir.training import group, pipeline, train
+from spuir.training import group, job, train
 from spuir.training.engines.local import Local
 from spuir.training.group import SortPart, group_by_episode
 from spuir.training.scan import scan_log
@@ -84,7 +84,7 @@ def test_many_fragments_are_grouped_although_they_would_fit(folder: Path, monkey
 
 def test_two_grouped_trainings_into_one_file(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each has a folder of its own, and the last one to end saves its model."""
-    monkeypatch.setattr(pipeline, "OPEN_BYTES", 1)
+    monkeypatch.setattr(job, "OPEN_BYTES", 1)
     failures, out = list[BaseException](), tmp_path / "model.spuir"
     train(str(folder), "puir", out=tmp_path / "alone.spuir")
 
@@ -107,8 +107,8 @@ def test_two_grouped_trainings_into_one_file(folder: Path, tmp_path: Path, monke
 FULL = """
 import resource, sys
 from spuir.cli.app import main
-from spuir.training import pipeline
-pipeline.OPEN_BYTES = 1
+from spuir.training import job
+job.OPEN_BYTES = 1
 _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
 # As good as a full disk: a longer file cannot be written.
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), most))

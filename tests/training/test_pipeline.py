@@ -20,7 +20,7 @@ from spuir.errors import InputError, ParameterError, UnknownNameError
 from spuir.logs import open_log
 from spuir.logs.doctor import examine
 from spuir.policies import list_policies
-from spuir.training import Training, checkpoint, pipeline, train
+from spuir.training import Training, checkpoint, job, train
 from spuir.training.engines.local import Local
 from tests.training.logs import gap, make_table, one_by_one, write_files
 
@@ -45,7 +45,8 @@ def model_bytes(trained: Training, tmp_path: Path) -> bytes:
 def test_equals_partial_fit(folder: Path, name: str) -> None:
     policy = spuir.make_policy(name, preset="paper")
     own = "own" if "weighting" in policy.traits else None
-    trained = train(str(folder), policy, batch_size=BATCH, propensity=own)
+    labels = [0, 1, 2] if policy.takes_features else None  # said explicitly: these actions have no features
+    trained = train(str(folder), policy, batch_size=BATCH, propensity=own, actions=labels)
     assert gap(trained.bandit, one_by_one(policy, make_table(ROWS), SLICES)) < 1e-9
     assert [line.rows for line in trained.episodes] == [BATCH] * 5 + [350]
 
@@ -83,8 +84,8 @@ def test_scattered_episodes_are_grouped_on_disk(tmp_path: Path, monkeypatch: pyt
     episodes = [np.flatnonzero(numbers == number) for number in np.unique(numbers)]
     expected = one_by_one("spuir", table, episodes)
     given: dict[str, Any] = {} if kind == "episode" else {"every": "hour"}
-    for limit, expected_notices in ((pipeline.OPEN_BYTES, 0), (1, 1)):
-        monkeypatch.setattr(pipeline, "OPEN_BYTES", limit)
+    for limit, expected_notices in ((job.OPEN_BYTES, 0), (1, 1)):
+        monkeypatch.setattr(job, "OPEN_BYTES", limit)
         trained = train(str(tmp_path / "log"), "spuir", **given)
         assert sum("grouping rows by episode" in notice for notice in trained.notices) == expected_notices
         assert gap(trained.bandit, expected) < 1e-9
@@ -98,7 +99,7 @@ def test_a_bad_row_of_a_grouped_log_is_named_where_it_came_from(
     rewards = table["reward"].to_numpy().copy()
     rewards[77] = np.inf
     write_files(tmp_path / "log", table.set_column(1, "reward", pa.array(rewards)), [50, 50], group=20)
-    monkeypatch.setattr(pipeline, "OPEN_BYTES", 1)
+    monkeypatch.setattr(job, "OPEN_BYTES", 1)
     with pytest.raises(InputError, match=r"rewards in file .*part-01\.parquet': got inf at row 27"):
         train(str(tmp_path / "log"), "puir")
     contexts = table["x2"].to_numpy().copy()
@@ -134,7 +135,7 @@ def test_broken_rows_are_reported_once(
     ]
     path = tmp_path / "log.json"
     path.write_text("\n".join([*lines[:100], "{", *lines[100:]]), encoding="utf-8")
-    monkeypatch.setattr(pipeline, "OPEN_BYTES", limit)
+    monkeypatch.setattr(job, "OPEN_BYTES", limit)
     trained = train(str(path), policy, every="hour")
     assert trained.rows == 240
     assert [note for note in trained.notices if "broken" in note and "1 broken rows" in note and "line 101" in note]
@@ -167,7 +168,7 @@ def test_rows_without_a_reward_are_left_out_and_counted() -> None:
 
 
 @pytest.mark.parametrize("preset", ["paper", None])
-@pytest.mark.parametrize("limit", [pipeline.OPEN_BYTES, 1])
+@pytest.mark.parametrize("limit", [job.OPEN_BYTES, 1])
 @pytest.mark.parametrize("scattered", [False, True])
 def test_sketches_of_rows_without_a_reward_or_a_weight(
     monkeypatch: pytest.MonkeyPatch, preset: str | None, limit: int, scattered: bool
@@ -183,7 +184,7 @@ def test_sketches_of_rows_without_a_reward_or_a_weight(
     rewards = pa.array(table["reward"].to_numpy(), mask=silent)
     log = table.set_column(1, "reward", rewards).take(pa.array(order))
     policy = spuir.make_policy("spuir", preset=preset, sketch_size=20)
-    monkeypatch.setattr(pipeline, "OPEN_BYTES", limit)
+    monkeypatch.setattr(job, "OPEN_BYTES", limit)
     monkeypatch.setattr("spuir.logs.open.TABLE_ROWS", 170)
     trained = train(log, policy, **({} if scattered else {"batch_size": 150, "rename": {"episode": None}}))
     known = np.flatnonzero(~silent & (weights > 0))

@@ -8,7 +8,7 @@ import pytest
 
 from spuir.errors import InputError
 from spuir.logs import join_logs
-from spuir.training import pipeline, train
+from spuir.training import job, train
 from spuir.training.engines.local import Local
 from spuir.training.sharing import check_scratch
 from tests.training.logs import make_table, write_files
@@ -47,7 +47,7 @@ def test_grouping_needs_a_shared_folder_only_where_rows_are_grouped(
     (tmp_path / "shared").mkdir()
     engine = OtherMachine(folder, tmp_path / "shared")
     assert train(str(folder), "puir", engine=engine, out=tmp_path / "m" / "model").rows == 300
-    monkeypatch.setattr(pipeline, "OPEN_BYTES", 1)
+    monkeypatch.setattr(job, "OPEN_BYTES", 1)
     with pytest.raises(InputError, match=r"worker on .*workers read temporary files there; name a folder .*--scratch"):
         train(str(folder), "puir", engine=engine, out=tmp_path / "m" / "model2")
     assert not list((tmp_path / "m").glob("*scratch*"))

@@ -35,6 +35,7 @@ from spuir.base.checked_arrays import (
 )
 from spuir.base.column_drift import Drift
 from spuir.base.data_frame import data_frame
+from spuir.base.pairs import Pairs
 from spuir.errors import InputError
 
 __all__ = ["FLOAT", "Codes", "Floats", "Mask", "all_finite", "as_array", "as_ids", "as_mask", "only_numbers"]
@@ -61,7 +62,7 @@ class Batch:
     weights
         (B,) row weights ≥ 0; weight w means w copies of the row. None = 1.
     eligible
-        (B, M) mask of the actions that could be chosen; None = all.
+        (B, M) mask of the actions that could be chosen, or their pairs with the rows; None = all.
     revealed, revealed_rewards
         (B, M) mask of further actions whose true reward became known, and those rewards.
     click, conversion, elapsed
@@ -78,7 +79,7 @@ class Batch:
     rewards: Floats
     propensities: Floats | None = None
     weights: Floats | None = None
-    eligible: Mask | None = None
+    eligible: Mask | Pairs | None = None
     revealed: Mask | None = None
     revealed_rewards: Floats | None = None
     click: Floats | None = None
@@ -98,7 +99,7 @@ class Batch:
             if given[name] is not None:
                 put(self, name, check_column(name, given[name], length, rule, good))
         for name, dtype in OPTIONAL_TABLES:
-            if given[name] is not None:
+            if given[name] is not None and not isinstance(given[name], Pairs):
                 put(self, name, check_table_of_actions(name, given[name], length, dtype))
         check_revealed(self.revealed, self.revealed_rewards)
         if self.row_ids is not None:
@@ -154,8 +155,9 @@ class Decision:
     ``means`` and ``widths`` (n, M) on first access. ``exact`` is False where the propensities are
     Monte-Carlo estimates. ``ids`` are the caller's, if given; ``episode`` is the number of episodes learned before,
     and ``keys`` (n,) what each draw was keyed by: the ids, or else the rows' numbers within the episode.
-    ``contexts`` (n, d) and ``eligible``, (n, M) or None for all, are what was decided about, as numbers. ``drift``
-    counts the values that are unlike the sample of the encoder; None without one.
+    ``contexts`` (n, d) and ``eligible``, a mask (n, M), pairs or None for all, are what was decided about, as numbers,
+    and ``action_features`` (n, y) the features per decision of the drawn actions, None without any. ``drift`` counts
+    the values that are unlike the sample of the encoder; None without one.
 
     Examples
     --------
@@ -169,7 +171,8 @@ class Decision:
     """
 
     contexts: Floats | None = None
-    eligible: Mask | None = None
+    eligible: Mask | Pairs | None = None
+    action_features: Floats | None = None
     drift: Drift | None = None
 
     def __init__(
@@ -200,13 +203,22 @@ class Decision:
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what is pickled: the tables themselves, as what computes them is a policy with its state."""
-        kept = ("actions", "propensities", "exact", "ids", "episode", "_first", "contexts", "eligible", "drift")
+        kept = ("actions", "propensities", "exact", "ids", "episode", "_first", "contexts", "eligible")
+        kept += ("action_features", "drift")
         return {name: getattr(self, name) for name in kept} | {"_table": self._table}
 
     def relabel(
-        self, labels: NDArray[Any], ids: Any, episode: int, first: int | None, contexts: Floats, eligible: Mask | None
+        self,
+        labels: NDArray[Any],
+        ids: Any,
+        episode: int,
+        first: int | None,
+        contexts: Floats,
+        eligible: Mask | Pairs | None,
     ) -> "Decision":
         """Put labels (M,) in place of codes, and say what was decided about and drawn by; return the decision."""
+        if isinstance(eligible, Pairs) and eligible.features is not None:
+            self.action_features = eligible.features[eligible.find(self.actions)]
         self.actions, self.ids, self.episode, self._first = labels[self.actions], ids, episode, first
         self.contexts, self.eligible = contexts, eligible
         return self

@@ -3,19 +3,24 @@
 import json
 import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from spuir.cli import options
-from spuir.errors import DriftWarning, InputError
+from spuir.errors import DriftWarning, InputError, ParameterError, SpuirError
 
 if TYPE_CHECKING:
     from spuir.bandit import Bandit
     from spuir.logs import Log
 
+TABLE_CELLS = 2**23
+"""Rows times actions that are decided at a time."""
+BATCH_ROWS = 65_536
 KEPT = ("decision_id", "time", "unit_id")
 """Canonical columns of the table that the decisions keep, beside the context."""
 
@@ -34,7 +39,7 @@ KEPT = ("decision_id", "time", "unit_id")
 @click.option(
     "--eligible",
     multiple=True,
-    help="Actions that may be chosen, separated by commas; repeatable.  [default: all of the model's]",
+    help="Actions that may be chosen, separated by commas; repeatable.  [default: the table's column eligible, or all]",
 )
 @options.opening_contexts
 @options.JSON
@@ -42,7 +47,8 @@ KEPT = ("decision_id", "time", "unit_id")
 def decide(*, model: Path, table: Sequence[str], out: Path, as_json: bool, quiet: bool, **given: Any) -> None:
     """Choose an action for each row of TABLE with MODEL.
 
-    TABLE is files or folders of contexts. The command writes the decisions with their propensities.
+    TABLE is files or folders of contexts. A column eligible lists the actions that may be chosen in a row, and columns
+    action.… hold their features. The command writes the decisions with their propensities.
 
     Each row needs an id: the same id gets the same action as long as the model does not learn, so that a repeated
     job changes nothing. The decisions are ready for spuir train --from MODEL, joined with their rewards.
@@ -55,7 +61,7 @@ def decide(*, model: Path, table: Sequence[str], out: Path, as_json: bool, quiet
     bandit, how = load(model), options.how_to_open(given, ("id",))
     opened = open_log(list(table) if len(table) > 1 else table[0], **how, kind="contexts")
     counts: dict[str, int] = {}
-    batches = _decided(bandit, opened, _eligible(bandit, given["eligible"]), counts)
+    batches = _decided(bandit, opened, _eligible(bandit, opened, given["eligible"]), counts)
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always", DriftWarning)
         write_log(batches, out)
@@ -72,7 +78,8 @@ def decide(*, model: Path, table: Sequence[str], out: Path, as_json: bool, quiet
     if as_json:
         click.echo(json.dumps(summary, indent=2, ensure_ascii=False))
     elif not quiet:
-        from spuir.cli.terminal import print_drift, print_shares
+        from spuir.cli.model_tables import print_drift
+        from spuir.cli.terminal import print_shares
 
         print_shares(f"{rows:,} decisions of model {bandit.version_}", summary["actions"])
         print_drift(summary["drift"])
@@ -80,11 +87,14 @@ def decide(*, model: Path, table: Sequence[str], out: Path, as_json: bool, quiet
         click.echo(f"wrote {out}", err=True)
 
 
-def _eligible(bandit: "Bandit", names: Sequence[str]) -> list[bool] | None:
+def _eligible(bandit: "Bandit", log: "Log", names: Sequence[str]) -> list[bool] | None:
     """Return which actions may be chosen (M,)."""
     from spuir.errors import UnknownNameError, did_you_mean
 
     wanted = options.names_in(names, "--eligible")
+    if wanted and "eligible" in log.schema.names:
+        rule, remedy = "the table has a column eligible", "leave out one of them (--rename eligible=)"
+        raise ParameterError("--eligible", ",".join(wanted), rule, remedy)
     labels = [str(label) for label in bandit.actions_.tolist()]
     for name in wanted:
         if name not in labels:
@@ -98,32 +108,101 @@ def _decided(bandit: "Bandit", log: "Log", eligible: list[bool] | None, counts: 
 
     pa = arrow()
     context = _context(bandit, log)
+    offered = _offered_columns(bandit, log)
     kept = [name for name in KEPT if name in log.schema.names]
     seen: set[str] = set()
     counts |= dict.fromkeys((str(label) for label in bandit.actions_[bandit.active_].tolist()), 0)
     moment, empty = datetime.now(UTC), True
-    for batch in log.batches(list(dict.fromkeys([*kept, *context]))):
+    for batch, refused in _batches(log, [*kept, *context, *offered], len(bandit.actions_)):
         ids = _checked_ids(batch["decision_id"].to_pylist(), seen)
         empty = empty and not ids
         rows = batch.select(context)
-        day = bandit.decide(rows if bandit.encoder is not None else pa.Table.from_batches([rows]), eligible, ids)
+        with refused():
+            given = {"eligible": eligible} if not offered else _offered(bandit, batch)
+            table = rows if bandit.encoder is not None else pa.Table.from_batches([rows])
+            day = bandit.decide(table, ids=ids, **given)
         for label in day.actions.tolist():
             counts[str(label)] += 1
-        columns = {name: batch[name] for name in kept}
+        columns = {name: batch[name] for name in (*kept, *offered)}
         if "time" not in kept:
             columns["time"] = pa.array([moment] * len(ids), pa.timestamp("us", "UTC"))
         columns |= {
             "episode": pa.array([day.episode] * len(ids), pa.int64()),
             "action": pa.array(day.actions.tolist()),
             "propensity": pa.array(day.propensities),
-            "probabilities": pa.FixedSizeListArray.from_arrays(day.probabilities.ravel(), len(bandit.actions_)).cast(
-                pa.list_(pa.float64())
-            ),
+            "probabilities": _probabilities(bandit, batch, day.probabilities),
             "policy_version": pa.array([bandit.version_] * len(ids)),
         }
         yield pa.RecordBatch.from_pydict(columns | {name: batch[name] for name in context})
     if empty:
         raise InputError("table", "no rows", "there is nothing to decide", "check the file")
+
+
+def _offered_columns(bandit: "Bandit", log: "Log") -> list[str]:
+    """Return the columns that say what may be chosen, and with which features."""
+    from spuir.logs.action_columns import columns_of
+
+    own = columns_of(bandit._model.varying, log, "the model")
+    if bandit._model.varying and "eligible" not in own:
+        rule = "the model reads features of the eligible actions"
+        raise InputError("table", "no column 'eligible'", rule, "add a column that lists the labels of each row")
+    return own or [name for name in ("eligible",) if name in log.schema.names]
+
+
+def _batches(log: "Log", columns: Sequence[str], actions: int) -> "Iterator[tuple[Any, Any]]":
+    """Yield batches of bounded size, each with what makes an error in it name the file and the row."""
+    from spuir.training.scan import with_source
+
+    @contextmanager
+    def located(part: Any, first: int) -> "Iterator[None]":
+        try:
+            yield
+        except SpuirError as error:
+            raise with_source(error, part, first) from None
+
+    most = max(1, TABLE_CELLS // actions)
+    for part in log.parts:
+        row = part.first_row
+        for block in part.read(list(dict.fromkeys(columns)), batch_rows=min(most, BATCH_ROWS)):
+            for start in range(0, block.num_rows, most):
+                batch = block.slice(start, most)
+                yield batch, partial(located, part, row)
+                row += batch.num_rows
+
+
+def _offered(bandit: "Bandit", batch: Any) -> dict[str, Any]:
+    """Return what may be chosen in each row, as the arguments of ``decide``."""
+    from spuir.logs.action_columns import check_known, offered_features
+    from spuir.tables.arrow import arrow
+
+    column, varying = batch["eligible"], bandit._model.varying
+    if varying:
+        labels = bandit.actions_.tolist()
+        check_known(batch, labels)
+        return {"action_features": offered_features(batch, varying, labels)}
+    if column.null_count:
+        if column.null_count == len(column):
+            return {"eligible": None}
+        row = column.is_null().to_pylist().index(True)
+        rule, remedy = "other rows list what may be chosen", "list the labels there too"
+        raise InputError("eligible", f"nothing at row {row}", rule, remedy)
+    return {"eligible": column.to_pylist() if arrow().types.is_boolean(column.type.value_type) else column}
+
+
+def _probabilities(bandit: "Bandit", batch: Any, table: Any) -> Any:
+    """Return the probabilities of each row as lists: of the labels that it lists, or of all actions."""
+    import numpy as np
+
+    from spuir.tables.arrow import arrow
+
+    pa = arrow()
+    column = batch["eligible"] if "eligible" in batch.schema.names else None
+    if column is None or column.null_count or pa.types.is_boolean(column.type.value_type):
+        return pa.FixedSizeListArray.from_arrays(table.ravel(), len(bandit.actions_)).cast(pa.list_(pa.float64()))
+    codes = bandit._model.labels.encode(column.flatten())
+    lengths = column.value_lengths().to_numpy(zero_copy_only=False)
+    values = table[np.repeat(np.arange(len(table)), lengths), codes]
+    return pa.ListArray.from_arrays(pa.array(np.append(0, np.cumsum(lengths)), pa.int32()), pa.array(values))
 
 
 def _context(bandit: "Bandit", log: "Log") -> list[str]:

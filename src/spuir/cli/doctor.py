@@ -29,6 +29,7 @@ SHOWN_COLUMNS = 4
     "--every",
     help="Duration of an episode, to count the episodes: hour, day, 15m, 6h.  [default: the log's column episode]",
 )
+@options.catalogue
 @options.joining
 @options.opening
 @options.encoding
@@ -43,6 +44,7 @@ def doctor(*, as_json: bool, quiet: bool, **given: Any) -> None:
     from spuir.cli.terminal import progress_bar
     from spuir.logs.doctor import examine
 
+    options.refuse_labels(given)
     opened, joined = options.open_joined(given)
     encoding = {name: given[name] for name in ("hashing", "max_levels") if given[name] is not None}
     how = {"batch_size": given["batch_size"], "every": given["every"], "encoding": encoding, "joined": joined}
@@ -84,6 +86,8 @@ def print_diagnosis(diagnosis: "Diagnosis", advice: Mapping[str, Any] | None) ->
     actions = [f"{label} {count:,}" for label, count in list(diagnosis.actions.items())[:SHOWN_ACTIONS]]
     rest = len(diagnosis.actions) - len(actions)
     out.print(escape(f"actions: {', '.join(actions)}" + (f" and {rest:,} more" if rest else "")), soft_wrap=True)
+    if diagnosis.catalogue is not None:
+        out.print(escape(catalogue_line(diagnosis.catalogue)), soft_wrap=True)
     if diagnosis.episodes is not None:
         sizes = f"{diagnosis.episodes['smallest']:,} to {diagnosis.episodes['largest']:,} rows"
         out.print(
@@ -98,6 +102,14 @@ def print_diagnosis(diagnosis: "Diagnosis", advice: Mapping[str, Any] | None) ->
     counts = [(sum(one.severity == name for one in diagnosis.findings), name) for name in MARKS]
     summary = ", ".join(f"{count} {name}{'s' if count > 1 else ''}" for count, name in counts if count)
     out.print(f"\n[bold]{summary or 'nothing wrong was found'}[/bold]")
+
+
+def catalogue_line(catalogue: Mapping[str, Any]) -> str:
+    """Return a sentence about the features of the actions."""
+    fixed, own = (shortened(", ".join(catalogue[name])) for name in ("features", "per_decision"))
+    line = f"catalogue: {catalogue['actions']:,} actions, {len(catalogue['features']):,} features"
+    line += f" ({fixed})" if fixed else ""
+    return line + (f"; per decision: {own}" if own else "")
 
 
 def column_table(diagnosis: "Diagnosis") -> Any:

@@ -81,6 +81,7 @@ NOT_BETTER = 1
     is_flag=True,
     help="Evaluate a model even on rows that it learned from: the value is too high.",
 )
+@options.catalogue
 @options.joining
 @options.opening
 @options.JSON
@@ -101,6 +102,7 @@ def evaluate(*, models: Sequence[str], policy: str | None, as_json: bool, quiet:
         if given["out"].suffix.lower() not in (".html", ".htm"):
             raise ParameterError("--out", given["out"], "the page is HTML", "name a file that ends in .html")
         check_apart([given["out"]], [*given["log"], *given["rewards"], *models])
+    options.refuse_labels(given)
     log, notices = _open(given)
     note = _ignore if quiet else _print_note
     for notice in notices:

@@ -11,7 +11,7 @@ import click
 from spuir.errors import ParameterError, UnknownNameError, did_you_mean
 
 if TYPE_CHECKING:
-    from spuir.logs import Log
+    from spuir.logs import ActionTable, Log
     from spuir.logs.rewards import Report
 
 INTERRUPTED = 130
@@ -98,6 +98,18 @@ _JOINING = (
     click.option("--type-rewards", multiple=True, metavar="NAME=TYPE", help="Same as --type, for --rewards."),
 )
 
+_CATALOGUE = (
+    click.option(
+        "--actions",
+        multiple=True,
+        help="Catalogue of the actions: a file with a column action and one column per feature, e.g. items.parquet; or "
+        "labels, separated by commas.  [default: those in the log]",
+    ),
+    click.option("--rename-actions", multiple=True, metavar="OLD=NEW", help="Same as --rename, for the catalogue."),
+)
+CATALOGUE_ENDINGS = (".parquet", ".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".arrow", ".feather")
+"""Endings of a catalogue's file, those of a packing left out."""
+
 _ENCODING = (
     click.option("--hashing", type=int, metavar="H", help="Hash text columns into H features.  [default: no hashing]"),
     click.option(
@@ -121,6 +133,11 @@ def opening_contexts(command: Callable[..., Any]) -> Callable[..., Any]:
 def joining(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the options for rewards in another table."""
     return _with(command, _JOINING)
+
+
+def catalogue(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options for the catalogue of actions."""
+    return _with(command, _CATALOGUE)
 
 
 def encoding(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -269,13 +286,54 @@ def pairs_in(entries: Iterable[str], option: str, example: str) -> dict[str, str
     return pairs
 
 
+def catalogue_in(given: Mapping[str, Any]) -> "ActionTable | None":
+    """Return the catalogue that --actions names; None without one."""
+    from spuir.logs import action_table
+
+    entries, renamed = given["actions"], pairs_in(given["rename_actions"], "--rename-actions", "item=action")
+    if _is_catalogue(entries):
+        return action_table(entries[0], {old: new or None for old, new in renamed.items()} or None)
+    if renamed:
+        rule, remedy = "it belongs to a catalogue", "pass a file with --actions, or leave it out"
+        raise ParameterError("--rename-actions", given["rename_actions"][0], rule, remedy)
+    return None
+
+
+def refuse_labels(given: Mapping[str, Any]) -> None:
+    """Refuse labels in --actions, for a command that reads a catalogue alone."""
+    if labels := labels_in(given):
+        rule, remedy = "here it names the file of a catalogue", "leave it out: labels are those of the log"
+        raise ParameterError("--actions", ",".join(map(str, labels)), rule, remedy)
+
+
+def labels_in(given: Mapping[str, Any]) -> list[Any] | None:
+    """Return the labels that --actions gives; None for a catalogue, which comes with the log, and for those in it."""
+    entries = [] if _is_catalogue(given["actions"]) else given["actions"]
+    return [parse(name) for name in names_in(entries, "--actions")] or None
+
+
+def _is_catalogue(entries: Sequence[str]) -> bool:
+    """Return whether --actions names the file of a catalogue."""
+    from spuir.logs.formats.base import ending
+
+    return len(entries) == 1 and ending(entries[0]) in CATALOGUE_ENDINGS
+
+
 def open_joined(
     given: Mapping[str, Any], propensity: Any = None, folder: Path | None = None
 ) -> "tuple[Log, Report | None]":
     """Open the log, joined with its rewards if they are in another table; return it with what the join counted.
 
-    ``propensity`` may name a column of the log, and ``folder`` is where the join keeps its files.
+    ``propensity`` may name a column of the log, and ``folder`` is where the join keeps its files. The catalogue of
+    --actions, if the command has that option, comes with the log.
     """
+    actions = catalogue_in(given) if "actions" in given else None
+    log, report = _open_joined(given, propensity, folder)
+    return log if actions is None else log.with_catalogue(actions), report
+
+
+def _open_joined(given: Mapping[str, Any], propensity: Any, folder: Path | None) -> "tuple[Log, Report | None]":
+    """Open the log, joined with its rewards."""
     from spuir.logs import join_logs, open_log
     from spuir.training.propensities import with_column
 

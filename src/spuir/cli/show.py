@@ -21,17 +21,18 @@ if TYPE_CHECKING:
     type=click.IntRange(min=0),
     default=10,
     show_default=True,
-    help="Number of coefficients, contrasts and moves to show, strongest first.",
+    help="Number of coefficients, shared coefficients, contrasts and moves to show, strongest first.",
 )
 @options.JSON
 def show(*, model: Path, coefficients: int, as_json: bool) -> None:
     """Show what MODEL is, how it was made, and what it learned.
 
     That is: rewards and shares of actions, the strongest coefficients, where two actions differ most, and which
-    coefficients moved during the training.
+    coefficients moved during the training. Of a model with a catalogue: its features, and what they say about the
+    reward.
     """
     from spuir import load
-    from spuir.cli.terminal import print_model
+    from spuir.cli.model_tables import print_model
 
     described = describe(load(model), coefficients, model)
     if as_json:
@@ -59,6 +60,8 @@ def describe(bandit: "Bandit", coefficients: int, path: Path) -> dict[str, Any]:
         "diagnosis": bandit.diagnosis(),
         "actions": learned_actions(bandit),
         "coefficients": learned_coefficients(bandit, coefficients),
+        "catalogue": catalogue(bandit),
+        "shared": shared_coefficients(bandit, coefficients),
         "contrasts": contrasts(bandit, coefficients),
         "drift": finite(read_drift(path)[:coefficients]),
     }
@@ -100,11 +103,45 @@ def learned_coefficients(bandit: "Bandit", count: int) -> list[dict[str, Any]]:
     ]
 
 
+def catalogue(bandit: "Bandit") -> dict[str, Any] | None:
+    """Return which features describe the actions of a model, and which come with each decision; None without any."""
+    known = bandit._model.catalogue
+    if known is None:
+        return None
+    columns = [] if known.encoder is None else list(known.encoder.columns)
+    live = int(bandit.active_.sum())
+    return {"actions": live, "columns": columns, "features": list(known.names), "per_decision": list(known.varying)}
+
+
+def shared_coefficients(bandit: "Bandit", count: int) -> list[dict[str, Any]]:
+    """Return what the features of actions say, the strongest first; nothing of a model without a catalogue."""
+    from spuir.tables.coefficients import Coefficient, strongest
+
+    known = bandit._model.catalogue
+    if known is None or known.encoder is None or not bandit.n_episodes_:
+        return []
+    frame = bandit.shared_coefficients_frame()
+    rows = [Coefficient(*row) for row in frame.itertuples(index=False) if tuple(row)[:2] != ("constant", "constant")]
+    return [
+        {
+            "action_feature": str(row.action),
+            "feature": row.feature,
+            "coefficient": row.coefficient,
+            "standard_error": _known(row.standard_error),
+        }
+        for row in strongest(rows, count)
+    ]
+
+
 def contrasts(bandit: "Bandit", count: int) -> list[dict[str, Any]]:
-    """Return where two actions differ most, in standard errors; nothing of a policy without a reward model."""
+    """Return where two actions differ most, in standard errors.
+
+    Nothing of a policy without a reward model, nor of one whose actions share what they learned, so that the errors of
+    two actions are not independent.
+    """
     from spuir.tables.coefficients import strongest_contrasts
 
-    if not _estimates(bandit):
+    if not _estimates(bandit) or bandit._model.catalogue is not None:
         return []
     found = strongest_contrasts(bandit.coefficient_table(), len(bandit.actions_), count)
     return [

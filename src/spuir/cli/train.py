@@ -65,7 +65,7 @@ UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
     help="Probability of the logged actions: as likely as each other, as the policy itself would act, a column, or a "
     "number.  [default: the log's column propensity]",
 )
-@click.option("--actions", multiple=True, help="Action labels, separated by commas.  [default: those in the log]")
+@options.catalogue
 @click.option("--scale", is_flag=True, help="Standardise numeric columns, for policies that do not (--preset paper).")
 @click.option("--intercept", is_flag=True, help="Append a constant column, for policies that do not (--preset paper).")
 @options.encoding
@@ -96,7 +96,8 @@ def train(*, out: Path | None, start: Path | None, as_json: bool, quiet: bool, *
     LOG on top of what it knows.
     """
     from spuir import load
-    from spuir.cli.terminal import print_drift, print_episodes, print_learned
+    from spuir.cli.model_tables import print_drift, print_learned
+    from spuir.cli.terminal import print_episodes
     from spuir.training import make_engine
     from spuir.training import train as learn
     from spuir.training.sharing import check_scratch
@@ -121,7 +122,7 @@ def train(*, out: Path | None, start: Path | None, as_json: bool, quiet: bool, *
                 trained_policy,
                 batch_size=given["batch_size"],
                 every=given["every"],
-                actions=[options.parse(name) for name in options.names_in(given["actions"], "--actions")] or None,
+                actions=options.labels_in(given),
                 encoding=encoding,
                 engine=engine,
                 out=out,

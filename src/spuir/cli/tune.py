@@ -72,6 +72,7 @@ SHOWN = 8
     show_default=True,
     help="File for the model of the winner.",
 )
+@options.catalogue
 @options.joining
 @options.opening
 @options.encoding
@@ -94,6 +95,7 @@ def tune(*, out: Path, as_json: bool, quiet: bool, **given: Any) -> None:
     from spuir.evaluation.tune import tune as search
 
     keep_apart(out, [*given["log"], *given["rewards"]], "tuning")
+    options.refuse_labels(given)
     log, notices = options.open_with_rewards(given, given["propensity"])
     note = _ignore if quiet else print_note
     for notice in notices:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from spuir.base.pairs import Pairs
 from spuir.base.records import Codes, Floats, Mask, all_finite, as_array, as_mask
 from spuir.core.statistics import blocks
 from spuir.errors import InputError
@@ -28,10 +29,12 @@ def row_blocks(n: int, width: int) -> Iterator[slice]:
     return blocks(n, 8 * width, BLOCK_BYTES)
 
 
-def eligible_mask(eligible: ArrayLike | None, n: int, n_actions: int) -> Mask:
+def eligible_mask(eligible: ArrayLike | Pairs | None, n: int, n_actions: int) -> Mask:
     """Return eligibility as (n, M); a row without any eligible action is refused."""
     if eligible is None:
         return np.broadcast_to(np.True_, (n, n_actions))
+    if isinstance(eligible, Pairs):
+        return eligible.mask
     mask = as_mask("eligible", as_array("eligible", eligible))
     if mask.shape not in ((n_actions,), (n, n_actions)):
         raise InputError(
@@ -53,10 +56,14 @@ def explored_share(floor: float | None, options: Codes) -> Floats:
 
 def check_floor(floor: float | None, eligible: Mask) -> None:
     """Refuse a floor that leaves nothing for the rule: m·floor > 1 over m eligible actions (n, M)."""
-    if floor is None:
-        return
-    most = int(eligible.sum(axis=1).max(initial=0)) if floor else 0
-    if most * floor > 1 + TIE:
+    if floor:
+        check_floor_of(floor, eligible.sum(axis=1))
+
+
+def check_floor_of(floor: float | None, options: Codes) -> None:
+    """Refuse a floor that is too high for rows with these numbers m of eligible actions (n,)."""
+    most = int(options.max(initial=0))
+    if floor is not None and most * floor > 1 + TIE:
         raise InputError("floor", floor, f"{most} eligible actions × floor must be ≤ 1", f"use at most {1 / most:.3g}")
 
 

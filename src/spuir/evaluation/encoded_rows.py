@@ -1,17 +1,19 @@
 """The rows of a log in memory, encoded once, for everything that learns from them many times: replay and tuning."""
 
-from collections.abc import Hashable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from spuir.bandit import Bandit
+from spuir.base.pairs import Pairs
 from spuir.base.records import Codes, Floats, Mask
 from spuir.core import ties
 from spuir.errors import InputError
 from spuir.evaluation.logged_rows import EvaluationLog, LoggedRows, refuse_without_exploration
 from spuir.logs import Cut, Log, cut_episodes, open_log
+from spuir.logs.action_columns import columns_of, number_columns, offered_features
 from spuir.logs.id_hashes import Hashes
 from spuir.policies import Policy
 from spuir.tables.arrow import arrow
@@ -42,6 +44,11 @@ class EncodedRows:
         (n, M) mask of what could be chosen; None = every action.
     units
         Hashes of what rows belong together, None where every row is on its own.
+    catalogue
+        Data frame of the features of the M actions, in the order of their labels; None where the log has none.
+    offered, varying
+        Pairs of rows and eligible actions with their features at each decision, and the names of these features; None
+        where the log has none.
     """
 
     contexts: Floats
@@ -53,6 +60,9 @@ class EncodedRows:
     labels: tuple[Hashable, ...]
     eligible: Mask | None = None
     units: Hashes | None = None
+    catalogue: Any = None
+    offered: Pairs | None = None
+    varying: tuple[str, ...] = ()
 
     @classmethod
     def read(
@@ -76,9 +86,10 @@ class EncodedRows:
 
     def at(self, chosen: Any) -> "EncodedRows":
         """Return some rows, given by a slice, a mask or their numbers."""
-        columns = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "labels"}
+        kept = {"labels": self.labels, "catalogue": self.catalogue, "varying": self.varying}
+        columns = {item.name: getattr(self, item.name) for item in fields(self) if item.name not in kept}
         picked: dict[str, Any] = {name: column[chosen] for name, column in columns.items() if column is not None}
-        return EncodedRows(labels=self.labels, **picked)
+        return EncodedRows(**kept, **picked)
 
     def learnable(self, chosen: Any) -> dict[str, Any]:
         """Return some rows as the arguments of ``partial_fit``."""
@@ -92,6 +103,25 @@ class EncodedRows:
             "eligible": None if self.eligible is None else self.eligible[chosen],
         }
 
+    def bandit(self, policy: Policy, seed: int) -> Bandit:
+        """Return a bandit of action codes that has learned nothing; with the catalogue, if the policy reads one."""
+        described = policy.takes_features and self.catalogue is not None
+        return Bandit(policy, self.catalogue if described else len(self.labels), seed)
+
+    def executed_features(self, chosen: Any) -> dict[str, Floats]:
+        """Return the features per decision of the executed actions of some rows, by name."""
+        pairs = None if self.offered is None else self.offered[chosen]
+        if pairs is None or pairs.features is None:
+            return {}
+        return dict(zip(self.varying, pairs.features[pairs.find(self.actions[chosen])].T, strict=True))
+
+    def offered_features(self, chosen: Any) -> dict[str, Any]:
+        """Return the features per decision of the eligible actions of some rows, as a long table."""
+        pairs = None if self.offered is None else self.offered[chosen]
+        if pairs is None or pairs.features is None:
+            return {}
+        return {"row": pairs.rows, "action": pairs.codes, **dict(zip(self.varying, pairs.features.T, strict=True))}
+
     def by_episode(self) -> Iterator[slice]:
         """Yield the rows of each episode."""
         edges = np.flatnonzero(np.diff(self.episodes)) + 1
@@ -100,7 +130,7 @@ class EncodedRows:
 
     def taught(self, policy: Policy, seed: int) -> Bandit:
         """Return a bandit of action codes that has learned these rows, episode by episode."""
-        bandit = Bandit(policy, len(self.labels), seed)
+        bandit = self.bandit(policy, seed)
         for rows in self.by_episode():
             bandit.partial_fit(**self.learnable(rows))
         return bandit
@@ -155,7 +185,11 @@ def read_rows(log: Log, cut: Cut, encoding: Mapping[str, Any], *, most: int = RO
     uniform
         Whether to take 1/(number of eligible actions) for propensities, whatever the log says.
     """
-    source = EvaluationLog(log=log, cut=cut, context=log.context, ignored=("propensity",) if uniform else ())
+    numbers, listed = number_columns(log)[0], "eligible" in log.schema.names
+    names = tuple(name for name in numbers if listed and arrow().types.is_list(log.schema.field(f"action.{name}").type))
+    ignored = ("propensity",) if uniform else ()
+    offered = tuple(columns_of(names, log, "replay"))
+    source = EvaluationLog(log=log, cut=cut, context=log.context, ignored=ignored, offered=offered)
     encoder, kept, count, total = None, list[tuple[LoggedRows, Floats]](), 0, 0
     for block in source:
         if not uniform and block.propensities is None:
@@ -173,7 +207,12 @@ def read_rows(log: Log, cut: Cut, encoding: Mapping[str, Any], *, most: int = RO
     keys = list(source._episodes)
     ranks = np.empty(len(keys), np.intp)
     ranks[sorted(range(len(keys)), key=keys.__getitem__)] = np.arange(len(keys))
-    rows = _joined(kept, source, ranks, uniform)
+    rows = replace(
+        _joined(kept, source, ranks, uniform),
+        catalogue=_catalogue(log, source),
+        offered=_offered([block for block, _ in kept], source, names) if names else None,
+        varying=names,
+    )
     refuse_without_exploration(float(rows.propensities.max()), float(rows.propensities.min()), rows.labels)
     order = np.argsort(rows.episodes, kind="stable")[-most:]
     return ReadRows(rows.at(order), encoder, total - len(order))
@@ -200,6 +239,29 @@ def _joined(kept: list[tuple[LoggedRows, Floats]], source: EvaluationLog, ranks:
         eligible=eligible,
         units=np.concatenate([block.units for block in blocks if block.units is not None]) if grouped else None,
     )
+
+
+def _catalogue(log: Log, source: EvaluationLog) -> Any:
+    """Return the features of the actions by code; None where the catalogue does not have them all."""
+    if log.catalogue is None or not set(source.actions) <= set(log.catalogue.labels):
+        return None
+    return log.catalogue.to_frame().loc[source.actions].reset_index(drop=True)
+
+
+def _offered(blocks: list[LoggedRows], source: EvaluationLog, names: Sequence[str]) -> Pairs:
+    """Return the pairs of rows and eligible actions with their features."""
+    m, first, found = len(source.actions), 0, list[tuple[Codes, Floats]]()
+    for block in blocks:
+        table = offered_features(block.offered, names, source.actions)
+        coded = table["action"].dictionary_encode()
+        known = np.array([source.code(label) for label in coded.dictionary.to_pylist()], np.intp)
+        codes = known[coded.indices.to_numpy(zero_copy_only=False)]
+        found.append(((first + table["row"]) * m + codes, np.column_stack([table[name] for name in names])))
+        first += len(block)
+    keys, features = np.concatenate([one for one, _ in found]), np.concatenate([one for _, one in found])
+    order = np.argsort(keys, kind="stable")
+    starts = np.searchsorted(keys[order], np.arange(first + 1) * m)
+    return Pairs(n_actions=m, starts=starts, codes=keys[order] % m, features=features[order])
 
 
 def _widened(block: LoggedRows, m: int) -> Mask:

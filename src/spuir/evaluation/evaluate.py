@@ -130,6 +130,7 @@ def evaluate(
             context=context_columns(log),
             mask_order=actions if actions is not None else _mask_order(targets),
             ignored=("propensity",) if _kind(propensity) != "logged" else (),
+            offered=_offered(targets, log),
         ),
         propensity=_kind(propensity),
         estimators=chosen,
@@ -212,6 +213,12 @@ def _first_labels(targets: Sequence[Target], actions: Sequence[Hashable] | None)
     """Return the labels that are known before the log is read."""
     known = [list(one.own_labels()) for one in targets if isinstance(one, BanditTarget)]
     return list(dict.fromkeys([*(actions or ()), *(label for labels in known for label in labels)]))
+
+
+def _offered(targets: Sequence[Target], log: Log) -> tuple[str, ...]:
+    """Return the columns with features of actions that the evaluated bandits read."""
+    bandits = [one for one in targets if isinstance(one, BanditTarget)]
+    return tuple(dict.fromkeys(name for one in bandits for name in one.feature_columns(log)))
 
 
 def _mask_order(targets: Sequence[Target]) -> Sequence[Hashable] | None:
@@ -354,7 +361,8 @@ def action_dist(policy: Any, source: Any, actions: Sequence[Hashable] | None = N
     """
     log = source if isinstance(source, Log) else open_log(source, **opening)
     (target,) = make_targets([policy], actions)
-    rows = EvaluationLog(log=log, actions=_first_labels([target], actions), context=context_columns(log))
+    first = {"actions": _first_labels([target], actions), "offered": _offered([target], log)}
+    rows = EvaluationLog(log=log, context=context_columns(log), **first)
     for _ in rows:
         pass
     target.prepare(rows)

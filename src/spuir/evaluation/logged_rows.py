@@ -51,6 +51,9 @@ class LoggedRows:
         (n,) numbers of the episodes, counted as they first appear in the log; None where the log has none.
     numbers
         (n,) places of the rows in the log, from 0.
+    offered
+        Record batch with what could be chosen, and the features of these actions at each decision (n rows); None where
+        no evaluated policy reads any.
     """
 
     table: Any
@@ -62,6 +65,7 @@ class LoggedRows:
     units: Hashes | None
     episodes: Codes | None
     numbers: NDArray[np.int64]
+    offered: Any = None
 
     def __len__(self) -> int:
         """Return n."""
@@ -107,6 +111,8 @@ class EvaluationLog:
         Labels in the order of the masks in the column ``eligible``; None = sorted.
     ignored
         Columns of the log that are not read, such as propensities that are estimated instead.
+    offered
+        Columns with features of actions at each decision, which evaluated models read.
     """
 
     log: Log
@@ -115,6 +121,7 @@ class EvaluationLog:
     context: tuple[str, ...] = ()
     mask_order: Sequence[Hashable] | None = None
     ignored: tuple[str, ...] = ()
+    offered: tuple[str, ...] = ()
     silent: int = 0
     faults: Faults = field(default_factory=Faults)
     complete: bool = False
@@ -138,7 +145,8 @@ class EvaluationLog:
         optional = ("propensity", "probabilities", "eligible", "weight", "unit_id", "decision_id", "position")
         has = set(self.log.schema.names) - set(self.ignored)
         cut = () if self.cut is None else self.cut.columns
-        return tuple(dict.fromkeys(["action", "reward", *(n for n in optional if n in has), *cut, *self.context]))
+        read = [name for name in optional if name in has]
+        return tuple(dict.fromkeys(["action", "reward", *read, *cut, *self.offered, *self.context]))
 
     @property
     def block_rows(self) -> int:
@@ -194,6 +202,7 @@ class EvaluationLog:
             units=hash_ids(batch.column("unit_id")) if "unit_id" in names else None,
             episodes=self._numbered(batch, start),
             numbers=np.arange(start, start + batch.num_rows),
+            offered=batch.select(["action", *self.offered]) if self.offered else None,
         )
         known = ~np.isnan(rewards) & (found.weights > 0)
         if known.all():
@@ -269,10 +278,12 @@ class EvaluationLog:
 
 def _taken(rows: LoggedRows, at: NDArray[np.intp]) -> LoggedRows:
     """Return the rows at some places."""
+    tables = ("table", "offered")
     columns: dict[str, Any] = {
-        name: None if value is None else value[at] for name, value in vars(rows).items() if name != "table"
+        name: None if value is None else value.take(arrow().array(at)) if name in tables else value[at]
+        for name, value in vars(rows).items()
     }
-    return LoggedRows(table=rows.table.take(arrow().array(at)), **columns)
+    return LoggedRows(**columns)
 
 
 def _floats(batch: Any, name: str) -> Floats:

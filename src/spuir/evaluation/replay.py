@@ -93,7 +93,7 @@ def replay(rows: EncodedRows, policy: Policy | str, *, batch_size: int, seed: in
     least = least_propensity(rows)
     horizon = max(1, int(least * len(rows) / batch_size))
     chosen = with_horizon(as_policy(policy), horizon, batch_size)
-    bandit = Bandit(chosen, len(rows.labels), seed)
+    bandit = rows.bandit(chosen, seed)
     uniforms = generator(seed, "evaluation", "replay").random(len(rows))
     counted, accepted, start = list[tuple[Floats, Floats]](), 0, 0
     while start < len(rows):
@@ -120,7 +120,7 @@ def _episode(
     while have < batch_size and start < len(rows):
         stop = min(len(rows), start + max(256, int(PIECE * (batch_size - have))))
         piece = slice(start, stop)
-        table = bandit.predict_proba(rows.contexts[piece], None if rows.eligible is None else rows.eligible[piece])
+        table = bandit.predict_proba(rows.contexts[piece], **_eligible(rows, bandit, piece))
         chances = table[np.arange(stop - start), rows.actions[piece]]
         ratio = least * chances / rows.propensities[piece]
         at = np.flatnonzero(uniforms[piece] < ratio)[: batch_size - have]
@@ -131,9 +131,18 @@ def _episode(
     return taken, chances, copies, start
 
 
+def _eligible(rows: EncodedRows, bandit: Bandit, piece: slice) -> dict[str, Any]:
+    """Return what could be chosen in some rows, with its features if the policy reads them."""
+    if bandit.policy_.takes_features and rows.offered is not None:
+        return {"action_features": rows.offered_features(piece)}
+    return {"eligible": None if rows.eligible is None else rows.eligible[piece]}
+
+
 def _learn(bandit: Bandit, rows: EncodedRows, taken: Any, chances: Floats, weights: Floats) -> None:
     given: dict[str, Any] = rows.learnable(taken) | {"propensities": np.minimum(chances, 1.0)}
     given["sample_weight"] = None if (weights == 1.0).all() else weights
+    if bandit.policy_.takes_features and rows.offered is not None:
+        given["action_features"] = rows.executed_features(taken)
     bandit.partial_fit(**given)
 
 

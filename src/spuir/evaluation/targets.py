@@ -7,12 +7,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy import sparse
 
 from spuir.bandit import Bandit, load
 from spuir.base.records import Codes, Floats, Mask
 from spuir.errors import InputError, ParameterError, UnknownNameError, did_you_mean
 from spuir.evaluation.evaluation_report import ALWAYS
 from spuir.evaluation.logged_rows import EvaluationLog, LoggedRows
+from spuir.logs import Log
+from spuir.logs.action_columns import columns_of, offered_features
 from spuir.policies import Policy, list_policies
 from spuir.tables.contexts import listed
 
@@ -188,14 +191,34 @@ class BanditTarget(LabelledTarget):
             raise InputError("log", f"no column {missing!r}", rule, remedy)
         return list(named)
 
+    def feature_columns(self, log: Log) -> list[str]:
+        """Return the columns of a log with the features of actions at each decision, which the bandit reads."""
+        return columns_of(self.bandit._model.varying, log, self.name)
+
     def probabilities(self, rows: LoggedRows) -> Floats:
         """Return what ``predict_proba`` says, action by action of the log."""
         table, mask, found = self.table(rows), self.own_mask(rows), list[Floats]()
+        if self.bandit._model.varying:
+            return self.ordered(self.bandit.predict_proba(table, action_features=self._offered(rows)))
+        if mask is not None and self.bandit.policy_.takes_features:
+            mask = sparse.csr_matrix(mask)  # so that a row costs only its eligible actions
         for start in range(0, len(rows), SCORED_ROWS):
             some = slice(start, start + SCORED_ROWS)
             contexts = table[some] if isinstance(table, np.ndarray) else table.slice(start, SCORED_ROWS)
             found.append(self.bandit.predict_proba(contexts, None if mask is None else mask[some]))
         return self.ordered(np.concatenate(found))
+
+    def _offered(self, rows: LoggedRows) -> dict[str, Any]:
+        """Return a long table of the features of the eligible actions that the bandit knows."""
+        own = self.own_labels()
+        place = {int(code): at for at, code in enumerate(self._columns)}
+        table = offered_features(rows.offered, self.bandit._model.varying, own)
+        coded = table["action"].dictionary_encode()
+        codes = [self.log.code(label) for label in coded.dictionary.to_pylist()]
+        places = np.array([-1 if code is None else place.get(code, -1) for code in codes], np.intp)
+        at = places[coded.indices.to_numpy(zero_copy_only=False)]
+        found = {name: column[at >= 0] for name, column in table.items() if name != "action"}
+        return found | {"action": [own[one] for one in at[at >= 0]]}
 
     def table(self, rows: LoggedRows) -> Any:
         """Return the contexts of rows as the bandit takes them."""

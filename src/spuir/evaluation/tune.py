@@ -30,11 +30,12 @@ from spuir.evaluation.intervals import interval
 from spuir.evaluation.support import NONE
 from spuir.evaluation.tuning_result import LEVEL, Tuning, compared
 from spuir.logs import Cut, Log, cut_episodes, open_log
-from spuir.policies import Policy
+from spuir.policies import Policy, make_policy
 from spuir.tables.encoder import check_options
 from spuir.training import train
 from spuir.training.checkpoint import check_writable
 from spuir.training.engines.local import Local
+from spuir.training.start import check_described
 
 POLICIES = ("sbucb", "puir", "spuir", "auto")
 """Policies to choose from, unless others are named."""
@@ -115,6 +116,8 @@ def tune(
     log = source if isinstance(source, Log) else open_log(source, **opening)
     cut = cut_episodes(log, batch_size=batch_size, every=every)
     names = list(dict.fromkeys([BASELINE, *policies]))
+    for name in names:
+        check_described(log, make_policy(name))
     with threadpool_limits(limits=1):
         job = TuneJob(
             read=read_rows(log, cut, encoding, most=most_rows, uniform=propensity == "uniform"),
@@ -174,6 +177,11 @@ class TuneJob:
         self.notices += [*log.notices, *([cut.notice] if cut.notice else [])]
         if self.read.skipped:
             self.notices.append(f"Tuning uses the latest {len(self.read.rows):,} rows of the log.")
+        if self.read.rows.varying and any(one.make().takes_features for one in self.chosen):
+            left = ", ".join(self.read.rows.varying)
+            self.notices.append(
+                f"Candidates are compared without the features per decision ({left}); training uses them."
+            )
         if self.results.resumed:
             self.notices.append(f"Resuming with {self.results.resumed:,} results of an earlier run.")
         for notice in self.notices:

@@ -87,11 +87,10 @@ class Nystroem(FeatureMap):
         length = float(mass @ np.square(z).sum(axis=1)) / float(mass.sum())
         bandwidth = kernel_width(z, self.bandwidth_factor)
         landmarks = np.ascontiguousarray(z[: self.landmarks])
-        values, vectors = np.linalg.eigh(gaussian(landmarks, landmarks, bandwidth))
         return replace(
             state,
             landmarks=landmarks,
-            projection=vectors / np.sqrt(np.maximum(values, LEAST_EIGENVALUE * values[-1])),
+            projection=kernel_projection(landmarks, bandwidth),
             linear_scale=length**-0.5 if length > 0 else 1.0,
             bandwidth=bandwidth,
         )
@@ -122,6 +121,12 @@ class Nystroem(FeatureMap):
     def joint(self, dim: int) -> slice:
         """Return the kernel block."""
         return slice(dim, dim + self.landmarks)
+
+
+def kernel_projection(landmarks: Floats, bandwidth: float) -> Floats:
+    """Return V·E^−½ (k, k) of the kernel matrix V E Vᵀ of landmarks (k, d): kernel values times it are features."""
+    values, vectors = np.linalg.eigh(gaussian(landmarks, landmarks, bandwidth))
+    return vectors / np.sqrt(np.maximum(values, LEAST_EIGENVALUE * values[-1]))
 
 
 def gaussian(rows: Floats, landmarks: Floats, bandwidth: float) -> Floats:

@@ -50,11 +50,15 @@ class Check(ABC):
 
 
 class ActionCheck(Check):
-    """Actions that are missing, taken only once, spelt in two ways, or new. Numbers the labels for all checks."""
+    """Actions that are missing, taken only once, spelt in two ways, or new. Numbers the labels for all checks.
+
+    Of actions with features (``described``), those taken only once are no problem: others tell about them.
+    """
 
     columns = ("action",)
 
-    def __init__(self) -> None:
+    def __init__(self, described: bool = False) -> None:
+        self._described = described
         self.codes: dict[Any, int] = {}
         self.counts = np.zeros(0, np.int64)
         self._firsts: list[ProblemRow] = []
@@ -91,8 +95,9 @@ class ActionCheck(Check):
         """Report missing, rare, similar and new actions."""
         found = self._missing.finding("missing action", "action", "there are rows without an action.")
         once = np.flatnonzero(self.counts == 1)
-        problem = f"{len(once)} of {len(self.codes)} actions were taken only once."
-        found += self._at(once).finding("rare action", "action", problem)
+        if not self._described:
+            problem = f"{len(once)} of {len(self.codes)} actions were taken only once."
+            found += self._at(once).finding("rare action", "action", problem)
         if len(self.codes) == 1:
             found.append(finding("one action", "action", "there is only one action."))
         if self._overflow:

@@ -6,6 +6,7 @@ that does not fit is a :class:`CellError`, which the reader turns into a refusal
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -177,25 +178,56 @@ def _parsed(array: "pa.Array", target: "pa.DataType") -> "pa.Array":
 
 
 def _lists(array: "pa.Array", target: "pa.DataType", unit: str) -> "pa.Array":
-    """Return lists, also where a file without lists holds them as JSON text."""
+    """Return lists, also where a file without lists holds them as JSON text or as ``a|b|c``."""
     pa = arrow()
     if not pa.types.is_string(array.type):
         return cast(array, target)
     rows: list[Any] = []
     for row, text in enumerate(array.to_pylist()):
         try:
-            rows.append(None if text is None else json.loads(text))
+            rows.append(None if text is None else _fitting(_cells(text), target.value_type))
             pa.array(rows[-1:], target)
-        except (ValueError, pa.ArrowInvalid, pa.ArrowTypeError):
+        except (ValueError, TypeError, pa.ArrowInvalid, pa.ArrowTypeError):
             raise CellError(row, repr(text)) from None
     return pa.array(rows, target)
 
 
+def _cells(text: str) -> list[Any]:
+    """Return the list that a text holds: as JSON, or its parts between bars."""
+    if text.lstrip()[:1] == "[":
+        return json.loads(text)
+    return [_cell(part.strip()) for part in text.split("|")] if text.strip() else []
+
+
+def _cell(part: str) -> Any:
+    """Return a part between bars: true, false, a whole number, a number, or text."""
+    if part in ("true", "false"):
+        return part == "true"
+    for kind in (int, float):
+        with suppress(ValueError):
+            number = kind(part)
+            return number if str(number) == part else part
+    return part
+
+
+def _fitting(cells: list[Any], kind: "pa.DataType") -> list[Any]:
+    """Return cells for a list of this type: labels are texts where others are, and numbers are fractions."""
+    pa = arrow()
+    if pa.types.is_string(kind):
+        return [str(cell) if type(cell) in (int, float) else cell for cell in cells]
+    return cells
+
+
+def is_list_text(text: str | None) -> bool:
+    """Return whether a text is a list: JSON, parts between bars, or a number, which would not be text otherwise."""
+    return text is not None and (text.lstrip()[:1] == "[" or "|" in text or type(_cell(text.strip())) is not str)
+
+
 def list_type(text: str | None) -> Any:
-    """Return the type of the list that a JSON text holds; a list of texts where it is empty."""
+    """Return the type of the list that a text holds; a list of texts where it is empty or no list."""
     pa = arrow()
     try:
-        cells = json.loads(text) if text is not None else []
+        cells: Any = _cells(text) if text is not None else []
     except ValueError:
         cells = []
     first = cells[0] if isinstance(cells, list) and cells else ""
@@ -252,6 +284,23 @@ def _as_choices(raw: Any) -> Any:
     return pa.list_(pa.string()) if pa.types.is_string(raw) or pa.types.is_null(raw) else None
 
 
+def _as_action_feature(raw: Any) -> Any:
+    pa = arrow()
+    if pa.types.is_list(raw):
+        inner = _as_action_feature(raw.value_type)
+        return None if inner is None or pa.types.is_list(inner) else pa.list_(inner)
+    number = _as_number(raw)
+    return number if number is not None else pa.string() if pa.types.is_string(raw) else None
+
+
+def _action_feature(array: "pa.Array", target: "pa.DataType", unit: str) -> "pa.Array":
+    """Return one value per row, or a list; a NaN is missing."""
+    pa = arrow()
+    if pa.types.is_list(target):
+        return _lists(array, target, unit)
+    return _number(array, target, unit) if pa.types.is_floating(target) else cast(array, target)
+
+
 def _plainly(array: "pa.Array", target: "pa.DataType", unit: str) -> "pa.Array":
     return cast(array, target)
 
@@ -269,9 +318,20 @@ COLUMN_KINDS = {
     ),
     "whole": ColumnKind("whole numbers", _as_whole, _whole, "correct that cell"),
     "text": ColumnKind("texts or whole numbers", _as_text, _plainly, "write it as text"),
-    "numbers": ColumnKind("lists of numbers, or such a list as JSON text", _as_numbers, _lists, "correct that list"),
+    "numbers": ColumnKind(
+        "lists of numbers, or such a list as JSON text or as 0.2|0.8", _as_numbers, _lists, "correct that list"
+    ),
     "choices": ColumnKind(
-        "lists of booleans or of labels, or such a list as JSON text", _as_choices, _lists, "correct that list"
+        "lists of booleans or of labels, or such a list as JSON text or as a|b|c",
+        _as_choices,
+        _lists,
+        "correct that list",
+    ),
+    "action feature": ColumnKind(
+        "a number or a text for the executed action, or a list of these for the actions that `eligible` lists",
+        _as_action_feature,
+        _action_feature,
+        "correct that cell",
     ),
     "context": ColumnKind("anything", plain_type, _plainly, "declare another type with types= (--type)"),
 }

@@ -5,8 +5,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spuir.errors import InputError, ParameterError, UnknownNameError, did_you_mean, nearest
-from spuir.logs.column_kinds import COLUMN_KINDS, list_type
-from spuir.logs.columns import COLUMNS, canonical_names, check_needed, declaring, listed
+from spuir.logs.column_kinds import COLUMN_KINDS, is_list_text, list_type
+from spuir.logs.columns import (
+    ACTION_FEATURE,
+    COLUMNS,
+    canonical_names,
+    check_needed,
+    declaring,
+    is_action_column,
+    listed,
+)
 from spuir.tables.arrow import arrow, is_date, is_number, plain_type
 
 if TYPE_CHECKING:
@@ -73,6 +81,16 @@ class ColumnChoices:
     types: "Mapping[str, pa.DataType]"
     unit: str
 
+    def is_context(self, name: str) -> bool:
+        """Return whether a column without another role has this name; in a catalogue, all but the label do."""
+        if self.table == "actions":
+            return name != "action"
+        return name not in COLUMNS and not is_action_column(name)
+
+    def is_action_feature(self, name: str) -> bool:
+        """Return whether a column has a feature of actions at a decision."""
+        return is_action_column(name) and self.table not in ("actions", "rewards")
+
 
 def plan_columns(
     schema: "pa.Schema", wanted: ColumnChoices, source: str, typed: bool, peek: Callable[[str], str | None]
@@ -101,7 +119,9 @@ def plan_columns(
     check_needed(new_names, wanted.table, source)
     context = _context(new_names, wanted, source)
     raw_of = {new: raw for raw, new in named.items()}
-    order = [name for name in COLUMNS if name in raw_of] + [name for name in context if name not in COLUMNS]
+    order = [name for name in COLUMNS if name in raw_of and not wanted.is_context(name)]
+    order += [name for name in new_names if wanted.is_action_feature(name)]
+    order += [name for name in context if name not in order]
     fields = [_field(name, raw_of[name], schema, wanted, source, typed, peek) for name in order]
     fields = [_with_list(one, schema, wanted, peek) for one in fields]
     return ColumnPlan(tuple(fields), dict(wanted.types), wanted.unit), context
@@ -109,15 +129,17 @@ def plan_columns(
 
 def _context(names: list[str], wanted: ColumnChoices, source: str) -> tuple[str, ...]:
     if wanted.context is None:
-        return () if wanted.table == "rewards" else tuple(name for name in names if name not in COLUMNS)
+        return () if wanted.table == "rewards" else tuple(name for name in names if wanted.is_context(name))
     if isinstance(wanted.context, str):
         raise ParameterError("context", repr(wanted.context), "it is a list of names", f"write [{wanted.context!r}]")
     for name in wanted.context:
         if name not in names:
             remedy = did_you_mean(name, names) if nearest(name, names) else "name one of these"
             raise UnknownNameError("context", repr(name), f"{source} has {listed(names)}", remedy)
-        if name in _OUTCOMES:
+        if name in _OUTCOMES or wanted.is_action_feature(name):
             rule = "a context is known before the decision, and this is not"
+            if wanted.is_action_feature(name):
+                rule = "it describes an action, and a context is the same for all actions"
             raise ParameterError("context", repr(name), rule, "leave it out of the list")
     return tuple(dict.fromkeys(wanted.context))
 
@@ -136,11 +158,11 @@ def _field(
     peek: Callable[[str], str | None],
 ) -> PlannedColumn:
     kind = _declared(raw, schema, wanted)
-    if name not in COLUMNS:
+    if wanted.is_context(name):
         if not typed and is_date(kind) and raw not in wanted.types:
             return PlannedColumn(name, raw, "time", COLUMN_KINDS["time"].becomes(kind))
         return PlannedColumn(name, raw, "context", kind if typed else _settled(kind))
-    column = COLUMNS[name]
+    column = COLUMNS.get(name, ACTION_FEATURE)
     becomes = column.kind.becomes(kind)
     if becomes is None:
         got, rule = f"type {kind}", f"{name!r} holds {column.kind.clause}"
@@ -165,10 +187,13 @@ def _text_for_number(raw: str, first: str | None) -> tuple[str, str]:
 def _with_list(
     one: PlannedColumn, schema: "pa.Schema", wanted: ColumnChoices, peek: Callable[[str], str | None]
 ) -> PlannedColumn:
-    """Return a column of choices as JSON text with the type of the first; other columns as they are."""
-    if one.kind != "choices" or not arrow().types.is_string(_declared(one.raw, schema, wanted)):
+    """Return a column of lists that are texts with the type of the first; other columns as they are."""
+    if one.kind not in ("choices", "action feature") or not arrow().types.is_string(_declared(one.raw, schema, wanted)):
         return one
-    return one._replace(type=COLUMN_KINDS["choices"].becomes(list_type(peek(one.raw))))
+    first = peek(one.raw)
+    if one.kind == "action feature" and not is_list_text(first):
+        return one
+    return one._replace(type=COLUMN_KINDS[one.kind].becomes(list_type(first)))
 
 
 def _settled(kind: "pa.DataType") -> "pa.DataType":
@@ -202,6 +227,8 @@ def _reading(kind: "pa.DataType", one: PlannedColumn | None) -> "pa.DataType":
         return _settled(kind)
     if pa.types.is_null(kind) or (pa.types.is_list(kind) and pa.types.is_null(kind.value_type)):
         return pa.string() if one.kind == "time" else one.type
+    if one.kind == "action feature" and not pa.types.is_string(kind):
+        return one.type
     # A reward of 0 and 1 may be 0.5 further down, and a time may have a fraction.
     return pa.float64() if one.kind in ("number", "time") and is_number(kind) else kind
 

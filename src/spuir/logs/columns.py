@@ -1,4 +1,7 @@
-"""The canonical columns of a log: names, what they may hold, what they mean. Every other column is context."""
+"""The canonical columns of a log: names, what they may hold, what they mean.
+
+A column called ``action.…`` describes actions at a decision; every other column is context.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -39,6 +42,7 @@ TABLES = {
     "decisions": "decisions, whose rewards are in another table",
     "rewards": "rewards by the id of their decision",
     "contexts": "rows to decide about",
+    "actions": "actions with their features",
 }
 """The kinds of table that can be opened."""
 
@@ -50,7 +54,7 @@ COLUMNS: dict[str, LogColumn] = {
         ),
         LogColumn("time", "time", "when the decision was taken, in UTC where no zone is given"),
         LogColumn("episode", "episode", "the episode that the decision belongs to; wins over cutting by size or time"),
-        LogColumn("action", "label", "the executed action", ("log", "decisions")),
+        LogColumn("action", "label", "the executed action", ("log", "decisions", "actions")),
         LogColumn("reward", "number", "the reward of the executed action; missing = not known yet", ("log", "rewards")),
         LogColumn("propensity", "number", "the probability with which the executed action was chosen, in (0, 1]"),
         LogColumn("probabilities", "numbers", "of every action, in the order of `eligible` if that lists labels"),
@@ -65,6 +69,19 @@ COLUMNS: dict[str, LogColumn] = {
     )
 }
 """The canonical columns by name, in the order in which a log has them."""
+
+
+ACTION_PREFIX = "action."
+"""Leads the columns with features of actions that differ from decision to decision."""
+ACTION_FEATURE = LogColumn(
+    f"{ACTION_PREFIX}…", "action feature", "a feature of the executed action, or of each action that `eligible` lists"
+)
+"""What every such column holds."""
+
+
+def is_action_column(name: str) -> bool:
+    """Return whether a column has a feature of actions."""
+    return name.startswith(ACTION_PREFIX) and name != ACTION_PREFIX
 
 
 def check_table(table: str) -> None:
@@ -122,7 +139,7 @@ def renaming(old: str, new: str | None, table: str = "log") -> str:
     if new == "decision_id" and table == "contexts":
         option = f"--id-column {old}"
     else:
-        option = f"--rename{'-rewards' if table == 'rewards' else ''} {old}={new or ''}"
+        option = f"--rename{f'-{table}' if table in ('rewards', 'actions') else ''} {old}={new or ''}"
     return f'rename={{"{old}": {named}}} ({option})'
 
 

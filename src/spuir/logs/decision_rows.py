@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from spuir.base.pairs import Pairs
 from spuir.base.records import Batch, Floats, Mask
 from spuir.errors import InputError
 from spuir.logs.times import Instants, is_single
@@ -13,14 +14,18 @@ from spuir.tables.contexts import column_names
 
 
 class DecisionRows(NamedTuple):
-    """Decisions row by row: contexts (n, d) of any form, labels, instants (n,), and columns (n,), (n, M) or None."""
+    """Decisions row by row: contexts (n, d) of any form, labels, instants (n,), and columns or None.
+
+    ``eligible`` is a mask (n, M), or (n,) lists of labels; ``features`` (n, y) describe the executed actions.
+    """
 
     contexts: Any
     actions: list[Hashable]
     times: Instants
     propensities: Floats | None
     weights: Floats | None
-    eligible: Mask | None
+    eligible: Mask | NDArray[np.object_] | None
+    features: Floats | None = None
 
     def take(self, at: NDArray[np.intp]) -> "DecisionRows":
         """Return the rows at some positions."""
@@ -39,12 +44,26 @@ class DecisionRows(NamedTuple):
             "contexts": form + (f" … {len(names)}" if names is not None and len(names) > 8 else ""),
             "propensities": "none" if self.propensities is None else "one per row",
             "weights": "none" if self.weights is None else "one per row",
-            "eligible": "none" if self.eligible is None else f"{self.eligible.shape[1]} actions",
+            "eligible": _form(self.eligible),
+            "action_features": "none" if self.features is None else f"{self.features.shape[1]} columns",
         }
 
 
+def _form(eligible: Any) -> str:
+    """Return in words how decisions say what could be chosen."""
+    if eligible is None:
+        return "none"
+    return "lists of labels" if eligible.ndim == 1 else f"{eligible.shape[1]} actions"
+
+
 def make_rows(
-    contexts: Any, actions: Any, times: Instants, propensities: Any, weights: Any, eligible: ArrayLike | None
+    contexts: Any,
+    actions: Any,
+    times: Instants,
+    propensities: Any,
+    weights: Any,
+    eligible: Any,
+    features: ArrayLike | None = None,
 ) -> DecisionRows:
     """Return checked rows, one for each of ``times`` (n,); contexts are copied, single values apply to all rows."""
     length = len(times)
@@ -52,12 +71,49 @@ def make_rows(
     if len(labels) != length:
         rule = f"one action for each id is needed, {length} here"
         raise InputError("actions", f"{len(labels)} actions", rule, "match the lengths")
-    mask = None if eligible is None else np.asarray(eligible)
-    if mask is not None and mask.ndim == 1:
-        mask = np.broadcast_to(mask, (length, len(mask)))
     columns = checked(length, propensities=propensities, weights=weights)
-    checked_mask = checked(length, eligible=mask).eligible
-    return DecisionRows(_copied(contexts, length), labels, times, columns.propensities, columns.weights, checked_mask)
+    known = _eligible(eligible, labels)
+    own = None if features is None else np.array(features, dtype=np.float64).reshape(length, -1)
+    return DecisionRows(_copied(contexts, length), labels, times, columns.propensities, columns.weights, known, own)
+
+
+def _eligible(eligible: Any, executed: list[Hashable]) -> Mask | NDArray[np.object_] | None:
+    """Return a checked mask (n, M), or lists of labels (n,), each of which has the executed action."""
+    if eligible is None:
+        return None
+    if isinstance(eligible, Pairs):
+        eligible = eligible.mask
+    length, lists = len(executed), _lists(eligible)
+    if lists is None:
+        mask = np.asarray(eligible)
+        mask = np.broadcast_to(mask, (length, len(mask))) if mask.ndim == 1 else mask
+        found = checked(length, eligible=mask).eligible
+        assert found is None or isinstance(found, np.ndarray)
+        return found
+    if len(lists) != length:
+        rule = f"one list for each id is needed, {length} here"
+        raise InputError("eligible", f"{len(lists)} lists", rule, "match the lengths")
+    for row, (one, action) in enumerate(zip(lists, executed, strict=True)):
+        if action not in one:
+            got = f"{action!r} executed but not eligible at row {row}"
+            raise InputError("eligible", got, "an executed action was eligible", "correct the list")
+    made = np.empty(length, np.object_)
+    made[:] = lists
+    return made
+
+
+def _lists(eligible: Any) -> list[list[Hashable]] | None:
+    """Return lists of labels, one per row; None for a mask: truth values, or as many 0 and 1 in every row."""
+    if isinstance(eligible, np.ndarray) and eligible.dtype != object:
+        return None
+    given = eligible.tolist() if hasattr(eligible, "tolist") else eligible
+    if not isinstance(given, (list, tuple)) or not all(isinstance(one, (list, tuple)) for one in given):
+        return None
+    rows: list[list[Hashable]] = [list(one) for one in given]
+    labels = {label for one in rows for label in one}
+    if any(isinstance(label, (bool, np.bool_)) for label in labels):
+        return None
+    return None if labels <= {0, 1} and len({len(one) for one in rows}) == 1 else rows
 
 
 def checked(length: int, **columns: Any) -> Batch:

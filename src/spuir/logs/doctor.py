@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from spuir.errors import InputError
+from spuir.logs.catalogue_checks import ActionFeatureCheck
 from spuir.logs.checks import (
     ActionCheck,
     Check,
@@ -16,7 +17,7 @@ from spuir.logs.checks import (
     TimeCheck,
     WeightCheck,
 )
-from spuir.logs.columns import COLUMNS
+from spuir.logs.columns import ACTION_FEATURE, ACTION_PREFIX, COLUMNS
 from spuir.logs.context_checks import ContextCheck
 from spuir.logs.cut import Cut, cut_episodes
 from spuir.logs.findings import SEVERITIES, BatchLocation, Finding, ProblemRow, ProblemRows, finding, numbers
@@ -50,6 +51,8 @@ class Diagnosis:
         How many there are, by what, and how large; None where nothing says how to cut them.
     findings
         The worst first.
+    catalogue
+        How many labels and which features the catalogue has, and which features vary; None without a catalogue.
     """
 
     format: str
@@ -61,6 +64,7 @@ class Diagnosis:
     features: int | None
     episodes: Mapping[str, Any] | None
     findings: tuple[Finding, ...]
+    catalogue: Mapping[str, Any] | None = None
 
     @property
     def severity(self) -> int:
@@ -80,6 +84,7 @@ class Diagnosis:
             "episodes": None if self.episodes is None else dict(self.episodes),
             "severity": SEVERITIES[self.severity] if self.findings else "fine",
             "findings": [finding.to_dict() for finding in self.findings],
+            "catalogue": None if self.catalogue is None else dict(self.catalogue),
         }
 
 
@@ -146,7 +151,23 @@ def _diagnosis(log: Log, rows: int, encoder: Encoder | None, checks: LogChecks, 
         features=None if encoder is None else encoder.width,
         episodes=_sizes(checks.episodes),
         findings=(*ranked, *(finding("reading", None, notice) for notice in log.notices)),
+        catalogue=_described(log),
     )
+
+
+def _described(log: Log) -> dict[str, Any] | None:
+    """Return what the catalogue of a log holds, and which features of actions are columns of the log."""
+    if log.catalogue is None and not log.action_columns:
+        return None
+    found = log.catalogue
+    return {
+        "source": None if found is None else found.source,
+        "actions": 0 if found is None else found.table.num_rows,
+        "features": [] if found is None else list(found.features),
+        "per_decision": [name.removeprefix(ACTION_PREFIX) for name in log.action_columns],
+        "repeated": 0 if found is None else found.repeated,
+        "conflicts": {} if found is None else dict(found.conflicts),
+    }
 
 
 def _seen(checks: LogChecks, joined: Report | None) -> list[Finding]:
@@ -191,7 +212,7 @@ def _encoder(log: Log, encoding: Mapping[str, Any]) -> tuple[Encoder | None, lis
 
 def _checks(log: Log, encoder: Encoder | None, cut: Cut | None, *, scaled: bool) -> LogChecks:
     """Return the checks that apply to the columns of a log."""
-    actions = ActionCheck()
+    actions = ActionCheck(described=log.catalogue is not None)
     columns: list[Check] = [
         actions,
         RewardCheck(),
@@ -201,6 +222,8 @@ def _checks(log: Log, encoder: Encoder | None, cut: Cut | None, *, scaled: bool)
         TimeCheck(),
         WeightCheck(),
     ]
+    if log.catalogue is not None or log.action_columns:
+        columns.append(ActionFeatureCheck(actions, log.catalogue, log.action_columns))
     episodes = None if cut is None else EpisodeCheck(cut)
     contexts = ContextCheck(log.context, actions, encoder, scaled=scaled) if log.context else None
     every = [check for check in columns if set(check.columns) <= set(log.schema.names)]
@@ -246,7 +269,7 @@ def _columns(log: Log, encoder: Encoder | None, contexts: ContextCheck | None) -
     made = {} if encoder is None else {line["column"]: line for line in encoder.describe()}
     for item in log.schema:
         if item.name not in log.context:
-            meaning = COLUMNS[item.name].meaning if item.name in COLUMNS else ""
+            meaning = COLUMNS.get(item.name, ACTION_FEATURE).meaning
             lines.append({"name": item.name, "role": "canonical", "type": str(item.type), "meaning": meaning})
             continue
         inside = [name for name in seen if name == item.name or name.startswith(f"{item.name}.")]

@@ -11,9 +11,9 @@ from numpy.typing import ArrayLike, NDArray
 from spuir.bandit import Bandit
 from spuir.base.records import Batch, Decision, Floats
 from spuir.errors import InputError, NotFittedError, SnapshotError
-from spuir.logs.columns import COLUMNS
+from spuir.logs.columns import ACTION_PREFIX, COLUMNS
 from spuir.logs.decision_rows import DecisionRows, as_list, checked, context_columns, joined, make_rows
-from spuir.logs.episode_file import SAVE_AGAIN, pack_rows, read_episode, unpack_rows, write_episode
+from spuir.logs.episode_file import SAVE_AGAIN, labels_in, pack_rows, read_episode, unpack_rows, write_episode
 from spuir.logs.frames import to_table
 from spuir.logs.rewards import Report, RewardRules, Settled, settle
 from spuir.logs.times import UNKNOWN, Instants, instants
@@ -91,8 +91,9 @@ class Episode:
         actions: Any = None,
         propensities: ArrayLike | None = None,
         time: Any = None,
-        eligible: ArrayLike | None = None,
+        eligible: Any = None,
         weights: ArrayLike | None = None,
+        action_features: ArrayLike | None = None,
     ) -> int:
         """Record decisions, one or many, and return how many were new; an id that is known already is counted only.
 
@@ -111,15 +112,22 @@ class Episode:
         time
             When: epoch seconds, datetimes or ISO texts, one for each row or one for all. A window needs it.
         eligible
-            (n, M) or (M,) mask of what could be chosen.
+            What could be chosen: (n, M) or (M,) mask, or one list of labels per row.
         weights
             (n,) weights ≥ 0, or one.
+        action_features
+            (n, y) features per decision of the executed actions, in the order of the bandit.
         """
         if decision is not None:
             ids, actions, propensities = _from_decision(decision, ids, actions, propensities)
             eligible = decision.eligible if eligible is None else eligible
+            if action_features is None and decision.action_features is not None:
+                if actions is not decision.actions:
+                    rule = "the decision's features are those of its own actions"
+                    raise InputError("actions", "other actions than the decision's", rule, "pass action_features too")
+                action_features = decision.action_features
         names = as_list("ids", ids)
-        rows = make_rows(contexts, actions, self._when(time, names), propensities, weights, eligible)
+        rows = make_rows(contexts, actions, self._when(time, names), propensities, weights, eligible, action_features)
         with self._lock:
             self._check_open("decisions")
             self._check_alike(rows)
@@ -246,7 +254,8 @@ class Episode:
             "rewards": closed.settled.rewards[closed.kept],
             "propensities": rows.propensities,
             "sample_weight": rows.weights,
-            "eligible": rows.eligible,
+            "eligible": rows.eligible if rows.eligible is None or rows.eligible.ndim > 1 else rows.eligible.tolist(),
+            **({} if rows.features is None else {"action_features": rows.features}),
             # Ids may return in later episodes, such as those of customers: the model that decided tells them apart.
             "ids": [f"{self._origins[one]}:{one}" if one in self._origins else one for one in self.ids],
         }
@@ -277,11 +286,13 @@ class Episode:
             "action": rows.actions,
             "reward": pa.array(settled.rewards, mask=unknown),
             "propensity": rows.propensities,
-            "eligible": rows.eligible,
+            "eligible": None if rows.eligible is None else rows.eligible.tolist(),
             "reward_time": pa.array(settled.times, pa.timestamp("us", "UTC"), mask=settled.times == UNKNOWN),
             "weight": rows.weights,
         }
         made = {name: values for name, values in made.items() if values is not None}
+        if rows.features is not None:
+            made |= {f"{ACTION_PREFIX}y{at}": column for at, column in enumerate(rows.features.T)}
         for name, values in context_columns(rows.contexts).items():
             if name in COLUMNS:
                 rule = "that name is one of the log's own"
@@ -307,7 +318,7 @@ class Episode:
                 "reward_times": np.concatenate([np.empty(0, np.int64), *self._times]),
                 "origins": np.array(origins, np.int64),
             }
-            lists = {"ids": list(self._positions), "actions": rows.actions, "reward_ids": self._ids}
+            lists = {"ids": list(self._positions), "reward_ids": self._ids, **labels_in(rows)}
         write_episode(path, header, lists, arrays)
 
     @classmethod
@@ -323,7 +334,7 @@ class Episode:
         except (KeyError, TypeError, ValueError) as broken:
             rule = "an episode has rules, decisions and rewards"
             raise SnapshotError(str(path), repr(broken)[:80], rule, SAVE_AGAIN) from None
-        rows = unpack_rows(str(path), lists["actions"], arrays)
+        rows = unpack_rows(str(path), lists, arrays)
         if not alike or len(ids) != len(rows.actions):
             raise SnapshotError(str(path), "columns of different lengths", "each decision has one id", SAVE_AGAIN)
         made._positions = {name: at for at, name in enumerate(ids)}

@@ -17,6 +17,7 @@ from spuir.tables.contexts import column_names
 
 KIND = "spuir episode"
 Arrays = dict[str, NDArray[Any]]
+OPTIONAL = ("propensities", "weights", "eligible", "features")
 SAVE_AGAIN = "restore the file from a copy, or save it again"
 
 
@@ -51,10 +52,10 @@ def _bytes(name: str, values: list[Hashable]) -> NDArray[np.uint8]:
 
 
 def pack_rows(rows: DecisionRows) -> Arrays:
-    """Return decisions as arrays, the actions aside."""
+    """Return decisions as arrays; the actions and lists of eligible labels aside, see :func:`labels_in`."""
     arrays: Arrays = {"times": rows.times}
-    for name in ("propensities", "weights", "eligible"):
-        if getattr(rows, name) is not None:
+    for name in OPTIONAL:
+        if getattr(rows, name) is not None and getattr(rows, name).dtype != object:
             arrays[name] = np.ascontiguousarray(getattr(rows, name))
     contexts = rows.contexts
     if column_names(contexts) is not None:
@@ -74,12 +75,24 @@ def pack_rows(rows: DecisionRows) -> Arrays:
     return arrays
 
 
-def unpack_rows(path: str, actions: list[Hashable], arrays: Arrays) -> DecisionRows:
-    """Return the decisions that :func:`pack_rows` packed, if their lengths agree."""
+def labels_in(rows: DecisionRows) -> dict[str, list[Any]]:
+    """Return the labels of decisions as lists: the actions and, where lists say so, what was eligible."""
+    lists: dict[str, list[Any]] = {"actions": rows.actions}
+    if rows.eligible is not None and rows.eligible.ndim == 1:
+        lists["eligible"] = [label for one in rows.eligible.tolist() for label in one]
+        lists["eligible_counts"] = [len(one) for one in rows.eligible.tolist()]
+    return lists
+
+
+def unpack_rows(path: str, lists: Mapping[str, list[Any]], arrays: Arrays) -> DecisionRows:
+    """Return the decisions that :func:`pack_rows` and :func:`labels_in` packed, if their lengths agree."""
     try:
-        contexts = _contexts(arrays)
-        optional = [arrays.get(name) for name in ("propensities", "weights", "eligible")]
-        rows = DecisionRows(contexts, actions, arrays["times"], *optional)
+        contexts, actions = _contexts(arrays), lists["actions"]
+        optional = {name: arrays.get(name) for name in OPTIONAL}
+        if "eligible" in lists:
+            labels, optional["eligible"] = iter(lists["eligible"]), np.empty(len(actions), np.object_)
+            optional["eligible"][:] = [[next(labels) for _ in range(count)] for count in lists["eligible_counts"]]
+        rows = DecisionRows(contexts, actions, arrays["times"], **optional)
         lengths = {int(rows.contexts.shape[0]), *(len(column) for column in rows[1:] if column is not None)}
     except (KeyError, ValueError, TypeError, IndexError, OSError) as broken:
         raise SnapshotError(path, repr(broken)[:80], "an episode has contexts, actions and times", SAVE_AGAIN) from None

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from spuir.errors import InputError
-from spuir.logs.columns import COLUMNS
+from spuir.logs.columns import COLUMNS, is_action_column
 from spuir.logs.times import is_single
 from spuir.tables.arrow import arrow
 
@@ -74,7 +74,7 @@ def _flat(columns: Iterable[tuple[Any, Any]]) -> Iterator[tuple[str, Any]]:
     """Yield named columns, tables among them column by column, and as lists where a canonical column holds lists."""
     for name, values in columns:
         if isinstance(values, np.ndarray) and values.ndim == 2:
-            if str(name) in _LISTS:
+            if str(name) in _LISTS or is_action_column(str(name)):
                 yield str(name), values.tolist()
             else:
                 yield from ((f"{name}_{at}", values[:, at]) for at in range(values.shape[1]))

@@ -351,4 +351,5 @@ def _joined_log(
         )
         for at, base in enumerate(decisions.parts)
     )
-    return Log(parts, plan, decisions.context, decisions.format, decisions.notices + rewards.notices)
+    notices = decisions.notices + rewards.notices
+    return Log(parts, plan, decisions.context, decisions.format, notices, decisions.catalogue)

@@ -1,13 +1,15 @@
 """A log: rows of decisions in canonical columns, in parts that can be read alone."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
 from spuir.base.hashing import digest
+from spuir.logs.action_table import ActionTable
 from spuir.logs.column_plan import ColumnPlan
-from spuir.logs.parts import Part
+from spuir.logs.columns import is_action_column
+from spuir.logs.parts import Part, packed
 from spuir.tables.arrow import arrow
 
 if TYPE_CHECKING:
@@ -30,6 +32,8 @@ class Log:
         The registered name of its format, "table" for one in memory.
     notices
         What was noticed while opening, in sentences for the user.
+    catalogue
+        The actions with their features; None where nothing describes them.
     """
 
     parts: tuple[Part, ...] = field(repr=False)
@@ -37,6 +41,12 @@ class Log:
     context: tuple[str, ...]
     format: str
     notices: tuple[str, ...] = ()
+    catalogue: ActionTable | None = field(default=None, repr=False)
+
+    @property
+    def action_columns(self) -> tuple[str, ...]:
+        """The columns with features of actions that differ from decision to decision."""
+        return tuple(name for name in self.schema.names if is_action_column(name) and name not in self.context)
 
     @property
     def schema(self) -> "pa.Schema":
@@ -76,6 +86,12 @@ class Log:
     def _table(self, batches: "Iterable[pa.RecordBatch]", columns: Sequence[str] | None) -> "pa.Table":
         return arrow().Table.from_batches(list(batches), self.plan.schema_of(columns))
 
+    def with_catalogue(self, actions: ActionTable) -> "Log":
+        """Return the same decisions with another catalogue, whose labels become of the type of the log's actions."""
+        kind = self.schema.field("action").type if "action" in self.schema.names else actions.table.schema.field(0).type
+        return replace(self, catalogue=actions.labelled_like(kind))
+
     def fingerprint(self) -> str:
-        """Return a text that changes when a file, a row of a table, a column or a renaming does."""
-        return digest(*(digest(*part.identity()) for part in self.parts))
+        """Return a text that changes when a file, a row of a table, the catalogue, a column or a renaming does."""
+        described = () if self.catalogue is None else (packed(self.catalogue.table),)
+        return digest(*(digest(*part.identity()) for part in self.parts), *described)

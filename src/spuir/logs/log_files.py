@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 from spuir.errors import InputError, ParameterError
 from spuir.logs.column_plan import ColumnPlan
-from spuir.logs.columns import COLUMNS, declaring, renaming
+from spuir.logs.columns import ACTION_FEATURE, COLUMNS, declaring, is_action_column, renaming
 from spuir.logs.formats import FORMATS, FileSection, Format, detect
 from spuir.tables.arrow import arrow, plain_type
 
@@ -187,7 +187,7 @@ def check_gaps(files: list[SurveyedFile], plan: ColumnPlan, table: str) -> list[
         lacking = [file.path for file in files if not file.has(one.raw)]
         if not lacking:
             continue
-        column = COLUMNS.get(one.name)
+        column = ACTION_FEATURE if is_action_column(one.name) else COLUMNS.get(one.name)
         if column is None or table in column.needed_in:
             having = next(file.path for file in files if file.has(one.raw))
             rule = f"{having!r} has it, and every file must"

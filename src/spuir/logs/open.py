@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from spuir.base.parameters import check_names
 from spuir.errors import ParameterError
+from spuir.logs.action_table import ActionTable, action_table
 from spuir.logs.column_plan import ColumnChoices, ColumnPlan, plan_columns, reading_types
 from spuir.logs.columns import check_table
 from spuir.logs.formats import FORMATS, FileSection, Format, Request, left_out
@@ -28,6 +29,8 @@ from spuir.tables.arrow import arrow
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from spuir.logs.formats.offered_actions import OfferedActions
+
 TABLE_ROWS = 1 << 18
 """Rows of a part of a table in memory."""
 
@@ -41,6 +44,7 @@ def open_log(
     kind: str = "log",
     types: Mapping[str, Any] | None = None,
     time_unit: str = "s",
+    catalogue: Any = None,
     **options: Any,
 ) -> Log:
     """Open a log: look at its files or its table, and read no more than their beginnings.
@@ -62,12 +66,15 @@ def open_log(
     context
         Names of the context columns, after renaming; None = all columns without a canonical name.
     kind
-        What the table must hold: "log" decisions with rewards, "decisions" or "rewards".
+        What the table must hold: "log" decisions with rewards, "decisions", "rewards", "contexts" or "actions".
     types
         Types of columns, by the source's names, where the source or inference has them wrong: an Arrow type or its
         name, such as "string" or "float64".
     time_unit
         What numbers in ``time`` and ``reward_time`` count: "s", "ms", "us" or "ns" since 1970.
+    catalogue
+        The actions with their features: what :func:`spuir.logs.action_table` takes. None = what the
+        log itself says about them (dsjson, Vowpal Wabbit's text), if anything.
     **options
         Options of the format.
     """
@@ -75,9 +82,8 @@ def open_log(
     if time_unit not in PER_SECOND:
         raise ParameterError("time_unit", repr(time_unit), f"it is one of {', '.join(PER_SECOND)}", "choose one")
     wanted = ColumnChoices(rename, context, kind, _types(types), time_unit)
-    if is_path(source):
-        return _open_files(source, format, wanted, options)
-    return _open_table(source, format, wanted, options)
+    log = (_open_files if is_path(source) else _open_table)(source, format, wanted, options)
+    return log if catalogue is None else log.with_catalogue(action_table(catalogue))
 
 
 def _types(types: Mapping[str, Any] | None) -> "dict[str, pa.DataType]":
@@ -141,6 +147,9 @@ def _open_files(source: Any, format: str | None, wanted: ColumnChoices, options:
     files, empty = survey_files(found, chosen, options)
     notices += empty
     schema = unify(files)
+    offered = options["copies"].offered() if "copies" in options else None
+    for name, kind in {} if offered is None else offered.column_types().items():
+        schema = schema if name in schema.names else schema.append(pa.field(name, kind))
     if chosen.sparse:
         files = [file._replace(schema=schema) for file in files]
     for name, (kind, _) in folder_columns(files).items():
@@ -152,7 +161,15 @@ def _open_files(source: Any, format: str | None, wanted: ColumnChoices, options:
     plan, context = plan_columns(schema, wanted, f"file {files[0].path!r}", chosen.typed, peek)
     notices += check_gaps(files, plan, wanted.table)
     parts = _file_parts(files, chosen, plan, reading_types(schema, plan, chosen.typed), options)
-    return Log(tuple(parts), plan, context, chosen.name, tuple(notices))
+    return Log(tuple(parts), plan, context, chosen.name, tuple(notices), _catalogue(offered, files))
+
+
+def _catalogue(offered: "OfferedActions | None", files: list[SurveyedFile]) -> ActionTable | None:
+    """Return what the events of a log say about their actions."""
+    table = None if offered is None else offered.catalogue()
+    if offered is None or table is None:
+        return None
+    return ActionTable(table, f"the events of {files[0].path!r}", varying=tuple(sorted(offered.varying)), given=False)
 
 
 def _first_text(chosen: Format, files: list[SurveyedFile], name: str, options: Mapping[str, Any]) -> str | None:
@@ -192,13 +209,15 @@ def _file_parts(
                 schema=own,
                 stamp=stamp,
                 constants=constants,
-                options=_own_copies(options, file.path, section),
+                options=_own_copies(options, file.path, section, own.names),
             )
             for number, section in enumerate(file.sections)
         ]
     return parts
 
 
-def _own_copies(options: Mapping[str, Any], path: str, section: FileSection) -> Mapping[str, Any]:
+def _own_copies(
+    options: Mapping[str, Any], path: str, section: FileSection, columns: Sequence[str]
+) -> Mapping[str, Any]:
     """Return the options of a part, with the parsed copy of its own section if there are copies."""
-    return options if "copies" not in options else {**options, "copies": options["copies"].only(path, section)}
+    return options if "copies" not in options else {**options, "copies": options["copies"].only(path, section, columns)}

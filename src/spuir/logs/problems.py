@@ -50,6 +50,32 @@ PROBLEMS: dict[str, ProblemKind] = {
         "Its estimates rest on the later rows alone.",
         "nothing if it was added then; if it was only renamed, give both the same label.",
     ),
+    # ---- features of actions
+    "no features": ProblemKind(
+        "error",
+        "Training a policy that reads features refuses actions without them.",
+        "add these labels to the catalogue, written as in the log, or drop their rows.",
+    ),
+    "unnamed action": ProblemKind("error", "Training refuses such a catalogue.", "fill in the label, or drop the row."),
+    "conflicting features": ProblemKind(
+        "warning",
+        "The last row of a label counts for all its decisions.",
+        "keep one row per label; what changes from decision to decision belongs into columns action.… of the log.",
+    ),
+    "repeated action": ProblemKind("note", "They count once.", NOTHING),
+    "untried actions": ProblemKind(
+        "note", "What is known of them comes from their features alone.", "nothing if they are new."
+    ),
+    "constant feature": ProblemKind("warning", "It cannot tell actions apart.", "leave it out."),
+    "unique feature": ProblemKind(
+        "warning",
+        "It is another name of the action: what is learned about one value helps no other action.",
+        "leave it out, or replace it by what it stands for, such as a category.",
+    ),
+    "varying features": ProblemKind("note", "They are read with each decision, as columns action.….", NOTHING),
+    "unequal features": ProblemKind(
+        "error", "It is not known which value belongs to which action.", "log one value for each eligible action."
+    ),
     # ---- rewards
     "missing reward": ProblemKind(
         "warning",

@@ -31,11 +31,14 @@ def write_log(
     format
         A registered name.
     **options
-        Options of the format.
+        Options of the format. Those that repeat the features of actions with each event (dsjson, vw-cb-adf) take them
+        from the catalogue of the log, or from the Arrow table ``catalogue``; others write the decisions alone.
     """
     target = Path(path)
     chosen = _writer(str(target), format)
     check_names(options, chosen.write_options, "log format", chosen.name)
+    if isinstance(log, Log) and log.catalogue is not None and "catalogue" in chosen.write_options:
+        options = {"catalogue": log.catalogue.table, **options}
     batches = _Filled(log) if isinstance(log, Log) else log
     if not target.parent.is_dir():
         rule = f"there is no folder {str(target.parent)!r}"

@@ -10,6 +10,7 @@ POLICIES = Registry(
     "policy",
     {
         "auto": "spuir.policies.auto:AUTO",
+        "hierarchical": "spuir.policies.hierarchical:HIERARCHICAL",
         "uniform": "spuir.policies.uniform:UNIFORM",
         "greedy": "spuir.policies.greedy:GREEDY",
         "epsilon-greedy": "spuir.policies.greedy:EPSILON_GREEDY",

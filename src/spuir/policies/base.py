@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Protocol, Self
 import numpy as np
 from numpy.random import Generator
 
+from spuir.base.pairs import Pairs
 from spuir.base.parameters import TEXT, UNIT, check, check_fields, check_names, optional, parameter
 from spuir.base.records import Batch, Codes, Decision, Floats, Info, Mask, Scores, State
 from spuir.base.streams import Draws
@@ -41,6 +42,10 @@ class Policy(ABC):
     )
 
     state_type: ClassVar[type[State]] = State
+    takes_features: ClassVar[bool] = False
+    """Whether it uses features of actions; see :meth:`with_catalogue`."""
+    by_pairs: ClassVar[bool] = False
+    """Whether a row with a list of eligible actions costs only these; other policies score all actions."""
 
     def __post_init__(self) -> None:
         check(self, "policy", self.name)
@@ -76,6 +81,19 @@ class Policy(ABC):
     @abstractmethod
     def grow(self, state: Any, like: int | None) -> State:
         """Return the state with one more action, which starts empty or with a copy of the sums of action ``like``."""
+
+    def retire(self, state: Any, code: int) -> Any:
+        """Return the state after an action was removed; most policies keep its sums."""
+        return state
+
+    def with_catalogue(self, state: Any, features: Floats, varying: int) -> Any:
+        """Return a fresh state with the features (M, k) of its actions, and ``varying`` ones per decision."""
+        rule = "it has no use for features of actions"
+        raise ParameterError("actions", f"features for policy {self.name!r}", rule, "use policy='hierarchical'")
+
+    def describe(self, state: Any, code: int, features: Floats) -> Any:
+        """Return the state with the features (k,) of one action changed."""
+        return self.with_catalogue(state, features[None], 0)
 
     @property
     def draws_to_learn(self) -> bool:
@@ -130,8 +148,9 @@ class Policy(ABC):
             info = Info(rows=len(batch), counts=per_action(batch.actions, batch.given_weights, int(state.n_actions)))
         return state, info
 
-    def acting(self, state: Any, contexts: Floats, eligible: Mask, caps: Floats | None) -> Scores:
+    def acting(self, state: Any, contexts: Floats, eligible: Mask | Pairs, caps: Floats | None) -> Scores:
         """Return the table (n, M) with the probabilities that act: while new actions ramp up, held to ``caps`` (M,)."""
+        eligible = ties.eligible_mask(eligible, len(contexts), state.n_actions)
         table = self.table(state, contexts, eligible)
         if caps is None:
             return table
@@ -141,12 +160,14 @@ class Policy(ABC):
 
         return replace(table, probabilities=ties.with_caps(table.probabilities, eligible, caps, among))
 
-    def decide(self, state: Any, contexts: Floats, rng: Generator | Draws, eligible: Mask | None = None) -> Decision:
-        """Draw one action for each context (n, d); ``eligible`` is (n, M), (M,) or None for all."""
+    def decide(
+        self, state: Any, contexts: Floats, rng: Generator | Draws, eligible: Mask | Pairs | None = None
+    ) -> Decision:
+        """Draw one action for each context (n, d); ``eligible`` is (n, M), (M,), pairs or None for all."""
         return self.decide_by_table(state, contexts, rng, eligible, None)
 
     def decide_by_table(
-        self, state: Any, contexts: Floats, rng: Generator | Draws, eligible: Mask | None, caps: Floats | None
+        self, state: Any, contexts: Floats, rng: Generator | Draws, eligible: Mask | Pairs | None, caps: Floats | None
     ) -> Decision:
         """Draw one action for each context from the probabilities of :meth:`acting`, which are exact."""
         n = len(contexts)
@@ -158,7 +179,7 @@ class Policy(ABC):
             actions[rows], propensities[rows] = ties.draw(table.probabilities, uniforms[rows])
         return Decision(actions, propensities, lambda: self.acting(state, contexts, mask, caps))
 
-    def predict(self, state: Any, contexts: Floats, eligible: Mask | None = None) -> Codes:
+    def predict(self, state: Any, contexts: Floats, eligible: Mask | Pairs | None = None) -> Codes:
         """Return the most probable action of each context (n,), the lowest code of equals; draws nothing."""
         mask = self._allowed(state, contexts, eligible)
         best = np.empty(len(contexts), np.intp)
@@ -166,7 +187,7 @@ class Policy(ABC):
             best[rows] = self.table(state, contexts[rows], mask[rows]).probabilities.argmax(axis=1)
         return best
 
-    def _allowed(self, state: Any, contexts: Floats, eligible: Mask | None) -> Mask:
+    def _allowed(self, state: Any, contexts: Floats, eligible: Mask | Pairs | None) -> Mask:
         """Return eligibility (n, M), after refusing a floor that is too high and contexts that are not finite."""
         mask = ties.eligible_mask(eligible, len(contexts), state.n_actions)
         ties.check_floor(self.floor, mask[:1] if eligible is None else mask)

@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
+from spuir.base.pairs import Pairs
 from spuir.base.records import Batch, Codes, Floats, Info, State, require_finite
 from spuir.core.fit_errors import FitErrors
 from spuir.core.imputing import LINKS, Link
 from spuir.core.quiet import quietly
 from spuir.core.screening import Bound, squared_widths
 from spuir.core.solving import Solved, solve
-from spuir.core.statistics import Statistics, add_scaled, dense_rows
+from spuir.core.statistics import Statistics, add_scaled, by_action, dense_rows
 from spuir.core.ties import check_finite
 from spuir.errors import InputError, ParameterError, ShardError
 from spuir.features import FeatureMap, FeatureRows, MapState, enough_rows
@@ -180,6 +181,28 @@ class Learner(ABC):
         check_finite(means, contexts)
         widths = np.sqrt(squared_widths(readout.solved, rows))
         return np.ascontiguousarray(means.T), np.ascontiguousarray(widths.T)
+
+    @quietly
+    def pair_estimates(self, state: Any, contexts: Floats, pairs: Pairs) -> tuple[Floats, Floats]:
+        """Return T(θ_j,s) and ‖s‖ in the inverse of Ψ_j of each eligible pair (k,); before a map is fixed, 0 and 1."""
+        if not self.fixed(state):
+            check_finite(contexts, contexts)
+            return np.zeros(len(pairs.codes)), np.ones(len(pairs.codes))
+        solved, rows = self.readout(state).solved, self.rows(state, contexts)
+        means, widths = np.empty(len(pairs.codes)), np.empty(len(pairs.codes))
+        order = by_action(pairs.codes, pairs.n_actions)
+        codes, starts = np.unique(pairs.codes[order], return_index=True)
+        for code, own in zip(codes, np.split(order, starts[1:]), strict=True):
+            chosen = rows[pairs.rows[own]]
+            projected = chosen @ solved.roots[code]
+            means[own] = self.link.score(chosen @ solved.theta[code])
+            widths[own] = np.sqrt(np.vecdot(projected, projected))
+        check_finite(means + widths, contexts)
+        return means, widths
+
+    def observed_weights(self, state: Any) -> Floats:
+        """Return the weight of the observed rows of each action (M,)."""
+        return state.observed.weight.copy()
 
     def contributions(self, state: Any, contexts: Floats, codes: Codes) -> Floats:
         """Return what each source adds to the estimate of the action ``codes`` (n,) of each context, (n, G)."""

@@ -4,6 +4,7 @@ They differ only in what is given to one class: an imputation rate, a sketch, a 
 """
 
 from abc import ABC
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, final
@@ -11,10 +12,11 @@ from typing import Any, final
 import numpy as np
 from numpy.random import Generator
 
+from spuir.base.pairs import Pairs
 from spuir.base.parameters import COUNT, FLAG, NON_NEGATIVE, parameter
 from spuir.base.records import Codes, Decision, Floats, Mask, Scores
 from spuir.base.streams import Draws
-from spuir.core import screening, ties
+from spuir.core import choosing, screening, ties
 from spuir.core.quiet import quietly
 from spuir.errors import InputError
 from spuir.policies.base import Recipe
@@ -36,6 +38,8 @@ class Optimism(Estimating, ABC):
     alpha: float = parameter(0.1, "weight of the width (ω of PUIR, α of SPUIR)", NON_NEGATIVE)
     levels: int = parameter(1, "weights of the width among which a context draws, spread evenly around alpha", COUNT)
     screen: bool = parameter(True, "skip widths that one bound for all actions makes needless; same actions", FLAG)
+
+    by_pairs = True
 
     @property
     def traits(self) -> frozenset[str]:
@@ -64,9 +68,11 @@ class Optimism(Estimating, ABC):
         )
 
     def decide(
-        self, state: RidgeState, contexts: Floats, rng: Generator | Draws, eligible: Mask | None = None
+        self, state: RidgeState, contexts: Floats, rng: Generator | Draws, eligible: Mask | Pairs | None = None
     ) -> Decision:
         """Draw actions by ever closer widths; exact ones are computed only where scores are too close for others."""
+        if isinstance(eligible, Pairs):
+            return self.decide_pairs(state, contexts, rng, eligible)
         if not self.learner.fixed(state):
             return super().decide(state, contexts, rng, eligible)
         mask, winners = self._winners(state, contexts, eligible)
@@ -80,11 +86,77 @@ class Optimism(Estimating, ABC):
 
         return Decision(actions, propensities, table)
 
-    def predict(self, state: RidgeState, contexts: Floats, eligible: Mask | None = None) -> Codes:
+    def predict(self, state: RidgeState, contexts: Floats, eligible: Mask | Pairs | None = None) -> Codes:
         """Return the most probable action of each context (n,), the lowest code of equals."""
+        if isinstance(eligible, Pairs):
+            return self.predict_pairs(state, contexts, eligible)
         if not self.learner.fixed(state):
             return super().predict(state, contexts, eligible)
         return self._winners(state, contexts, eligible)[1].winner
+
+    # ---- eligible pairs of rows and actions, so that a row costs only the actions that it may choose ---------
+
+    @quietly
+    def decide_pairs(
+        self,
+        state: RidgeState,
+        contexts: Floats,
+        rng: Generator | Draws,
+        eligible: Mask | Pairs | None,
+        caps: Floats | None = None,
+    ) -> Decision:
+        """Draw one action for each context from the probabilities of its eligible actions."""
+        n = len(contexts)
+        uniforms = Draws.of(rng, n).uniforms
+        actions, propensities = np.empty(n, np.intp), np.empty(n)
+        for rows, pairs, chances in self._pair_blocks(state, contexts, eligible, caps):
+            place = choosing.draw(pairs, chances, uniforms[rows])
+            actions[rows], propensities[rows] = pairs.codes[place], chances[place]
+
+        def table() -> Scores:
+            allowed = eligible if isinstance(eligible, Pairs) else ties.eligible_mask(eligible, n, state.n_actions)
+            return self.acting(state, contexts, allowed, caps)
+
+        return Decision(actions, propensities, table)
+
+    @quietly
+    def predict_pairs(self, state: RidgeState, contexts: Floats, eligible: Mask | Pairs | None) -> Codes:
+        """Return the most probable of the eligible actions of each context (n,), the lowest code of equals."""
+        best = np.empty(len(contexts), np.intp)
+        for rows, pairs, chances in self._pair_blocks(state, contexts, eligible, None):
+            best[rows] = choosing.most_probable(pairs, chances)
+        return best
+
+    def _pair_blocks(
+        self, state: RidgeState, contexts: Floats, eligible: Mask | Pairs | None, caps: Floats | None
+    ) -> Iterator[tuple[slice, Pairs, Floats]]:
+        """Yield rows, their eligible pairs and the probabilities of these, block by block."""
+        n, alpha = len(contexts), self._alpha(state)
+        ties.check_finite(contexts, contexts)
+        mask = (
+            None
+            if eligible is None or isinstance(eligible, Pairs)
+            else ties.eligible_mask(eligible, n, state.n_actions)
+        )
+        every = np.arange(state.n_actions)
+        width = 1 + len(eligible.codes) // max(n, 1) if isinstance(eligible, Pairs) else state.n_actions
+        for rows in ties.row_blocks(n, width):
+            if isinstance(eligible, Pairs):
+                pairs = eligible[rows]
+            else:
+                size = rows.stop - rows.start
+                pairs = Pairs.every(size, every, len(every)) if mask is None else Pairs.of_mask(mask[rows])
+            means, widths = self.learner.pair_estimates(state, contexts[rows], pairs)
+            chances = choosing.probabilities(pairs, means, alpha * widths, self._levels, self.floor, caps)
+            yield rows, pairs, chances
+
+    def decide_by_table(
+        self, state: Any, contexts: Floats, rng: Generator | Draws, eligible: Mask | Pairs | None, caps: Floats | None
+    ) -> Decision:
+        """Draw one action for each context from the probabilities of :meth:`acting`, which are exact."""
+        if isinstance(eligible, Pairs):
+            return self.decide_pairs(state, contexts, rng, eligible, caps)
+        return super().decide_by_table(state, contexts, rng, eligible, caps)
 
     def _alpha(self, state: RidgeState) -> float:
         """Return the weight of widths in units of the reward."""

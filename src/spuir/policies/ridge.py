@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
+from spuir.base.pairs import Pairs
 from spuir.base.parameters import COUNT, FLAG, POSITIVE, UNIT, either, one_of, optional, parameter
 from spuir.base.records import Batch, Codes, Floats, Info, require_finite
 from spuir.core.imputing import LINKS
@@ -98,7 +99,8 @@ class Estimating(Policy, ABC):
         if self.fixed(ready):
             return replace(ready, episode=state.episode - len(state.waiting), waiting=()), batches
         refuse_non_finite(batch.contexts)
-        kept = deepcopy(replace(batch, contexts=dense_rows(batch.contexts, slice(None))))
+        eligible = batch.eligible.mask if isinstance(batch.eligible, Pairs) else batch.eligible
+        kept = deepcopy(replace(batch, contexts=dense_rows(batch.contexts, slice(None)), eligible=eligible))
         return replace(state, episode=state.episode + 1, waiting=(*state.waiting, kept)), ()
 
     def collect(self, state: Any, batch: Batch, rng: Generator) -> Any:
@@ -146,6 +148,10 @@ class Estimating(Policy, ABC):
     def source_names(self, state: Any, inputs: list[str]) -> list[str]:
         """Return the names of the sources (G,): columns of features, and a kernel as a whole."""
         return self.feature_map.sources(state.features, inputs)
+
+    def observed_weights(self, state: Any) -> Floats:
+        """Return the weight of the observed rows of each action (M,)."""
+        return self.learner.observed_weights(state)
 
     def imputed_shares(self, state: Any) -> Floats:
         """Return the share of imputed rows in the weight that each action was fitted on (M,)."""

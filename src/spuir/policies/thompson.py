@@ -11,6 +11,7 @@ from typing import final
 import numpy as np
 from numpy.random import Generator
 
+from spuir.base.pairs import Pairs
 from spuir.base.parameters import COUNT, FLAG, NON_NEGATIVE, UNIT, optional, parameter
 from spuir.base.records import Batch, Codes, Decision, Floats, Mask, Scores
 from spuir.base.streams import Draws
@@ -68,7 +69,7 @@ class Thompson(Ridge):
         )
 
     def decide(
-        self, state: RidgeState, contexts: Floats, rng: Generator | Draws, eligible: Mask | None = None
+        self, state: RidgeState, contexts: Floats, rng: Generator | Draws, eligible: Mask | Pairs | None = None
     ) -> Decision:
         """Draw actions from their win probabilities, or by sampled scores with Monte-Carlo propensities."""
         if self.propensity_draws is None:

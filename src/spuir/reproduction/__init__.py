@@ -24,6 +24,7 @@ EXPERIMENTS = Registry(
         "sketches": "spuir.reproduction.experiments.sketches:EXPERIMENT",
         "many-actions": "spuir.reproduction.experiments.many_actions:EXPERIMENT",
         "real": "spuir.reproduction.experiments.real:EXPERIMENT",
+        "catalogue": "spuir.reproduction.experiments.catalogue:EXPERIMENT",
         "default": "spuir.reproduction.experiments.default:EXPERIMENT",
     },
 )

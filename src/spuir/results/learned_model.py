@@ -6,7 +6,7 @@ from os import PathLike, fspath
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from spuir.base.data_frame import data_frame
 from spuir.base.records import Floats, Mask, State
@@ -14,16 +14,16 @@ from spuir.errors import NotFittedError
 from spuir.results import figures
 from spuir.results.policy_figure import LINES, Bar, draw_policy
 from spuir.tables import explanations
-from spuir.tables.bandit_arguments import BanditArguments
 from spuir.tables.coefficients import Coefficient, coefficient_rows, estimating, fitted_state, strongest
 from spuir.tables.lineage import LoggedReward
+from spuir.tables.live_actions import LiveActions
 
 
-class LearnedModel(BanditArguments):
+class LearnedModel(LiveActions):
     """A model with its policy, of which everything that was learned can be read."""
 
     @abstractmethod
-    def predict_proba(self, X: Any, eligible: ArrayLike | None = None) -> Floats:
+    def predict_proba(self, X: Any, eligible: Any = None, action_features: Any = None) -> Floats:
         """Return the probability of each action (n, M)."""
 
     @property
@@ -50,7 +50,8 @@ class LearnedModel(BanditArguments):
     def n_features_in_(self) -> int:
         """How many context columns the bandit knows, raw ones where it has an encoder."""
         encoder = self._model.encoder
-        return fitted_state(self._model).dim if encoder is None else len(encoder.columns)
+        dim = fitted_state(self._model).dim - len(self._model.varying)
+        return dim if encoder is None else len(encoder.columns)
 
     @property
     def feature_names_in_(self) -> NDArray[Any]:
@@ -79,6 +80,37 @@ class LearnedModel(BanditArguments):
         """The constant of each action (M,), in the order of :attr:`actions_`; 0 without an intercept."""
         policy, state = estimating(self.policy_, self._model)
         return policy.intercepts(state).copy()
+
+    @property
+    def shared_coefficients_(self) -> Floats:
+        """Θ (k + 1, d + 1), what the features of actions say: coefficients of products of a feature and a column.
+
+        One row per feature of the catalogue and one for the constant, one column per context column and one for the
+        constant, per unit of both. The features of an action and 1, times this table, are the coefficients and the
+        intercept that they suggest; kernel columns have no unit and are left out.
+        """
+        return self._shared()[0].copy()
+
+    def shared_coefficients_frame(self) -> Any:
+        """Return :attr:`shared_coefficients_` with names and standard errors, as a pandas DataFrame."""
+        theta, errors = self._shared()
+        known = self._model.catalogue
+        rows = [*([] if known is None else known.names), "constant"]
+        columns = [*self._model.input_names, "constant"]
+        pairs = [(row, column) for row in rows for column in columns]
+        table = {"action_feature": [row for row, _ in pairs], "feature": [column for _, column in pairs]}
+        return data_frame(
+            table | {"coefficient": theta.ravel(), "standard_error": errors.ravel()}, "shared_coefficients_frame"
+        )
+
+    def _shared(self) -> tuple[Floats, Floats]:
+        """Return the shared coefficients and their standard errors."""
+        policy: Any = self.policy_
+        state, known = fitted_state(self._model), self._model.catalogue
+        if not policy.takes_features or known is None or known.encoder is None:
+            rule = "the actions of this bandit have no features"
+            raise NotFittedError("shared_coefficients_", "no catalogue", rule, "make the bandit with a catalogue")
+        return policy.shared_coefficients(state)
 
     def coefficient_table(self) -> list[Coefficient]:
         """Return every coefficient with its feature's name and standard error.

@@ -16,6 +16,7 @@ from spuir.policies import POLICIES, Policy, make_policy
 from spuir.storage import snapshot
 from spuir.storage.migration import migrate
 from spuir.storage.plausibility import check_sizes, check_sums
+from spuir.tables.action_catalogue import Catalogue
 from spuir.tables.encoder import Encoder
 from spuir.tables.labels import Labels, Ramp
 from spuir.tables.lineage import KEPT, LONGEST_MARK, Lineage, Notes
@@ -23,6 +24,8 @@ from spuir.tables.model import Model
 
 KIND, ENCODING_KIND = "spuir bandit", "spuir bandit with an encoder"
 """Two kinds, so that a version without encoders refuses a file with an encoder instead of ignoring it."""
+FEATURES = "catalogue/features"
+"""The array of the features of actions, as long as no state has them."""
 
 
 def describe(
@@ -50,6 +53,11 @@ def describe(
     if model.encoder is not None:
         header["encoder"] = model.encoder.to_dict()
     header["state"], arrays = (None, {}) if model.state is None else snapshot.pack(model.state)
+    if model.catalogue is not None:
+        known = model.catalogue
+        own = None if known.encoder is None else known.encoder.to_dict()
+        header["catalogue"] = {"encoder": own, "varying": list(known.varying)}
+        arrays = arrays if known.features is None else arrays | {FEATURES: known.features}
     # A slash cannot be in the name of a state's field, so that these are arrays of their own.
     return header, arrays if model.lineage.tally is None else arrays | {"lineage/tally": model.lineage.tally}
 
@@ -167,6 +175,8 @@ def _model(source: str, policy: Policy, header: dict[str, Any], arrays: Mapping[
         )
     labels = Labels.of(actions, active, ramps)
     encoder = Encoder.from_dict(header["encoder"]) if header["kind"] == ENCODING_KIND else None
+    catalogue = _catalogue(source, header, arrays, len(labels.names))
+    varying = 0 if catalogue is None else len(catalogue.varying)
     state, width = None, None
     if header["state"] is not None:
         state = snapshot.unpack(policy.state_type, header["state"], arrays)
@@ -176,13 +186,35 @@ def _model(source: str, policy: Policy, header: dict[str, Any], arrays: Mapping[
         count = len(labels.names)
         require(state.n_actions == count, f"{state.n_actions} actions", f"its {count} labels must have one state each")
         if encoder is not None:
-            rule = f"its state has {state.dim} columns"
-            require(encoder.width == state.dim, f"an encoder of {encoder.width} features", rule)
-        width = state.dim if encoder is None else len(encoder.columns)
+            rule = f"its state has {state.dim - varying} columns"
+            require(encoder.width == state.dim - varying, f"an encoder of {encoder.width} features", rule)
+        width = state.dim - varying if encoder is None else len(encoder.columns)
+        known = getattr(state, "varying", 0), getattr(getattr(state, "catalogue", None), "shape", (0, 0))[1]
+        described = varying, 0 if catalogue is None else len(catalogue.names)
+        require(known == described, f"features {known} of actions", f"its catalogue has {described}")
     names = None if columns is None else tuple(columns)
     if names is not None:
         texts = not isinstance(columns, str) and all(type(name) is str for name in names)
         rule = "a saved bandit has one name for each context column"
         require(texts and width in (None, len(names)), f"columns {columns!r}", rule)
     lineage = _lineage(source, header, arrays, len(labels.names))
-    return Model(labels=labels, names=names, state=state, encoder=encoder, lineage=lineage)
+    return Model(labels=labels, names=names, state=state, encoder=encoder, lineage=lineage, catalogue=catalogue)
+
+
+def _catalogue(
+    source: str, header: dict[str, Any], arrays: Mapping[str, NDArray[Any]], actions: int
+) -> Catalogue | None:
+    """Return what describes the actions; None if they have no features."""
+    saved = header.get("catalogue")
+    if saved is None:
+        return None
+    encoder = None if saved["encoder"] is None else Encoder.from_dict(saved["encoder"])
+    features, varying = arrays.get(FEATURES), saved["varying"]
+    fine = isinstance(varying, list) and all(type(name) is str for name in varying)
+    if features is not None:
+        width = 0 if encoder is None else encoder.width
+        fine = fine and features.dtype == FLOAT and features.shape == (actions, width) and all_finite(features)
+    if not fine:
+        rule = "it has one row of finite features per action, and names"
+        raise SnapshotError(source, "another catalogue", rule, "save it again")
+    return Catalogue(encoder=encoder, features=features, varying=tuple(varying))

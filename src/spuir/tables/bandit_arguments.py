@@ -2,7 +2,7 @@
 
 import threading
 import warnings
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Self
 
@@ -12,6 +12,7 @@ from spuir.base.parameters import check_names, parameters_of
 from spuir.base.records import Info
 from spuir.errors import DriftWarning, ParameterError
 from spuir.policies import POLICIES, Policy, as_policy, make_policy
+from spuir.tables.action_catalogue import Catalogue, labels_and_features, read_catalogue
 from spuir.tables.encoder import Encoder
 from spuir.tables.labels import Labels
 from spuir.tables.lineage import Notes
@@ -35,13 +36,13 @@ class BanditArguments:
     def __init__(
         self,
         policy: Policy | str = "auto",
-        actions: int | Iterable[Hashable] | None = None,
+        actions: Any = None,
         random_state: streams.Seed = None,
         encoder: Encoder | None = None,
         **policy_parameters: Any,
     ) -> None:
         made = _with_parameters(policy, policy_parameters)
-        _check_arguments(actions, encoder)
+        self._named_actions = (actions, *_check_arguments(made, actions, encoder))
         self.policy, self.policy_parameters = policy, policy_parameters
         self.actions = actions
         self.random_state = random_state
@@ -70,7 +71,10 @@ class BanditArguments:
     def _reset(self) -> None:
         self._seed = streams.as_seed(self.random_state)
         self._rows = streams.RowNumbers()
-        self._current = Model(labels=Labels.parse(self.actions), encoder=self.encoder)
+        if self._named_actions[0] is not self.actions:  # set as an attribute
+            self._named_actions = (self.actions, *_check_arguments(self.policy_, self.actions, self.encoder))
+        _, labels, catalogue = self._named_actions
+        self._current = Model(labels=labels, encoder=self.encoder, catalogue=catalogue)
         self._checked: Policy | None = None
         self.last_info_: Info | None = None
         self._drift, self._warned = None, frozenset()
@@ -129,7 +133,8 @@ class BanditArguments:
         policy = own.get("policy", self.policy)
         parameters = given if "policy" in own else self.policy_parameters | given
         made = _with_parameters(policy, parameters)
-        _check_arguments(own.get("actions", self.actions), own.get("encoder", self.encoder))
+        actions = own.get("actions", self.actions)
+        self._named_actions = (actions, *_check_arguments(made, actions, own.get("encoder", self.encoder)))
         for name, value in own.items():
             setattr(self, name, value)
         self.policy_parameters, self._made = parameters, (policy, parameters, made)
@@ -145,12 +150,14 @@ class BanditArguments:
 
     def __repr__(self) -> str:
         """Show the constructor's arguments, with the actions that may be chosen now."""
-        labels = self._current.labels if "_current" in self.__dict__ else Labels.parse(self.actions)
+        given = self._named_actions[1]
+        labels = self._current.labels if "_current" in self.__dict__ else given
         live = [name for name, on in zip(labels.names, labels.active, strict=True) if on]
         shown: dict[str, Any] = {"random_state": self.random_state, "encoder": self.encoder, **self.policy_parameters}
         if self.encoder is None:
             del shown["encoder"]
-        actions = self.actions if live == list(Labels.parse(self.actions).names) else live
+        plain = isinstance(self.actions, (int, list, tuple))
+        actions = self.actions if plain and live == list(given.names) else live
         rest = "".join(f", {name}={value!r}" for name, value in shown.items())
         return f"{type(self).__name__}({self.policy!r}, {actions!r}{rest})"
 
@@ -176,11 +183,17 @@ def _with_parameters(policy: Policy | str, parameters: Mapping[str, Any]) -> Pol
     return replace(made, **parameters) if parameters else made
 
 
-def _check_arguments(actions: Any, encoder: Any) -> None:
+def _check_arguments(policy: Policy, actions: Any, encoder: Any) -> tuple[Labels, Catalogue | None]:
+    """Return the labels and the catalogue in what a constructor was given; refuse wrong arguments."""
     if actions is None:
         rule = "a bandit needs to know what it chooses among"
         raise ParameterError("actions", None, rule, "pass a list of labels, or their number M")
-    Labels.parse(actions)
+    given, raw = labels_and_features(actions)
+    labels = Labels.parse(given)
+    if raw is not None and not policy.takes_features:
+        rule = "it has no use for features of actions"
+        raise ParameterError("actions", f"features for policy {policy.name!r}", rule, "use policy='hierarchical'")
     if not isinstance(encoder, Encoder | None):
         rule = "an encoder is learned from raw rows"
         raise ParameterError("encoder", type(encoder).__name__, rule, "pass what Encoder.fit returns")
+    return labels, read_catalogue(raw)

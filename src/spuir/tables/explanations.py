@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from spuir.base.data_frame import data_frame
+from spuir.base.pairs import Pairs
 from spuir.base.records import Codes, Floats, Mask, Scores
 from spuir.core.ties import eligible_mask
 from spuir.errors import InputError
@@ -21,7 +22,7 @@ REASONS = 3
 """Sources that the column ``because`` names."""
 
 
-def explain(policy: Any, model: Model, contexts: Floats, mask: Mask | None, codes: Codes | None) -> Any:
+def explain(policy: Any, model: Model, contexts: Floats, mask: Mask | Pairs | None, codes: Codes | None) -> Any:
     """Return one row per context: the action, its nearest competitor, and what made the difference.
 
     Parameters
@@ -29,13 +30,14 @@ def explain(policy: Any, model: Model, contexts: Floats, mask: Mask | None, code
     policy, model
         A policy with the trait "ridge", and its model with a state.
     contexts, mask
-        (n, d) contexts, and which actions are eligible (n, M), None for all.
+        (n, d) contexts, and which actions are eligible, (n, M) or pairs, None for all.
     codes
         (n,) actions to explain; None = the most probable ones.
     """
     state: Any = model.state
     allowed = eligible_mask(mask, len(contexts), state.n_actions)
-    table = policy.acting(state, contexts, allowed, model.caps)
+    varying = mask if isinstance(mask, Pairs) and mask.features is not None else None
+    table = policy.acting(state, contexts, allowed if varying is None else varying, model.caps)
     chosen = table.probabilities.argmax(axis=1) if codes is None else codes
     every = np.arange(len(contexts))
     if len(chosen) != len(every):
@@ -48,8 +50,9 @@ def explain(policy: Any, model: Model, contexts: Floats, mask: Mask | None, code
     rival = competitors(table, allowed, chosen)
     alone = rival < 0  # the only eligible action has no competitor
     second = np.where(alone, chosen, rival)
-    parts = policy.contributions(state, contexts, chosen) - policy.contributions(state, contexts, second)
-    errors = policy.mean_errors(state, contexts)
+    parts = policy.contributions(state, _with_features(contexts, varying, chosen), chosen)
+    parts = parts - policy.contributions(state, _with_features(contexts, varying, second), second)
+    errors = policy.mean_errors(state, contexts) if varying is None else policy.learner.noise(state) * table.widths
     spread = np.hypot(errors[every, chosen], errors[every, second])
     sources = policy.source_names(state, model.input_names)
     labels = model.labels.array
@@ -62,6 +65,13 @@ def explain(policy: Any, model: Model, contexts: Floats, mask: Mask | None, code
     columns["because"] = [_because(sources, row) for row in parts]
     columns |= {f"difference:{name}": _without(parts[:, at], alone) for at, name in enumerate(sources)}
     return data_frame(columns, "explain")
+
+
+def _with_features(contexts: Floats, varying: Pairs | None, codes: Codes) -> Floats:
+    """Return contexts with the features per decision of one action per row (n,), if there are any."""
+    if varying is None or varying.features is None:
+        return contexts
+    return np.column_stack([contexts, varying.features[varying.find(codes)]])
 
 
 def _estimates(table: Scores) -> list[tuple[str, Floats]]:
@@ -116,7 +126,7 @@ def action_weights(policy: Any, model: Model) -> Any:
     policy, state = estimating(policy, model)
     columns = {
         "action": model.labels.array,
-        "observed_weight": state.observed.weight.copy(),
+        "observed_weight": policy.observed_weights(state),
         "imputed_share": policy.imputed_shares(state),
     }
     return data_frame(columns, "action_weights")

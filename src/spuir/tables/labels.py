@@ -126,7 +126,7 @@ class Labels:
         codes = codes_of_levels.take(numbers, mode="wrap")  # −1 is the last entry
         row = int(codes.argmin()) if len(codes) else 0
         if len(codes) and codes[row] < 0:
-            self._unknown(levels.tolist()[numbers[row]] if numbers[row] >= 0 else None, row)
+            self.unknown(levels.tolist()[numbers[row]] if numbers[row] >= 0 else None, row)
         return codes
 
     def _encode_array(self, values: NDArray[Any]) -> Codes:
@@ -137,7 +137,7 @@ class Labels:
             # Read as unsigned, a negative code is a huge one: one look at the largest tells.
             if len(codes) and not 0 <= codes.item(codes.view(_UNSIGNED).argmax()) < len(self.names):
                 row = int(np.argmax((values < 0) | (values >= len(self.names))))
-                self._unknown(values[row].item(), row)
+                self.unknown(values[row].item(), row)
             return codes
         if self._texts is not None and values.dtype.kind == "U" and values.dtype.isnative and values.dtype.itemsize:
             codes = self._texts.codes(values)
@@ -156,7 +156,7 @@ class Labels:
         except (KeyError, TypeError):  # an unknown label, or one that has no hash: find the row
             for row, label in enumerate(values):
                 if not hashable(label) or label not in self.codes:
-                    self._unknown(label, row)
+                    self.unknown(label, row)
             raise
 
     def table(self, name: str, given: Any) -> Any:
@@ -182,10 +182,11 @@ class Labels:
     def code(self, label: Hashable) -> int:
         """Return one label's code."""
         if not hashable(label) or label not in self.codes:
-            self._unknown(label, None)
+            self.unknown(label, None)
         return self.codes[label]
 
-    def _unknown(self, label: Any, row: int | None) -> None:
+    def unknown(self, label: Any, row: int | None, subject: str = "actions") -> None:
+        """Refuse a label that no action has, with the nearest one that some action has."""
         named = {str(name): name for name in self.names}
         near = nearest(label, named)
         missing = label is None or not _equals_itself(label)
@@ -193,7 +194,7 @@ class Labels:
         hint = f"did you mean {named[near]!r}?" if near and not missing else remedy
         place = "" if row is None else f" at row {row}"
         rule = f"the actions are {listed(self.names)}"
-        raise UnknownNameError("actions", f"{label!r}{place}", rule, hint)
+        raise UnknownNameError(subject, f"{label!r}{place}", rule, hint)
 
     def added(self, label: Hashable, share: float | None = None, until: int = 0) -> "Labels":
         """Return the labels with one more; a label once used, retired or not, is refused.

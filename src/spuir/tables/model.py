@@ -1,15 +1,20 @@
 """What a bandit has learned and what it calls things, and users' columns read by it."""
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from spuir.base.checked_arrays import check_one_each
 from spuir.base.column_drift import Drift
+from spuir.base.pairs import Pairs
 from spuir.base.records import FLOAT, Batch, Codes, Decision, Floats, Mask, State
 from spuir.core.statistics import dense_rows
 from spuir.core.ties import eligible_mask
 from spuir.errors import InputError, ParameterError
+from spuir.tables import eligible_sets
+from spuir.tables.action_catalogue import Catalogue
 from spuir.tables.contexts import as_table, column_names
 from spuir.tables.encoder import Encoder
 from spuir.tables.labels import Labels
@@ -28,7 +33,7 @@ class _Features(NamedTuple):
 class Model(NamedTuple):
     """Everything that a decision reads, swapped as one: labels, columns, the policy's state, the encoder.
 
-    ``lineage`` says what the state was learned from.
+    ``lineage`` says what the state was learned from. ``catalogue`` describes the actions, if they have features.
     """
 
     labels: Labels
@@ -36,6 +41,34 @@ class Model(NamedTuple):
     state: State | None = None
     encoder: Encoder | None = None
     lineage: Lineage = Lineage()
+    catalogue: Catalogue | None = None
+
+    def holding(self, state: State | None, **changes: Any) -> "Model":
+        """Return the model with another state, which keeps the features of actions from now on."""
+        catalogue = self.catalogue
+        if catalogue is not None and catalogue.features is not None and state is not None:
+            catalogue = replace(catalogue, features=None)
+        return self._replace(state=state, catalogue=catalogue, **changes)
+
+    @property
+    def varying(self) -> tuple[str, ...]:
+        """Names of the features of actions that come with each decision."""
+        return () if self.catalogue is None else self.catalogue.varying
+
+    def naming(self, action_features: Any) -> "Model":
+        """Return the model with the names of the features per decision, which the first call that has some settles."""
+        if action_features is None:
+            if self.varying:
+                rule = f"this bandit has the features per decision {', '.join(map(repr, self.varying))}"
+                raise InputError("action_features", None, rule, "pass them")
+            return self
+        if self.varying:
+            return self
+        if self.state is not None:
+            rule = "this bandit started without features per decision"
+            raise InputError("action_features", "features per decision", rule, "call fit to start anew with them")
+        catalogue = Catalogue() if self.catalogue is None else self.catalogue
+        return self._replace(catalogue=replace(catalogue, varying=eligible_sets.varying_names(action_features)))
 
     def names_after(self, X: Any) -> tuple[str, ...] | None:
         """Return the names of the context columns, which the first table that has names settles."""
@@ -48,8 +81,8 @@ class Model(NamedTuple):
     def input_names(self) -> list[str]:
         """Names of the encoded context columns; x0, x1, … where they have none."""
         named = self.names if self.encoder is None else self.encoder.names
-        dim = 0 if self.state is None else self.state.dim
-        return list(named) if named else [f"x{i}" for i in range(dim)]
+        dim = 0 if self.state is None else self.state.dim - len(self.varying)
+        return [*(named or [f"x{i}" for i in range(dim)]), *self.varying]
 
     def _table(self, X: Any) -> Any:
         """Return contexts as a numeric table (n, d) or a CSR matrix, encoded where there is an encoder."""
@@ -78,13 +111,11 @@ class Model(NamedTuple):
         shared = own and self.encoder is None and isinstance(table, np.ndarray)
         return contexts.copy() if shared and np.may_share_memory(contexts, table) else contexts
 
-    def eligible(self, given: ArrayLike | None, n: int) -> Mask | None:
-        """Return which active actions may be chosen in n rows (n, M); None for all."""
-        if given is None and self.labels.all_active:
-            return None
-        m = len(self.labels.names)
-        mask = eligible_mask(self.labels.table("eligible", given), n, m)
-        return eligible_mask(mask & np.array(self.labels.active), n, m)
+    def eligible(self, given: Any, n: int, action_features: Any = None) -> Mask | Pairs | None:
+        """Return which active actions may be chosen in n rows, as a mask (n, M) or as pairs; None for all."""
+        if action_features is not None:
+            return eligible_sets.read_varying(self.labels, action_features, given, n, self.varying)
+        return eligible_sets.read_eligible(self.labels, given, n)
 
     @property
     def caps(self) -> Floats | None:
@@ -111,16 +142,17 @@ class Model(NamedTuple):
         actions, rewards = given["actions"], given["rewards"]
         if rewards is None:  # partial_fit(decision, rewards)
             actions, rewards = None, actions
-        others = [name for name in ("propensities", "eligible") if given[name] is not None]
+        others = [name for name in ("propensities", "eligible", "action_features") if given[name] is not None]
         if actions is not None or others or rewards is None:
             got = "no rewards" if rewards is None else f"{'actions' if actions is not None else others[0]} beside it"
             rule = "it stands for contexts, actions, propensities and eligibility"
             raise InputError("decision", got, rule, "call partial_fit(decision, rewards), or pass every column")
         eligible = X.eligible
-        if eligible is not None and eligible.shape[1] < len(self.labels.names):  # actions were added since
-            more = len(self.labels.names) - eligible.shape[1]
+        more = 0 if eligible is None else len(self.labels.names) - eligible.shape[1]  # actions were added since
+        if isinstance(eligible, np.ndarray) and more:
             eligible = np.pad(eligible, ((0, 0), (0, more)))
-        return {"actions": X.actions, "rewards": rewards, "propensities": X.propensities, "eligible": eligible}
+        decided = {"actions": X.actions, "rewards": rewards, "propensities": X.propensities, "eligible": eligible}
+        return decided | {"action_features": X.action_features}
 
     def batch(
         self,
@@ -129,12 +161,19 @@ class Model(NamedTuple):
         rewards: ArrayLike,
         propensities: ArrayLike | None,
         sample_weight: ArrayLike | None,
-        eligible: ArrayLike | None,
+        eligible: Any,
         columns: dict[str, Any],
+        action_features: Any = None,
     ) -> Batch:
-        """Return an episode's columns as a batch of codes."""
+        """Return an episode's columns as a batch of codes; features per decision are the last columns of contexts."""
         contexts = self._table(X)
         codes = self.labels.encode(actions)
+        if action_features is not None:
+            own = eligible_sets.read_executed(self.labels, action_features, codes, self.varying)
+            check_one_each(codes, int(contexts.shape[0]))
+            contexts = np.column_stack([dense_rows(contexts, slice(None)), own])
+            if eligible is None and eligible_sets.is_long(action_features):
+                eligible = eligible_sets.long_pairs(self.labels, action_features, len(codes))
         caps = self.caps
         bare = propensities is None and sample_weight is None and eligible is None and not columns
         if bare and self.labels.all_active and caps is None:
@@ -155,8 +194,11 @@ class Model(NamedTuple):
         # Rows of weight 0 are no rows, and an episode without rows is none.
         return made if made.weights is None or made.weights.all() else made.at(np.flatnonzero(made.weights))
 
-    def _could_be_executed(self, eligible: ArrayLike | None, codes: Codes) -> Mask:
+    def _could_be_executed(self, eligible: Any, codes: Codes) -> Mask | Pairs:
         """Return which actions could be chosen (B, M): the active ones, and in each row the one that was."""
+        pairs = None if eligible is None else eligible_sets.as_pairs(self.labels, eligible, len(codes))
+        if pairs is not None:
+            return eligible_sets.with_executed(self.labels, pairs, codes)
         given, every = self.labels.table("eligible", eligible), np.arange(len(codes))
         mask = eligible_mask(given, len(codes), len(self.labels.names))
         allowed = mask[every, codes]

@@ -12,6 +12,7 @@ from spuir.bandit import Bandit
 from spuir.base.column_drift import Drift
 from spuir.errors import InputError, SpuirError, UnknownNameError
 from spuir.logs import Cut
+from spuir.logs.action_columns import executed_features
 from spuir.logs.decision_rows import checked
 from spuir.logs.formats import Faults
 from spuir.storage.shards import Shard
@@ -24,6 +25,9 @@ ROW_COLUMNS = {"weight": "sample_weight", "propensity": "propensities"}
 
 ID_COLUMNS = ("episode", "decision_id")
 """Columns by which an episode is recognised that was learned before, together."""
+
+FEATURES = "features of the executed action"
+"""What the arranged rows call the features per decision."""
 
 CHECKED = {"reward": "rewards", "weight": "weights", "propensity": "propensities"}
 """Columns of numbers, and their names in a batch, which checks them."""
@@ -99,6 +103,8 @@ class Collect:
         The propensity of every row where the log has none; None = there is none.
     learned
         How many episodes the model had learned before this log.
+    varying
+        The features of actions that come with each decision.
     """
 
     bandit: Bandit
@@ -109,6 +115,7 @@ class Collect:
     episodes: range
     propensity: float | None = None
     learned: int = 0
+    varying: tuple[str, ...] = ()
 
     def __call__(self, scanned: ScannedPart) -> PartShards:
         """Read the part and return its shards."""
@@ -143,7 +150,7 @@ class Collect:
             start = stop
         if any(self._keeps(episode) for episode, _ in runs):
             # Sums check their rows at once; kept rows would be checked only when they are learned, far from their file.
-            check_rows(batch, self.bandit.actions)
+            check_rows(batch, self.bandit.actions_.tolist())
         return rows.drift
 
     def _runs(self, batch: Any, scanned: ScannedPart, earlier: int) -> Iterator[tuple[PartEpisode, Selection]]:
@@ -161,6 +168,8 @@ class Collect:
         contexts, drift = self.encoder.transform_and_count(batch)
         read = ("action", "reward", *ROW_COLUMNS, *ID_COLUMNS)
         columns = {name: _numbers(batch, name) for name in read if name in self.columns}
+        if self.varying:
+            columns[FEATURES] = executed_features(batch, self.varying, self.bandit.actions_.tolist())
         learned = learned_rows(batch)
         whole = sum(_length(selection) for _, selection in runs) == len(learned)
         if whole and all(isinstance(selection, slice) for _, selection in runs):
@@ -184,6 +193,8 @@ class Collect:
         for name, argument in ROW_COLUMNS.items():
             if name in rows.columns:
                 given[argument] = rows.columns[name][here][used]
+        if FEATURES in rows.columns:
+            given["action_features"] = rows.columns[FEATURES][here][used]
         if all(name in rows.columns for name in ID_COLUMNS):
             parts = (rows.columns[name][here][used].tolist() for name in ID_COLUMNS)
             given["ids"] = np.array([f"{number}:{one}" for number, one in zip(*parts, strict=True)], dtype=object)
@@ -215,7 +226,7 @@ class Collect:
     def _within_batch(self, error: SpuirError, batch: Any) -> SpuirError:
         """Return an error about some rows of a batch as one that counts them within the batch."""
         try:
-            check_rows(batch, self.bandit.actions)
+            check_rows(batch, self.bandit.actions_.tolist())
         except SpuirError as same:
             return same
         return error

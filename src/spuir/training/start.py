@@ -1,12 +1,16 @@
-"""Where a training starts: with a new policy, or with a model that is continued."""
+"""Where a training starts: with a new policy, or with a model that is continued; and which actions it has."""
 
-from collections.abc import Hashable, Sequence
-from dataclasses import replace
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
+
+import numpy as np
 
 from spuir.bandit import Bandit
 from spuir.base.parameters import parameter_names
 from spuir.errors import InputError, UnknownNameError
+from spuir.logs import ActionTable, Log, action_table
+from spuir.logs.action_columns import columns_of, number_columns
 from spuir.logs.columns import listed
 from spuir.policies import Policy, as_policy, make_policy
 
@@ -33,15 +37,126 @@ def policy_to_train(policy: Policy | str, start: Bandit | None) -> Policy:
     return start.policy_
 
 
+@dataclass(frozen=True)
+class TrainedActions:
+    """The actions that a training knows: their labels, their catalogue, and the features that come with each decision.
+
+    ``catalogue`` is None for a policy without a use for features, and for a model that is continued, which has its own.
+    """
+
+    labels: list[Hashable]
+    catalogue: ActionTable | None = None
+    varying: tuple[str, ...] = ()
+
+    @property
+    def for_bandit(self) -> Any:
+        """What the constructor of a bandit takes."""
+        return self.labels if self.catalogue is None else self.catalogue.to_frame()
+
+
+def with_catalogue(log: Log, actions: Any) -> tuple[Log, Sequence[Hashable] | None]:
+    """Return the log with the catalogue that ``actions`` is, if it is one, and the labels that it is otherwise."""
+    if actions is None:
+        return log, None
+    if isinstance(actions, (list, tuple, np.ndarray)):
+        return log, list[Hashable](actions)
+    return log.with_catalogue(action_table(actions)), None
+
+
 def actions_to_train(
-    logged: Sequence[Hashable], given: Sequence[Hashable] | None, start: Bandit | None
-) -> list[Hashable]:
-    """Return the action labels in order: those of the model to continue, those given, or those in the log."""
-    if start is None:
-        return list(logged if given is None else given)
-    labels = start.actions_.tolist()
-    for label in logged:
-        if label not in labels:
-            rule = f"the model knows {listed([str(one) for one in labels])}"
-            raise UnknownNameError("action", repr(label), rule, "add it to the model first, with add_action")
-    return labels
+    logged: Sequence[Hashable], given: Sequence[Hashable] | None, log: Log, policy: Policy, start: Bandit | None
+) -> TrainedActions:
+    """Return the actions: those of the model to continue, those of the catalogue, those given, or those in the log."""
+    if start is not None:
+        labels = start.actions_.tolist()
+        for label in logged:
+            if label not in start._model.labels.codes:
+                rule = f"the model knows {listed([str(one) for one in labels])}"
+                remedy = "add it to the model first, with add_action"
+                if policy.takes_features:
+                    remedy += ", or pass a catalogue that has it (--actions)"
+                raise UnknownNameError("action", repr(label), rule, remedy)
+        varying = start._model.varying
+        columns_of(varying, log, "the model")
+        return TrainedActions(labels, None, varying)
+    if not policy.takes_features or (log.catalogue is None and given is not None):
+        own = None if log.catalogue is None or policy.takes_features or not log.catalogue.given else log.catalogue
+        if own is not None:
+            own.check_labels(logged)
+        return TrainedActions(list(given if given is not None else logged if own is None else own.labels))
+    varying = tuple(number_columns(log)[0])
+    check_described(log, policy)
+    if log.catalogue is None:
+        return TrainedActions(list(logged), None, varying)
+    catalogue = log.catalogue.check()
+    catalogue.check_labels(logged)
+    return TrainedActions(catalogue.labels, catalogue, varying)
+
+
+def check_described(log: Log, policy: Policy) -> None:
+    """Refuse a log that says nothing about its actions, for a policy that learns from their features."""
+    if policy.takes_features and log.catalogue is None and not number_columns(log)[0]:
+        rule = f"policy {policy.name!r} learns from the features of actions"
+        remedy = "pass their catalogue (--actions items.parquet), or the labels alone if they have none"
+        raise InputError("log", "nothing that describes its actions", rule, remedy)
+
+
+def notices_of_actions(log: Log, policy: Policy, actions: TrainedActions) -> Iterator[str]:
+    """Yield what is done with the features of actions, where it is not what a user would expect."""
+    if not policy.takes_features:
+        if log.catalogue is not None and log.catalogue.given and log.catalogue.features:
+            yield f"{policy.name} has no use for features of actions; only the labels of the catalogue are used."
+        return
+    if log.catalogue is not None:
+        yield from log.catalogue.notices()
+    texts = number_columns(log)[1]
+    if texts:
+        yield f"Features per decision are numbers; texts are left out: {listed(texts)}."
+
+
+def grown(start: Bandit, log: Log) -> tuple[Bandit, list[str]]:
+    """Return a model to continue with the actions of a log's catalogue, and what was added or changed, in sentences.
+
+    New labels are added with their features, and features that have changed are updated. ``start`` stays as it is.
+    """
+    model = start._model
+    known = None if model.catalogue is None else model.catalogue.encoder
+    if log.catalogue is None or known is None or start.encoder is None:
+        return start, []
+    catalogue = log.catalogue.check()
+    missing = [name for name in known.columns if name not in catalogue.features]
+    if missing:
+        rule = "the catalogue of the model has it"
+        raise InputError(catalogue.source, f"no column {missing[0]!r}", rule, "add the column")
+    lines = {line.pop("action"): line for line in catalogue.table.select(["action", *known.columns]).to_pylist()}
+    made = start.without_encoder().with_encoder(start.encoder)
+    new = [label for label in lines if label not in model.labels.codes]
+    changed = _changed(start, catalogue)
+    for label in new:
+        made.add_action(label, features=lines[label])
+    for label in changed:
+        made.update_action(label, lines[label])
+    told = [f"{len(new):,} actions of the catalogue are new to the model: {_named(new)}."] if new else []
+    if changed:
+        told.append(f"The features of {len(changed):,} actions have changed, and are updated: {_named(changed)}.")
+    return made, told
+
+
+def _changed(start: Bandit, catalogue: ActionTable) -> list[Hashable]:
+    """Return the labels whose features are others than those that the model has."""
+    model = start._model
+    state: Any = model.state
+    encoder: Any = model.catalogue.encoder if model.catalogue is not None else None
+    codes = {int(code): at for at, code in enumerate(state.live)}
+    here = [label for label in catalogue.labels if codes.get(model.labels.codes.get(label, -1)) is not None]
+    places = {label: at for at, label in enumerate(catalogue.labels)}
+    encoded = encoder.transform(catalogue.table.select(list(encoder.columns)))
+    return [
+        label
+        for label in here
+        if not np.array_equal(encoded[places[label]], state.catalogue[codes[model.labels.codes[label]]])
+    ]
+
+
+def _named(labels: Sequence[Hashable]) -> str:
+    return listed([str(label) for label in labels])

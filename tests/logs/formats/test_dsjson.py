@@ -120,7 +120,7 @@ class TestFields:
         assert row(tmp_path, pdrop=drop)["weight"] == weight
 
     def test_actions_are_called_by_tag_or_by_id_or_by_number(self, tmp_path: Path) -> None:
-        multi = [{"_tag": "x", "i": {"id": "y"}}, {"i": {"id": "z"}}, {"j": [1]}]
+        multi = [{"_tag": "x", "i": {"id": "y"}}, {"i": {"id": "z"}}, {}]
         assert row(tmp_path, c={"_multi": multi})["eligible"] == ["x", "z", "3"]
 
     def test_probabilities_of_some_actions_only_are_not_those_of_all(self, tmp_path: Path) -> None:

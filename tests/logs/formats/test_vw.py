@@ -179,15 +179,18 @@ class TestActionsOfAnEvent:
     def test_an_event_is_a_row(self, tmp_path: Path) -> None:
         text = "shared 'e1 |user age:30\n|a x:1\n0:-1:0.25 |a x:2\n|a x:3\n\nshared |user age:20\n0:1:0.5 |a x\n"
         first, second = self.read(tmp_path, text)
+        labels = first["eligible"]
+        assert len(set(labels)) == 3
         assert first == {
             "decision_id": "e1",
-            "action": "2",
+            "action": labels[1],
             "reward": 1.0,
             "propensity": 0.25,
-            "eligible": ["1", "2", "3"],
+            "eligible": labels,
             "user.age": 30.0,
         }
-        assert (second["action"], second["eligible"], second["decision_id"]) == ("1", ["1"], None)
+        # The same features are the same action, wherever it is in the event.
+        assert (second["action"], second["eligible"], second["decision_id"]) == (labels[0], [labels[0]], None)
 
     def test_tags_name_the_actions_if_all_differ(self, tmp_path: Path) -> None:
         text = "'x |a\n7:0:0.5 'y |a\n\n'x |a\n0:0:0.5 'x |a\n\n0:0:0.5 'x |a\n|a\n\n"

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spuir.errors import InputError
-from spuir.logs.columns import COLUMNS
+from spuir.logs.columns import COLUMNS, is_action_column
 from spuir.logs.frames import to_table
 from spuir.tables.arrow import arrow, is_number
 
@@ -62,7 +62,7 @@ def _named(contexts: Any) -> dict[str, Any]:
 
 def numeric_contexts(schema: "pa.Schema") -> list[str]:
     """Return the names of the context columns, and refuse one that holds no numbers."""
-    names = [name for name in schema.names if name not in COLUMNS]
+    names = [name for name in schema.names if name not in COLUMNS and not is_action_column(name)]
     for name in names:
         kind = schema.field(name).type
         if not is_number(kind) and not arrow().types.is_boolean(kind):

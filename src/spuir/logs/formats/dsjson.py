@@ -9,12 +9,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from spuir.errors import InputError
-from spuir.logs.formats.base import Format
+from spuir.logs.formats.base import Faults, Format
 from spuir.logs.formats.dsjson_parser import EXTRAS, OURS, DsjsonParser
 from spuir.logs.formats.event_writing import Event, iso, write_events
 from spuir.logs.formats.feature_names import by_namespace, escape_key
 from spuir.logs.formats.line_events import msgspec_library
-from spuir.logs.formats.line_reader import LineReader
+from spuir.logs.formats.line_reader import WANTED, LineReader
 from spuir.logs.formats.text_files import line_ends
 from spuir.tables.arrow import arrow
 
@@ -34,16 +34,27 @@ def _known(options: Mapping[str, Any]) -> "dict[str, pa.DataType | None]":
     return kinds | {"unit_id": None}
 
 
-LINES = LineReader(parser=lambda path, options, faults: DsjsonParser(path, faults), known=_known, cuts=line_ends)
+def _parser(path: str, options: Mapping[str, Any], faults: Faults) -> DsjsonParser:
+    return DsjsonParser(path, faults, tuple(options.get(WANTED, ())))
 
 
-def write(batches: "Iterable[pa.RecordBatch]", path: str, *, actions: Sequence[Any] | None = None) -> None:
+LINES = LineReader(parser=_parser, known=_known, cuts=line_ends)
+
+
+def write(
+    batches: "Iterable[pa.RecordBatch]",
+    path: str,
+    *,
+    actions: Sequence[Any] | None = None,
+    catalogue: "pa.Table | None" = None,
+) -> None:
     """Write canonical rows as events that ``vw --dsjson --cb_explore_adf`` learns from.
 
-    ``actions`` are all labels; None = those that a column ``eligible`` lists, else all that occur.
+    ``actions`` are all labels; None = those that a column ``eligible`` lists, else all that occur. ``catalogue`` has
+    their features, which every event repeats.
     """
     encode = msgspec_library().json.encode
-    write_events(batches, path, lambda event: encode(_written(event)) + b"\n", actions, form="dsjson")
+    write_events(batches, path, lambda event: encode(_written(event)) + b"\n", actions, "dsjson", catalogue)
 
 
 def _written(event: Event) -> dict[str, Any]:
@@ -60,7 +71,7 @@ def _written(event: Event) -> dict[str, Any]:
     if event.id is not None:
         found["EventId"] = event.id
     found["a"] = [at + 1 for at in order]
-    multi = [{"_tag": name, "i": {"constant": 1, "id": name}} for name in names]
+    multi = [_action(name, features) for name, features in zip(names, event.features, strict=True)]
     found["c"] = {**_spaces(event.context), "_multi": multi}
     found["p"] = [event.probabilities[at] for at in order] if event.probabilities else [event.propensity]
     if "policy_version" in rest:
@@ -70,6 +81,13 @@ def _written(event: Event) -> dict[str, Any]:
         found["pdrop"] = _dropped(event)
     extras = {name: iso(rest[name]) if name == "reward_time" else rest[name] for name in EXTRAS if name in rest}
     return found | ({OURS: extras} if extras else {})
+
+
+def _action(name: str, features: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an action as Personalizer writes it, with its features by namespace."""
+    spaces = _spaces(features)
+    inner = spaces.pop("i", {})
+    return {"_tag": name, "i": {"constant": 1, "id": name} | (inner if isinstance(inner, dict) else {}), **spaces}
 
 
 def _dropped(event: Event) -> float:
@@ -101,7 +119,7 @@ FORMAT = Format(
     read=LINES.read,
     parser=LINES,
     write=write,
-    write_options=("actions",),
+    write_options=("actions", "catalogue"),
     sparse=True,
     options=("types", "broken_share"),
     endings=(".dsjson",),

@@ -14,8 +14,11 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from spuir.logs.formats.feature_names import context_name, unescape
-from spuir.logs.formats.line_events import as_list, msgspec_library
+from spuir.logs.columns import ACTION_PREFIX
+from spuir.logs.formats.dsjson_features import KeyTree, OfferedAction, is_ignored, named_action
+from spuir.logs.formats.feature_names import context_name, space_name, unescape
+from spuir.logs.formats.line_events import BrokenLineError, as_list, msgspec_library
+from spuir.logs.formats.offered_actions import OfferedActions, list_array
 from spuir.tables.arrow import arrow
 
 Columns = dict[str, Any]
@@ -39,52 +42,12 @@ _LABELS = {
 }
 
 
+_MOST_KNOWN = 1 << 16
+"""Actions that are known by their text; more begin anew."""
+
+
 class UnusualBlockError(Exception):
     """Some values of a block cannot be turned into columns; all its events take the general way."""
-
-
-class KeyTree:
-    """What a key held in some contexts: a scalar, an object, a list of objects or of scalars; and the keys inside."""
-
-    def __init__(self) -> None:
-        self.kind, self.many = "unknown", False
-        self.keys: dict[str, KeyTree] = {}
-
-    def learn(self, value: Any) -> None:
-        """Take one value; the first kind counts, and nulls and empty lists fit every kind."""
-        kind = _kind(value)
-        if self.kind == "unknown":
-            self.kind = kind
-        if kind != self.kind or kind not in ("object", "objects"):
-            return
-        spaces = value if kind == "objects" else (value,)
-        self.many |= len(spaces) > 1
-        for space in spaces:
-            for key, inner in space.items():
-                self.keys.setdefault(key, KeyTree()).learn(inner)
-
-    def names(self, prefix: str = "") -> Iterator[str]:
-        """Yield the names of the columns of single values inside, in full; what was always null may be one."""
-        for key, below in self.keys.items():
-            if not is_ignored(key):
-                name = prefix + unescape(key)
-                yield from [name] if below.kind in ("scalar", "unknown") else below.names(f"{name}.")
-
-
-def _kind(value: Any) -> str:
-    if value is None or value == []:
-        return "unknown"
-    if type(value) is dict:
-        return "object"
-    if type(value) is not list:
-        return "scalar"
-    kinds = set(map(type, value))
-    return "objects" if kinds == {dict} else "other" if kinds & {dict, list} else "items"
-
-
-def is_ignored(key: str) -> bool:
-    """Return whether a key is no feature: it begins with ``_``, and holds no text to be split."""
-    return key[:1] == "_" and key != "_text"
 
 
 class FieldPlan(NamedTuple):
@@ -209,8 +172,8 @@ def plan_record(node: KeyTree, prefix: str, absent: Any, lead: tuple[tuple[str, 
         name = prefix + unescape(key)
         kind, inner = library.Raw, None
         if not is_ignored(key):
+            named, name = (name, name) if prefix else (context_name(name), space_name(name))
             kind, inner = _typed(below, name, absent)
-            named = name if prefix else context_name(name)
             plans.append(FieldPlan(field, below.kind, named if below.kind == "scalar" else f"{name}.", inner))
         fields.append((field, kind | None if absent is None else kind | None | library.UnsetType, absent))
     record = library.defstruct("Features", fields, rename=keys, forbid_unknown_fields=True, gc=False)
@@ -235,18 +198,17 @@ def _typed(node: KeyTree, name: str, absent: Any) -> tuple[Any, RecordPlan | Non
 
 
 class UsualEvents(NamedTuple):
-    """The usual events among some lines: their places, the names of their actions, and probabilities by action."""
+    """The usual events among some lines: their places, their actions, and probabilities by action."""
 
     places: list[int]
     events: list[Any]
-    tags: list[tuple[str, ...]]
+    actions: list[Sequence[OfferedAction]]
     probabilities: Any
 
     def filter(self, kept: list[bool]) -> "UsualEvents":
         """Return some of the events, without their probabilities."""
-        return UsualEvents(
-            list(compress(self.places, kept)), list(compress(self.events, kept)), list(compress(self.tags, kept)), None
-        )
+        places, events = list(compress(self.places, kept)), list(compress(self.events, kept))
+        return UsualEvents(places, events, list(compress(self.actions, kept)), None)
 
     def runs(self) -> Iterator[range]:
         """Yield the runs of places that follow each other."""
@@ -261,9 +223,13 @@ class UsualEvents(NamedTuple):
 
 
 class EventDecoder:
-    """A decoder of the usual event, made for contexts with certain keys."""
+    """A decoder of the usual event, made for contexts with certain keys.
 
-    def __init__(self, node: KeyTree) -> None:
+    It takes note of the features of actions in ``offered``, and gives columns of the ``wanted`` ones. An action is
+    decoded once, and known again by its text.
+    """
+
+    def __init__(self, node: KeyTree, offered: OfferedActions, wanted: tuple[str, ...]) -> None:
         library = msgspec_library()
         names = list(node.names())
         if len(set(names)) < len(names):
@@ -272,9 +238,8 @@ class EventDecoder:
         text = Annotated[str, library.Meta(min_length=1)]
         chance = Annotated[float, library.Meta(gt=0, le=1)]
         place: Any = Annotated[int, library.Meta(ge=0)]
-        action = library.defstruct("Action", [("tag", text)], rename={"tag": "_tag"}, gc=False)
         state = library.defstruct("State", [("m", str | None, None)], gc=False)
-        self._plan = plan_record(node, "", None, (("actions", "_multi", list[action]),))
+        self._plan = plan_record(node, "", None, (("actions", "_multi", list[library.Raw]),))
         fields = [("cost", float), ("index", place), ("probability", chance), ("event", text)]
         fields += [("a", list[int]), ("p", list[float]), ("c", self._plan.record)]
         fields += [("number", place | None, None), ("original", float | None, None), ("time", str | None, None)]
@@ -282,9 +247,15 @@ class EventDecoder:
         fields += [(name, bool | None, None) for name in ("skipped", "deferred", "deferred_action")]
         event = library.defstruct("Event", fields, rename=_LABELS, gc=False)
         self._decode = library.json.Decoder(event).decode
+        self._decode_any = library.json.Decoder().decode
+        self._offered, self._wanted = offered, wanted
+        self._known: dict[bytes, OfferedAction | None] = {}
+        self._noted: set[int] = set()
 
     def decode(self, lines: Sequence[bytes]) -> UsualEvents:
         """Return the usual events among some lines."""
+        if len(self._known) > _MOST_KNOWN:
+            self._known, self._noted = {}, set()
         events: list[Any] = []
         places: list[int] = []
         decode = self._decode
@@ -294,9 +265,9 @@ class EventDecoder:
             except (ValueError, RecursionError, OverflowError):
                 continue
             places.append(place)
-        tags = [tuple([action.tag for action in event.c.actions]) for event in events]
+        actions = [self._actions(event.c.actions) for event in events]
         try:
-            kept, usual = UsualEvents(places, events, tags, None), _are_usual(events, tags)
+            kept, usual = UsualEvents(places, events, actions, None), _are_usual(events, actions)
             if not usual.all():
                 kept = kept.filter(usual.tolist())
             aligned, good = _align(kept.events)
@@ -306,6 +277,38 @@ class EventDecoder:
             kept = kept.filter(good.tolist())
             aligned, _ = _align(kept.events)
         return kept._replace(probabilities=aligned)
+
+    def _actions(self, raw: Sequence[Any]) -> Sequence[OfferedAction]:
+        """Return the actions of an event, none if one of them is unusual."""
+        found: list[OfferedAction] = []
+        for one in raw:
+            text = bytes(one)
+            action = self._known[text] if text in self._known else self._action(text)
+            if action is None:
+                return ()
+            found.append(action)
+        return found
+
+    def _action(self, text: bytes) -> OfferedAction | None:
+        """Return an action that has a tag; None for others."""
+        action = None
+        try:
+            content = self._decode_any(text)
+            tag = content.get("_tag") if type(content) is dict else None
+            if type(tag) is str and tag:
+                action = OfferedAction(tag, named_action(content, 1)[1])
+        except (ValueError, RecursionError, TypeError, AttributeError, OverflowError, BrokenLineError):
+            pass  # the general way says what is wrong
+        self._known[text] = action
+        return action
+
+    def _note(self, usual: UsualEvents) -> None:
+        """Take note of the features of actions that were not noted before."""
+        for actions in usual.actions:
+            for action in actions:
+                if id(action) not in self._noted:
+                    self._noted.add(id(action))
+                    self._offered.see(action.label, action.features)
 
     def columns(self, usual: UsualEvents) -> Columns:
         """Return the columns of usual events."""
@@ -324,7 +327,11 @@ class EventDecoder:
             "eligible": eligible,
             "probabilities": usual.probabilities,
         }
+        for name in self._wanted:
+            values = [[action.features.get(name) for action in actions] for actions in usual.actions]
+            found[f"{ACTION_PREFIX}{name}"] = list_array(values, None)
         self._plan.gather([event.c for event in events], found)
+        self._note(usual)
         return found
 
 
@@ -332,7 +339,8 @@ def _offered(usual: UsualEvents) -> tuple[Any, Any]:
     """Return the executed and the offered actions (n,); the same actions are offered often, and converted once."""
     pa = arrow()
     known: dict[tuple[str, ...], int] = {}
-    codes = np.array([known.setdefault(one, len(known)) for one in usual.tags], np.int64)
+    labels = [tuple([action.label for action in actions]) for actions in usual.actions]
+    codes = np.array([known.setdefault(one, len(known)) for one in labels], np.int64)
     if any(len(set(one)) < len(one) for one in known):
         raise UnusualBlockError("two actions have one name")
     starts = np.cumsum([0, *map(len, known)])[codes]
@@ -341,13 +349,13 @@ def _offered(usual: UsualEvents) -> tuple[Any, Any]:
     return names.take(pa.array(chosen)), pa.array(list(known), pa.list_(pa.string())).take(pa.array(codes))
 
 
-def _are_usual(events: Sequence[Any], tags: Sequence[tuple[str, ...]]) -> NDArray[np.bool_]:
+def _are_usual(events: Sequence[Any], actions: Sequence[Sequence[OfferedAction]]) -> NDArray[np.bool_]:
     """Return which events (n,) have one choice of the actions that they offer, and no flag."""
     n = len(events)
     index = np.fromiter([event.index for event in events], np.int64, n)
     counts, ordered, shares = (
         np.fromiter(map(len, lists), np.int64, n)
-        for lists in (tags, [event.a for event in events], [event.p for event in events])
+        for lists in (actions, [event.a for event in events], [event.p for event in events])
     )
     numbers = [-1 if event.number is None else event.number for event in events]
     flagged = [event.dropped or event.skipped or event.deferred or event.deferred_action for event in events]

@@ -5,8 +5,10 @@ from functools import lru_cache
 from typing import Any
 
 from spuir.errors import InputError
+from spuir.logs.columns import ACTION_PREFIX
 from spuir.logs.formats.base import Faults
-from spuir.logs.formats.dsjson_decoder import EventDecoder, KeyTree, UnusualBlockError, is_ignored
+from spuir.logs.formats.dsjson_decoder import EventDecoder, UnusualBlockError
+from spuir.logs.formats.dsjson_features import KeyTree, OfferedAction, flatten, is_ignored, offered_actions
 from spuir.logs.formats.feature_names import context_name, unescape
 from spuir.logs.formats.line_events import (
     BrokenLineError,
@@ -15,11 +17,10 @@ from spuir.logs.formats.line_events import (
     Row,
     as_number,
     as_probability,
-    as_text,
     json_parser,
 )
+from spuir.logs.formats.offered_actions import OfferedActions
 
-_SCALARS = frozenset((str, int, float, bool, type(None)))
 EXTRAS = ("episode", "position", "unit_id", "reward_time")
 """Canonical columns without a place in dsjson; kept under a key of our own, which Vowpal Wabbit ignores."""
 OURS = "spuir"
@@ -45,10 +46,11 @@ _LABELS = ("_label_cost", "_label_probability", "_label_Action", "_labelIndex", 
 class DsjsonParser(LineParser):
     """Turns lines of dsjson into rows."""
 
-    def __init__(self, path: str, faults: Faults) -> None:
+    def __init__(self, path: str, faults: Faults, wanted: tuple[str, ...] = ()) -> None:
         self.path, self.skip, self._parse = path, faults.skip, json_parser()
         self._node, self._seen, self._shape = KeyTree(), 0, None
         self._shapes = 0
+        self.offered, self._wanted = OfferedActions(), wanted
 
     def feed_block(self, first: int, lines: Sequence[bytes], rows: EventRows, faults: Faults, path: str) -> None:
         """Add the rows of some lines: those of usual events together, and the others one by one."""
@@ -98,14 +100,27 @@ class DsjsonParser(LineParser):
         context, labels = event["c"], _labels(event)
         if "_label_ca" in labels:
             self._refuse(number, "a continuous action (`_label_ca`)", "actions are chosen from a list")
-        names = _names(context)
+        actions = offered_actions(context)
         if "_outcomes" in event or "_slots" in context:
             if "_label_cost" in labels:
                 self._refuse(number, "a slate (one cost for all slots)", "every slot has its own cost")
-            return self._slots(event, context, names)
-        if self._seen < _SAMPLE:
-            self._learn(context)
-        return (_decision(event, context, labels, names),)
+            rows = self._slots(event, context, actions)
+        else:
+            if self._seen < _SAMPLE:
+                self._learn(context)
+            row = _decision(event, context, labels, [action.label for action in actions])
+            rows = [self._with_actions(row, actions)]
+        for action in actions:
+            self.offered.see(action.label, action.features)
+        return rows
+
+    def _with_actions(self, row: Row, actions: Sequence[OfferedAction]) -> Row:
+        """Return a row with the wanted features of the actions that it offers."""
+        if not self._wanted:
+            return row
+        columns, values = row
+        lists = [[action.features.get(name) for action in actions] for name in self._wanted]
+        return _with_names(columns, self._wanted), [*values, *lists]
 
     def _learn(self, context: Mapping[str, Any]) -> None:
         """Take the keys of a context; after enough of them make the decoder of the usual event."""
@@ -113,7 +128,7 @@ class DsjsonParser(LineParser):
         self._node.learn({key: value for key, value in context.items() if key != "_multi"})
         if self._seen == _SAMPLE:
             try:
-                self._shape = EventDecoder(self._node)
+                self._shape = EventDecoder(self._node, self.offered, self._wanted)
             except UnusualBlockError:
                 self._seen = _MOSTLY_OTHERS
 
@@ -138,8 +153,9 @@ class DsjsonParser(LineParser):
         remedy = "leave these events out, or keep them with Vowpal Wabbit"
         raise InputError(f"file {self.path!r}, line {number}", got, rule, remedy)
 
-    def _slots(self, event: Any, context: Any, names: list[str]) -> list[Row]:
+    def _slots(self, event: Any, context: Any, actions: list[OfferedAction]) -> list[Row]:
         """Return a row for each slot of a conditional contextual bandit."""
+        names = [action.label for action in actions]
         outcomes, slots = event.get("_outcomes"), context.get("_slots") or []
         if not outcomes:
             self.skip("slots without outcomes")
@@ -158,7 +174,8 @@ class DsjsonParser(LineParser):
             full = set(chosen) == set(offered)
             aligned = _aligned([offered.index(at) for at in chosen], 0, shares) if full else None
             found += [[names[at] for at in offered], aligned]
-            rows.append(_with_features(event, {**context, "slot": slot}, found, {"position": place}))
+            row = _with_features(event, {**context, "slot": slot}, found, {"position": place})
+            rows.append(self._with_actions(row, [actions[at] for at in offered]))
         return rows
 
 
@@ -186,37 +203,10 @@ def _labels(event: Any) -> dict[str, Any]:
     return {name: found[name.lower()] for name in _LABELS if name.lower() in found}
 
 
-def _names(context: Any) -> list[str]:
-    """Return what the offered actions are called: by tag, by id, or by number from 1."""
-    multi = context.get("_multi")
-    if type(multi) is not list or not multi:
-        raise BrokenLineError("no actions: `_multi` is missing or empty")
-    try:
-        return _tags(tuple([action["_tag"] for action in multi]))
-    except (KeyError, TypeError):
-        return _distinct([_name(action, number) for number, action in enumerate(multi, 1)])
-
-
 @lru_cache(maxsize=1 << 12)
-def _tags(names: tuple[Any, ...]) -> list[str]:
-    """Return tags that are all texts, and none empty; kept, since the same actions are offered often."""
-    if not all(names) or not "".join(names):
-        raise KeyError
-    return _distinct(list(names))
-
-
-def _distinct(names: list[str]) -> list[str]:
-    if len(set(names)) != len(names):
-        raise BrokenLineError(f"two actions are called {max(names, key=names.count)!r}")
-    return names
-
-
-def _name(action: Any, number: int) -> str:
-    if type(action) is not dict:
-        raise BrokenLineError(f"action {number} is {str(action)[:40]!r}, not an object")
-    inner = action.get("i")
-    found = action.get("_tag") or (inner.get("id") if type(inner) is dict else None)
-    return str(number) if found is None else as_text(found)
+def _with_names(columns: tuple[str | None, ...], wanted: tuple[str, ...]) -> tuple[str | None, ...]:
+    """Return columns followed by those of features of actions; kept, since readers know equal ones by identity."""
+    return (*columns, *(f"{ACTION_PREFIX}{name}" for name in wanted))
 
 
 def _common(event: Any) -> list[Any]:
@@ -320,7 +310,7 @@ def _with_features(event: Any, context: Any, found: list[Any], ours: Any) -> Row
     if type(ours) is dict:
         shape += (None, tuple(ours))
         found += ours.values()
-    _flatten(context, "", shape, found)
+    flatten(context, "", shape, found)
     return _named(tuple(shape)), found
 
 
@@ -344,43 +334,3 @@ def _column(prefix: str, key: str) -> str | None:
     if is_ignored(key):
         return None
     return prefix + unescape(key) if prefix else context_name(unescape(key))
-
-
-@lru_cache(maxsize=1 << 12)
-def _inner(prefix: str, key: str) -> str:
-    """Return the prefix of the features of an inner object."""
-    return f"{prefix}{unescape(key)}."
-
-
-def _flatten(space: Mapping[str, Any], prefix: str, shape: list[Any], found: list[Any]) -> None:
-    """Add the features of a namespace, inner levels joined with points."""
-    if _SCALARS.issuperset(map(type, space.values())):
-        # The usual object, of texts and numbers alone, is taken in one step.
-        shape.append(prefix)
-        shape.append(tuple(space))
-        found.extend(space.values())
-        return
-    for key, value in space.items():
-        kind = type(value)
-        if kind in _SCALARS:
-            shape += (prefix, (key,))
-            found.append(value)
-        elif is_ignored(key):
-            continue
-        elif kind is dict:
-            _flatten(value, _inner(prefix, key), shape, found)
-        elif kind is list:
-            _flatten_list(value, _inner(prefix, key), shape, found)
-
-
-def _flatten_list(values: list[Any], prefix: str, shape: list[Any], found: list[Any]) -> None:
-    """Add a list: objects share its name, numbers are numbered from 0, texts are indicators."""
-    for place, value in enumerate(values):
-        kind = type(value)
-        if kind is dict:
-            _flatten(value, prefix, shape, found)
-        elif kind is list:
-            _flatten_list(value, f"{prefix}{place}.", shape, found)
-        elif value is not None:
-            shape += (prefix + (value if kind is str else str(place)), ("",))
-            found.append(1.0 if kind is str else value)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from spuir.errors import InputError
-from spuir.logs.columns import COLUMNS
+from spuir.logs.columns import ACTION_PREFIX, COLUMNS, is_action_column
 from spuir.logs.formats.base import open_output, opened, refusals
 from spuir.tables.arrow import arrow
 
@@ -37,6 +37,8 @@ class Event:
         The context columns that have a value.
     rest
         The other canonical columns that have a value.
+    features
+        The features of each offered action.
     """
 
     row: int
@@ -48,6 +50,7 @@ class Event:
     probabilities: list[float] | None = None
     context: Mapping[str, Any] = field(default_factory=dict[str, Any])
     rest: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    features: Sequence[Mapping[str, Any]] = ()
 
     @property
     def id(self) -> str | None:
@@ -62,7 +65,10 @@ class Event:
 
 
 def events(
-    batches: "Iterable[pa.RecordBatch]", actions: Sequence[Any] | None, form: str | None = None
+    batches: "Iterable[pa.RecordBatch]",
+    actions: Sequence[Any] | None,
+    form: str | None = None,
+    catalogue: "pa.Table | None" = None,
 ) -> Iterator[Event]:
     """Yield the rows of canonical batches as events.
 
@@ -77,7 +83,10 @@ def events(
     form
         The format, if it lists all actions with each event; without ``actions`` they are then looked for in the
         rows.
+    catalogue
+        The features of the actions, with their labels in a column ``action``; None = none.
     """
+    known = {} if catalogue is None else {line["action"]: line for line in catalogue.to_pylist()}
     if form is not None and actions is None:
         first, again = opened(batches)
         if _lists_labels(first.schema):
@@ -87,7 +96,7 @@ def events(
     start = 0
     for batch in batches:
         for row, values in enumerate(batch.to_pylist(), start):
-            yield _event(row, values, actions)
+            yield _event(row, values, actions, known)
         start += batch.num_rows
 
 
@@ -109,7 +118,8 @@ def _distinct(batches: "Iterable[pa.RecordBatch]", form: str) -> list[Any]:
     return list(found)
 
 
-def _event(row: int, values: dict[str, Any], actions: Sequence[Any] | None) -> Event:
+def _event(row: int, values: dict[str, Any], actions: Sequence[Any] | None, known: Mapping[Any, Any]) -> Event:
+    own = {name: values.pop(name) for name in [name for name in values if is_action_column(name)]}
     context = {name: values.pop(name) for name in [name for name in values if name not in COLUMNS]}
     rest = {name: value for name, value in values.items() if value is not None}
     chosen = rest.pop("action", None)
@@ -135,7 +145,25 @@ def _event(row: int, values: dict[str, Any], actions: Sequence[Any] | None) -> E
         probabilities=probabilities if offered else None,
         context={name: _feature(name, value, row) for name, value in context.items() if _given(value)},
         rest=rest,
+        features=_features(row, chosen, offered or [chosen], own, known),
     )
+
+
+def _features(
+    row: int, chosen: Any, offered: list[Any], own: Mapping[str, Any], known: Mapping[Any, Any]
+) -> list[dict[str, Any]]:
+    """Return the features of the offered actions: those of the catalogue, and those of this decision."""
+    found = [{n: v for n, v in known.get(label, {}).items() if n != "action" and _given(v)} for label in offered]
+    for column, given in own.items():
+        name = column.removeprefix(ACTION_PREFIX)
+        values: list[Any] = given if isinstance(given, list) else [given if one == chosen else None for one in offered]
+        if len(values) != len(offered):
+            rule = f"there is one for each of the {len(offered)} eligible actions"
+            raise InputError(f"column {column!r}", f"{len(values)} values at row {row}", rule, _REMEDY)
+        for features, value in zip(found, values, strict=True):
+            if _given(value):
+                features[name] = value
+    return [{name: _feature(f"{ACTION_PREFIX}{name}", value, row) for name, value in one.items()} for one in found]
 
 
 def _checked(name: str, value: Any, row: int, low: float, high: float) -> float:
@@ -192,12 +220,13 @@ def write_events(
     line: Callable[[Event], bytes],
     actions: Sequence[Any] | None,
     form: str | None = None,
+    catalogue: "pa.Table | None" = None,
 ) -> None:
     """Write canonical rows to a file, compressed as its ending says.
 
     Parameters
     ----------
-    batches, actions, form
+    batches, actions, form, catalogue
         What :func:`events` takes.
     path
         The file.
@@ -205,5 +234,5 @@ def write_events(
         Returns an event as the bytes that stand for it.
     """
     with refusals(path), open_output(path) as stream:
-        for event in events(batches, actions, form):
+        for event in events(batches, actions, form, catalogue):
             stream.write(line(event))

@@ -4,13 +4,13 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from spuir.logs.columns import COLUMNS
+from spuir.logs.columns import COLUMNS, is_action_column
 
 _MEANING = re.compile(r"[\x00-\x20\x7f:|%=]")
 _ESCAPE = re.compile(r"%([0-9A-F]{2})")
 _EMPTY = "%"
 _CLASH = "context."
-"""Goes before a feature that is called like a canonical column."""
+"""Goes before a feature that is called like a canonical column, or like a feature of actions."""
 
 
 def escape(name: str) -> str:
@@ -39,8 +39,13 @@ def unescape(name: str) -> str:
 
 
 def context_name(name: str) -> str:
-    """Return the column for a feature: its name, led by ``context.`` where a canonical column is called so."""
-    return _CLASH + name if name in COLUMNS else name
+    """Return the column for a feature: its name, led by ``context.`` where another column of a log is called so."""
+    return _CLASH + name if name in COLUMNS or is_action_column(name) else name
+
+
+def space_name(name: str) -> str:
+    """Return what leads the features of a namespace: its name, led by ``context.`` if it is called "action"."""
+    return _CLASH + name if is_action_column(f"{name}.…") else name
 
 
 def by_namespace(context: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

@@ -7,15 +7,19 @@ are too many; lines that are fine but hold nothing to learn from are skipped and
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from spuir.errors import MissingExtraError
+from spuir.logs.columns import is_action_column
 from spuir.logs.formats.base import Faults, Request
 from spuir.logs.times import iso_datetime
 from spuir.tables.arrow import arrow
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from spuir.logs.formats.offered_actions import OfferedActions
 
 Row = tuple[Sequence[str | None], Sequence[Any]]
 """Columns and their values: text, number, boolean or list; None is no value, and a column None is no column.
@@ -60,7 +64,9 @@ def row_of(values: Mapping[str, Any]) -> Row:
 
 
 class LineParser(ABC):
-    """Turns lines into rows."""
+    """Turns lines into rows; ``offered`` takes note of the actions of the events, where they have features."""
+
+    offered: "OfferedActions"
 
     @abstractmethod
     def feed(self, number: int, line: bytes) -> Iterable[Row]:
@@ -153,7 +159,9 @@ class EventRows:
         arrays: dict[str, Any] = {}
         for name, values in self.columns().items():
             kind = fixed.get(name)
-            if kind is None:
+            if is_action_column(name):
+                array = list_array(as_list(values), None)
+            elif kind is None:
                 array = _inferred_array(name, values, name in fixed, bad)
             else:
                 array = _array(pa.field(name, kind), values, bad)
@@ -169,6 +177,9 @@ class EventRows:
         fields = [request.schema.field(name) for name in request.columns]
         columns, nothing, arrays = self.columns(), [None] * len(self.rows), []
         for one in fields:
+            if is_action_column(one.name):
+                arrays.append(list_array(as_list(columns.get(one.name, nothing)), one.type))
+                continue
             array = _array(one, columns.get(one.name, nothing), bad)
             arrays.append(array if blank is None or not pa.types.is_floating(one.type) else array.fill_null(blank))
         batch = pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
@@ -241,6 +252,32 @@ def _fitted(field: "pa.Field", value: Any, row: int, bad: dict[int, str]) -> Any
     except (ValueError, TypeError, AttributeError, OverflowError, pa.ArrowException):
         bad[row] = f"{field.name} is {_short(value)}, not {kind}"
         return None
+
+
+def inner_type(values: Iterable[Any]) -> "pa.DataType":
+    """Return the type of the values of a feature: numbers, or texts if one of them is text."""
+    pa = arrow()
+    return pa.string() if any(type(value) is str for value in values) else pa.float64()
+
+
+def inner_values(values: Sequence[Any], kind: "pa.DataType", blank: float | None) -> "pa.Array":
+    """Return the values of a feature as an Arrow array of numbers or texts; a number that is not there is ``blank``."""
+    pa = arrow()
+    if pa.types.is_string(kind):
+        return pa.array([None if value is None else as_text(value) for value in values], kind)
+    return pa.array([blank if value is None else float(value) for value in values], kind)
+
+
+def list_array(lists: Sequence[Sequence[Any] | None], kind: "pa.DataType | None") -> "pa.Array":
+    """Return values of actions (n lists) as an Arrow array of this type; None = lists of numbers or of texts.
+
+    A number that an action does not name is 0, as Vowpal Wabbit reads it.
+    """
+    pa = arrow()
+    values = [value for one in lists for value in one or ()]
+    inner = inner_type(values) if kind is None else kind.value_type
+    offsets = [0, *accumulate(len(one or ()) for one in lists)]
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), inner_values(values, inner, 0.0))
 
 
 def as_text(value: Any) -> str:

@@ -1,7 +1,7 @@
 """Files of one event per line: surveyed by parsing them once, and read from the parsed copy or from the text."""
 
 import gc
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from spuir.errors import InputError, ParameterError
 from spuir.logs.formats.base import BATCH_ROWS, Faults, FileSection, FileSurvey, Request, whole
 from spuir.logs.formats.line_events import EventRows, LineParser
+from spuir.logs.formats.offered_actions import OfferedActions, wanted_features
 from spuir.logs.formats.parsed_copies import CopyWriter, ParsedSection, add_types
 from spuir.logs.formats.text_files import line_blocks, lines_before, split
 from spuir.tables.arrow import arrow
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 BLOCK_BYTES = 1 << 20
 """Bytes that are split into lines at once: what waits as Python objects stays in the processor's cache."""
 LONGEST_LINE = 1 << 26
+WANTED = "action_features"
+"""The option that tells a parser which features of actions become columns."""
 BROKEN_SHARE = 0.01
 """The share of broken lines above which a file is refused, unless the option ``broken_share`` says otherwise."""
 
@@ -80,17 +83,34 @@ class LineReader:
 
     def parse(self, path: str, section: FileSection, options: Mapping[str, Any], folder: str | None) -> ParsedSection:
         """Parse a section, and write a copy of it to a folder."""
+        wanted: tuple[str, ...] = ()
+        while True:
+            found, varying = self._parse_with(wanted, path, section, options, folder)
+            if found is not None:
+                return found
+            # Rows before the one that shows that a feature varies need it too; it shows near the beginning.
+            wanted = tuple(sorted({*wanted, *varying}))
+
+    def _parse_with(
+        self, wanted: tuple[str, ...], path: str, section: FileSection, options: Mapping[str, Any], folder: str | None
+    ) -> tuple[ParsedSection | None, Iterable[str]]:
+        """Parse a section with some features of actions as columns; None if others vary, which are returned too."""
         fixed = {**self.known(options), **(options.get("types") or {})}
         faults, rows, writer = Faults(), EventRows(), CopyWriter(path, folder)
         lines, fits = 0, True
-        for done in self._gather(path, section, options, rows, faults):
+        parser = self.parser(path, {**options, WANTED: wanted}, faults)
+        offered = getattr(parser, "offered", OfferedActions())
+        for done in self._gather(path, section, options, rows, faults, parser):
+            if not offered.varying <= {*wanted}:
+                writer.cancel()
+                return None, offered.varying
             count, lines = len(rows), done
             if count:
                 arrays, fitting = rows.inferred(fixed)
                 fits = fits and fitting
                 writer.add(arrays, count, fits=fits)
         chunks = writer.finish()
-        return ParsedSection(writer.types, writer.rows if fits else None, lines, faults, chunks)
+        return ParsedSection(writer.types, writer.rows if fits else None, lines, faults, chunks, offered), ()
 
     def read(self, path: str, request: Request) -> "Iterator[pa.RecordBatch]":
         """Yield the batches of a section, from its copy if there is one."""
@@ -109,7 +129,9 @@ class LineReader:
         """
         faults, misfits, rows, taken = Faults(), Faults(), EventRows(), 0
         batches: list[Any] = []
-        for _ in self._gather(path, request.section, request.options, rows, faults):
+        options = {**request.options, WANTED: wanted_features(request.columns)}
+        parser = self.parser(path, options, faults)
+        for _ in self._gather(path, request.section, options, rows, faults, parser):
             if len(rows):
                 taken += len(rows)
                 batches.append(rows.take(path, request, self.blank, misfits))
@@ -125,11 +147,17 @@ class LineReader:
         misfits.moved(before).check(path, taken, _share(request.options))
 
     def _gather(
-        self, path: str, section: FileSection, options: Mapping[str, Any], rows: EventRows, faults: Faults
+        self,
+        path: str,
+        section: FileSection,
+        options: Mapping[str, Any],
+        rows: EventRows,
+        faults: Faults,
+        parser: LineParser,
     ) -> Iterator[int]:
         """Parse a section into ``rows``; yield the lines done after each block. Lines are numbered from 1 in it."""
         try:
-            yield from _gathered(path, section, self.parser(path, options, faults), rows, faults)
+            yield from _gathered(path, section, parser, rows, faults)
         except InputError:
             if section.start:
                 # Once more, with lines numbered as an editor does.

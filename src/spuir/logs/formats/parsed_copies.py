@@ -14,8 +14,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spuir.errors import InputError, SpuirError
+from spuir.logs.columns import ACTION_PREFIX, is_action_column
 from spuir.logs.database import Folder
 from spuir.logs.formats.base import BATCH_ROWS, Faults, FileSection, Format, Request
+from spuir.logs.formats.offered_actions import OfferedActions, wanted_features
 from spuir.tables.arrow import arrow
 
 if TYPE_CHECKING:
@@ -47,7 +49,8 @@ class ParsedSection(NamedTuple):
     """What was found in a section: columns with the narrowest type that takes every value, rows, lines and faults.
 
     ``rows`` is None where some value does not fit the type of its column, so that the rows depend on the columns that
-    are read. ``chunks`` is None where there is no copy.
+    are read. ``chunks`` is None where there is no copy. ``offered`` are the actions of the events with their features;
+    columns of features that vary in other sections only are made of them.
     """
 
     types: "dict[str, pa.DataType]"
@@ -55,6 +58,7 @@ class ParsedSection(NamedTuple):
     lines: int
     faults: Faults
     chunks: tuple[Chunk, ...] | None
+    offered: OfferedActions
 
     def serves(self, request: Request) -> bool:
         """Return whether the copy gives the wanted columns exactly as parsing would."""
@@ -72,26 +76,30 @@ class ParsedSection(NamedTuple):
         fields = [request.schema.field(name) for name in request.columns]
         for chunk in self.chunks or ():
             places = {name: at for at, name in enumerate(chunk.types)}
-            here = [places[name] for name in request.columns if name in places]
+            needed = {*request.columns, "eligible"} if any(map(is_action_column, request.columns)) else request.columns
+            here = [places[name] for name in needed if name in places]
             options = pa.ipc.IpcReadOptions(included_fields=sorted(here))
             with pa.memory_map(chunk.path) as source, pa.ipc.open_file(source, options=options) as reader:
                 for batch in map(reader.get_batch, range(reader.num_record_batches)):
-                    arrays = [_wanted(batch, one, blank) for one in fields]
+                    arrays = [self._wanted(batch, one, blank) for one in fields]
                     fitted = pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
                     for start in range(0, fitted.num_rows, request.batch_rows):
                         yield fitted.slice(start, request.batch_rows)
 
-
-def _wanted(batch: "pa.RecordBatch", field: "pa.Field", blank: float | None) -> "pa.Array":
-    pa = arrow()
-    known = field.name in batch.schema.names
-    array = _cast(batch[field.name], field.type) if known else pa.nulls(batch.num_rows, field.type)
-    return array.fill_null(blank) if blank is not None and pa.types.is_floating(field.type) else array
+    def _wanted(self, batch: "pa.RecordBatch", field: "pa.Field", blank: float | None) -> "pa.Array":
+        pa = arrow()
+        known = field.name in batch.schema.names
+        if not known and is_action_column(field.name):
+            return self.offered.lists(field.name.removeprefix(ACTION_PREFIX), batch["eligible"], field.type)
+        array = _cast(batch[field.name], field.type) if known else pa.nulls(batch.num_rows, field.type)
+        return array.fill_null(blank) if blank is not None and pa.types.is_floating(field.type) else array
 
 
 def _widens(narrow: "pa.DataType", wide: "pa.DataType") -> bool:
     """Return whether every value of one type is written the same way in the other."""
     types = arrow().types
+    if types.is_list(narrow) and types.is_list(wide):
+        return _widens(narrow.value_type, wide.value_type)
     numeric = types.is_boolean(narrow) or types.is_integer(narrow)
     return narrow.equals(wide) or (numeric and types.is_floating(wide))
 
@@ -101,6 +109,8 @@ def wider(one: "pa.DataType", other: "pa.DataType") -> "pa.DataType":
     pa = arrow()
     if one.equals(other):
         return one
+    if pa.types.is_list(one) and pa.types.is_list(other):
+        return pa.list_(wider(one.value_type, other.value_type))
     return pa.string() if pa.types.is_string(one) or pa.types.is_string(other) else pa.float64()
 
 
@@ -202,15 +212,24 @@ class ParsedCopies:
         return self.sections.get(_key(path, section))
 
     def add(self, path: str, section: FileSection, found: ParsedSection) -> None:
-        """Keep what was found in a section."""
+        """Keep what was found in a section, as the last."""
+        self.sections.pop(_key(path, section), None)
         self.sections[_key(path, section)] = found
 
-    def only(self, path: str, section: FileSection) -> "ParsedCopies":
-        """Return what was found in one section, which is all that a worker who reads it needs."""
+    def only(self, path: str, section: FileSection, columns: Sequence[str]) -> "ParsedCopies":
+        """Return what was found in one section, which is all that a worker who reads these columns of it needs."""
         copies, found = ParsedCopies(self.folder), self.find(path, section)
         if found is not None:
-            copies.add(path, section, found)
+            own = wanted_features(name for name in columns if name not in found.types)
+            copies.add(path, section, found._replace(offered=found.offered.only(own)))
         return copies
+
+    def offered(self) -> OfferedActions:
+        """Return the actions of all sections with their features, in the order of the log."""
+        every = OfferedActions()
+        for found in self.sections.values():
+            every.merge(found.offered)
+        return every
 
     def readable(self, path: str, request: Request) -> ParsedSection | None:
         """Return a section whose copy can be read here; None if there is none."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from spuir.errors import InputError
 from spuir.logs.formats.base import Faults, Format
 from spuir.logs.formats.event_writing import Event, write_events
+from spuir.logs.formats.feature_names import context_name
 from spuir.logs.formats.line_events import BrokenLineError, LineParser, Row, row_of
 from spuir.logs.formats.line_reader import LineReader
 from spuir.logs.formats.text_files import line_ends
@@ -37,7 +38,8 @@ class CbParser(LineParser):
         if not observed:
             self.skip("no observed cost, for prediction only")
             return ()
-        row = {"decision_id": parsed.tag, **parsed.features}
+        features = {context_name(name): value for name, value in parsed.features.items()}
+        row = {"decision_id": parsed.tag, **features}
         if len(costs) > 1:
             row["eligible"] = [self._label(found.action) for found in costs]
         return [row_of({**row, "action": self._label(found.action), **outcome(found)}) for found in observed]

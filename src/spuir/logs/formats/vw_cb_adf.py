@@ -5,11 +5,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
+from spuir.logs.columns import ACTION_PREFIX
 from spuir.logs.formats.base import Faults, Format
 from spuir.logs.formats.event_writing import Event, write_events
-from spuir.logs.formats.feature_names import escape
+from spuir.logs.formats.feature_names import context_name, escape
 from spuir.logs.formats.line_events import BrokenLineError, LineParser, Row, row_of
-from spuir.logs.formats.line_reader import LineReader
+from spuir.logs.formats.line_reader import WANTED, LineReader
+from spuir.logs.formats.offered_actions import OfferedActions, distinct, feature_name, label_of
 from spuir.logs.formats.vw_text import BLANK, VwCost, VwLine, cost, outcome, parse, tagged, triple, written
 from spuir.tables.arrow import arrow
 
@@ -29,6 +31,7 @@ class AdfParser(LineParser):
         self._categories = bool(options.get("categories", True))
         self._lines: list[VwLine] = []
         self._broken: str | None = None
+        self.offered, self._wanted = OfferedActions(BLANK), tuple(options.get(WANTED, ()))
 
     def feed(self, number: int, line: bytes) -> Iterable[Row]:
         """Return the row of the event that an empty line ends."""
@@ -57,10 +60,13 @@ class AdfParser(LineParser):
         if not observed:
             self.skip("no observed cost, for prediction only")
             return ()
-        names = _names(lines)
+        names, features = _names(lines)
         place, found = observed[0]
         row = {"decision_id": shared.tag, "action": names[place], **outcome(found), "eligible": names}
-        return (row_of(row | shared.features),)
+        for label, own in zip(names, features, strict=True):
+            self.offered.see(label, own)
+        row |= {f"{ACTION_PREFIX}{name}": [own.get(name) for own in features] for name in self._wanted}
+        return (row_of(row | {context_name(name): value for name, value in shared.features.items()}),)
 
 
 def _observed(line: VwLine) -> VwCost | None:
@@ -73,11 +79,21 @@ def _observed(line: VwLine) -> VwCost | None:
     return None if found is None or found.cost is None else found
 
 
-def _names(lines: list[VwLine]) -> list[str]:
-    """Return the tags of the actions, if all have one of their own; else their numbers from 1."""
+def _names(lines: list[VwLine]) -> tuple[list[str], list[dict[str, Any]]]:
+    """Return what the actions are called, and their features.
+
+    They are called by their tags, if all have one of their own; else by a hash of their features, or by number from 1.
+    """
     tags = [line.tag for line in lines]
-    known = [tag for tag in tags if tag is not None]
-    return known if len(set(known)) == len(tags) else [str(number) for number in range(1, len(tags) + 1)]
+    names = [tag for tag in tags if tag is not None]
+    if len(set(names)) != len(tags):
+        names = distinct([label_of(line.features) or str(number) for number, line in enumerate(lines, 1)])
+    # The name of the action as a feature, which we write for Vowpal Wabbit to tell actions apart, says nothing here.
+    features = [
+        {feature_name(name): value for name, value in line.features.items() if name != f"{SPACE}.{label}"}
+        for label, line in zip(names, lines, strict=True)
+    ]
+    return names, features
 
 
 def sniff(path: str, first: bytes) -> bool:
@@ -101,16 +117,23 @@ def _known(options: Mapping[str, Any]) -> "dict[str, pa.DataType | None]":
 LINES = LineReader(parser=lambda path, options, faults: AdfParser(options, faults), known=_known, blank=BLANK)
 
 
-def write(batches: "Iterable[pa.RecordBatch]", path: str, *, actions: Sequence[Any] | None = None) -> None:
-    """Write canonical rows for ``vw --cb_adf`` and ``vw --cb_explore_adf``; ``actions`` as for dsjson."""
-    write_events(batches, path, _written, actions, form="vw-cb-adf")
+def write(
+    batches: "Iterable[pa.RecordBatch]",
+    path: str,
+    *,
+    actions: Sequence[Any] | None = None,
+    catalogue: "pa.Table | None" = None,
+) -> None:
+    """Write canonical rows for ``vw --cb_adf`` and ``vw --cb_explore_adf``; the options are those of dsjson."""
+    write_events(batches, path, _written, actions, "vw-cb-adf", catalogue)
 
 
 def _written(event: Event) -> bytes:
     lines = [tagged(["shared"], event.id) + written(event.context)]
-    for label in event.offered or ():
+    for label, features in zip(event.offered or (), event.features, strict=bool(event.offered)):
         words = [triple(0, event)] if label == event.chosen else []
-        lines.append(f"{tagged(words, str(label))}|{SPACE} {escape(str(label))}")
+        described = f" {written(features)}" if features else ""
+        lines.append(f"{tagged(words, str(label))}|{SPACE} {escape(str(label))}{described}")
     return ("\n".join(lines) + "\n\n").encode()
 
 
@@ -122,7 +145,7 @@ FORMAT = Format(
     read=LINES.read,
     parser=LINES,
     write=write,
-    write_options=("actions",),
+    write_options=("actions", "catalogue"),
     sparse=True,
     options=("categories", "types", "broken_share"),
 )

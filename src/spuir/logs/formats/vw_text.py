@@ -7,7 +7,7 @@ from typing import Any
 
 from spuir.errors import InputError
 from spuir.logs.formats.event_writing import Event
-from spuir.logs.formats.feature_names import by_namespace, context_name, escape, unescape
+from spuir.logs.formats.feature_names import by_namespace, escape, unescape
 from spuir.logs.formats.line_events import BrokenLineError
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
@@ -57,7 +57,7 @@ def parse(line: bytes, *, categories: bool = True) -> VwLine:
     features: dict[str, Any] = {}
     for space in rest.split("|") if bar else ():
         _add_namespace(space, features, categories)
-    return VwLine(words, tag, {context_name(name): value for name, value in features.items()})
+    return VwLine(words, tag, features)
 
 
 def _words(text: str) -> list[str]:

@@ -1,0 +1,376 @@
+"""Ridge regression of actions with features: what the features say, plus each action's own deviation.
+
+θ_a = Θᵀx_a + δ_a. Θ (K, D) has a normal prior with one ridge λ per block of its entries, δ_a (D,) one with a ridge ρ
+per block of columns, both in units of the noise. The model is solved exactly from the sums of each action, which need
+not know any features: δ_a is integrated out per action, and what remains of all sums is one system in Θ.
+With R = diag ρ, H_a = (G_a + R)⁻¹ and S_a = R H_a G_a:
+
+* P = Λ + P₀ + Σ_a x_a x_aᵀ ⊗ S_a, and vec Θ = P⁻¹ (h₀ + Σ_a x_a ⊗ R H_a b_a);
+* θ_a = H_a (b_a + R Θᵀx_a), with posterior C_a = H_a + H_a R Q_a R H_a, Q_a = (x_a ⊗ I)ᵀ P⁻¹ (x_a ⊗ I).
+
+P₀ and h₀ are what retired actions left (:func:`fold`). Without features there is no Θ: one ridge regression per action,
+with shared ridges. In both tables of columns the constant is the last column. Matrices are packed by their upper
+triangle where that halves a product.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from scipy.linalg.lapack import dpotri
+
+from spuir.base.records import Codes, Floats
+from spuir.core.evidence import LEAST_FREEDOM, LEAST_RIDGE, LEAST_SHARE, Blocks
+from spuir.core.quiet import quietly
+from spuir.core.solving import diagonals, solve
+from spuir.core.statistics import Statistics
+
+CONSTANT_RIDGE = 0.01
+"""λ of the entry of Θ that is constant in the context and in the features."""
+LARGEST_RIDGE = 1e5
+"""Largest ridge: a block this stiff takes no part, so that actions with the same features are alike."""
+NARROW = 24
+"""Rows of up to so many columns are multiplied by index, wider ones column by column (measured)."""
+SETTLED = 0.02
+"""Fixed-point steps end when no ridge changes by more than this share."""
+
+
+class Columns(NamedTuple):
+    """Blocks of columns: ``own`` of φ (D columns) and ``features`` of x (K columns), the constant first in each.
+
+    ``features`` is empty where actions have no features. ``without`` are the own blocks in which actions do not
+    deviate from what their features say.
+    """
+
+    own: Blocks
+    features: Blocks
+    without: tuple[int, ...] = ()
+
+    @property
+    def width(self) -> int:
+        """D, the number of columns of φ."""
+        return self.own[0].stop
+
+    @property
+    def feature_width(self) -> int:
+        """K, the number of columns of x."""
+        return self.features[0].stop if self.features else 0
+
+    @property
+    def shared(self) -> list[tuple[slice, slice]]:
+        """The blocks of Θ that have a ridge of their own: all but the entry that is constant in both."""
+        return [(x, phi) for x in self.features for phi in self.own][1:]
+
+
+class Ridges(NamedTuple):
+    """λ of each shared block of Θ, and ρ of each own block of columns."""
+
+    shared: Floats
+    own: Floats
+
+    def diagonals(self, columns: Columns) -> tuple[Floats, Floats]:
+        """Return Λ as (K, D) and the diagonal of R (D,)."""
+        shared = np.full((columns.feature_width, columns.width), CONSTANT_RIDGE)
+        for (x, phi), ridge in zip(columns.shared, self.shared, strict=True):
+            shared[x, phi] = ridge
+        own = np.empty(columns.width)
+        for block, ridge in zip(columns.own, self.own, strict=True):
+            own[block] = ridge
+        return shared, own
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Folded:
+    """What retired actions left, of rewards that are not centred.
+
+    ``matrix`` (p, p) and ``vector`` (p,) are P₀ and h₀, p = K·D. ``weight`` is Σn, ``total`` Σr, ``energy``
+    Σ(e − bᵀHb), ``logdet`` Σ ln|I + R⁻¹G|, ``slope`` Σ(R H b)₀ and ``curve`` Σ(R H G)₀₀, 0 being the constant.
+    """
+
+    matrix: Floats
+    vector: Floats
+    weight: float = 0.0
+    total: float = 0.0
+    energy: float = 0.0
+    logdet: float = 0.0
+    slope: float = 0.0
+    curve: float = 0.0
+
+    @classmethod
+    def nothing(cls, columns: Columns) -> "Folded":
+        """Return what is left before an action was retired."""
+        p = columns.feature_width * columns.width
+        return cls(matrix=np.zeros((p, p)), vector=np.zeros(p))
+
+    def combined(self, factor: float, other: "Folded") -> "Folded":
+        """Return ``factor`` × this + ``other``."""
+        return Folded(**{name: factor * value + getattr(other, name) for name, value in vars(self).items()})
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class HierarchicalFit:
+    """A fit with given ridges.
+
+    ``theta`` (M, D), ``shared`` Θ (K, D), ``covariance`` C (M, D, D) in units of the noise, ``shared_inverse`` P⁻¹
+    (p, p), ``noise`` σ̂², ``mean`` the mean reward that was taken out, ``evidence`` its logarithm. ``deviation`` δ
+    (M, D) and ``spread`` (M, D), the diagonals of its posterior, are what the next ridges need.
+    """
+
+    ridges: Ridges
+    theta: Floats
+    shared: Floats
+    covariance: Floats
+    shared_inverse: Floats
+    noise: float
+    mean: float
+    evidence: float
+    deviation: Floats
+    spread: Floats
+    worst: int
+
+
+@lru_cache(maxsize=64)
+def triangle(width: int) -> tuple[Codes, Codes, Codes]:
+    """Return rows and columns of the upper triangle (t,), and the place of each entry in it (width, width)."""
+    i, j = np.triu_indices(width)
+    place = np.empty((width, width), np.intp)
+    place[i, j] = place[j, i] = np.arange(len(i))
+    return i, j, place
+
+
+def packed_products(rows: Floats) -> Floats:
+    """Return the upper triangle of r rᵀ for each row (n, t)."""
+    n, width = rows.shape
+    i, j, _ = triangle(width)
+    if width <= NARROW:
+        return rows[:, i] * rows[:, j]
+    out, start = np.empty((n, len(i))), 0
+    for column in range(width):
+        stop = start + width - column
+        np.multiply(rows[:, column : column + 1], rows[:, column:], out=out[:, start:stop])
+        start = stop
+    return out
+
+
+def packed_forms(matrices: Floats) -> Floats:
+    """Return symmetric matrices (M, D, D) as (M, t): times packed products they give the quadratic forms."""
+    i, j, _ = triangle(matrices.shape[1])
+    # In C order, so that rows are taken without a copy of the whole.
+    return np.ascontiguousarray(matrices[:, i, j] * np.where(i == j, 1.0, 2.0))
+
+
+@quietly
+def quadratic_forms(rows: Floats, forms: Floats) -> Floats:
+    """Return φᵀC_aφ of all rows (n, D) and packed forms (M, t) as (n, M), by one product; never below 0."""
+    found = packed_products(rows) @ forms.T
+    return np.maximum(found, 0.0, out=found)
+
+
+def _combined(features: Floats, matrices: Floats) -> Floats:
+    """Return Σ_a x_a x_aᵀ ⊗ matrix_a (p, p), for symmetric matrices (M, D, D), by one packed product."""
+    count, width = features.shape[1], matrices.shape[1]
+    i, j, place = triangle(width)
+    sums = packed_products(features).T @ matrices[:, i, j]
+    full = sums[triangle(count)[2][:, :, None, None], place]  # (K, K, D, D)
+    return np.ascontiguousarray(full.transpose(0, 2, 1, 3)).reshape(count * width, count * width)
+
+
+def _uncertainty(features: Floats, inverse: Floats, width: int) -> Floats:
+    """Return Q_a = (x_a ⊗ I)ᵀ P⁻¹ (x_a ⊗ I) of all actions (M, D, D), by one packed product."""
+    count = features.shape[1]
+    parts = inverse.reshape(count, width, count, width).transpose(0, 2, 1, 3)
+    (first, second, _), (i, j, place) = triangle(count), triangle(width)
+    twice = np.where(first == second, 0.0, 1.0)[:, None, None]
+    both = parts[first, second] + twice * parts[second, first]
+    return (packed_products(features) @ both[:, i, j])[:, place]
+
+
+def _symmetric(stack: Floats) -> Floats:
+    """Return the symmetric part of matrices (M, D, D) that rounding alone made unsymmetric."""
+    return 0.5 * (stack + stack.transpose(0, 2, 1))
+
+
+class _Own(NamedTuple):
+    """What the sums of each action say by themselves: H (M, D, D), S = R H G, H b̃ (M, D), ln|I + R⁻¹G| (M,)."""
+
+    inverse: Floats
+    left: Floats
+    solution: Floats
+    logdet: Floats
+    worst: int
+
+
+def _own(gram: Floats, moment: Floats, own: Floats) -> _Own:
+    """Return what the sums of each action say by themselves, under the ridges ``own`` (D,)."""
+    solved = solve(gram.copy(), moment, own)
+    inverse = solved.roots @ solved.roots.transpose(0, 2, 1)
+    logdet = 2.0 * np.log(np.abs(diagonals(solved.upper))).sum(axis=1) - float(np.log(own).sum())
+    left = _symmetric(own[:, None] * (inverse @ gram))
+    return _Own(inverse, left, solved.theta, logdet, solved.worst)
+
+
+def fit(
+    sums: Statistics, features: Floats, columns: Columns, ridges: Ridges, folded: Folded, variance: float
+) -> HierarchicalFit:
+    """Solve the model with given ridges.
+
+    Parameters
+    ----------
+    sums
+        Of the live actions (M), over φ (D columns, the constant last).
+    features
+        (M, K) columns x of the live actions, the constant last.
+    columns, ridges
+        The blocks of columns, and their ridges.
+    folded
+        What retired actions left.
+    variance
+        That of the rewards, the scale of what is too small.
+    """
+    shared_ridges, own_ridges = ridges.diagonals(columns)
+    weight = float(sums.weight.sum()) + folded.weight
+    mean = (float(sums.moment[:, -1].sum()) + folded.total) / weight if weight > 0 else 0.0
+    moment = sums.moment - mean * sums.gram[:, :, -1]
+    energy = float((sums.energy - 2.0 * mean * sums.moment[:, -1] + mean**2 * sums.weight).sum())
+    energy += folded.energy - 2.0 * mean * folded.slope + mean**2 * folded.curve
+    own = _own(sums.gram, moment, own_ridges)
+    shared = _shared(own, features, shared_ridges, own_ridges, folded, mean)
+    said = features @ shared.theta
+    pull = own.inverse * own_ridges  # H R
+    theta: Floats = own.solution + np.matvec(pull, said)
+    covariance, spread = _posterior(own, pull, features, shared.inverse)
+    unexplained = energy - float(np.vdot(moment, theta)) - shared.explained
+    noise = max(unexplained / weight, LEAST_SHARE * variance) if weight > 0 else 0.0
+    logdet = float(own.logdet.sum()) + folded.logdet + shared.logdet
+    return HierarchicalFit(
+        ridges=ridges,
+        theta=theta,
+        shared=shared.theta,
+        covariance=covariance,
+        shared_inverse=shared.inverse,
+        noise=noise,
+        mean=mean,
+        evidence=float(-0.5 * (weight * np.log(noise) + logdet)) if noise > 0 else 0.0,
+        deviation=theta - said,
+        spread=spread,
+        worst=max(own.worst, shared.worst),
+    )
+
+
+class _Shared(NamedTuple):
+    """The solved system in Θ: Θ (K, D), P⁻¹ (p, p), what retired actions explain, ln|P| − ln|Λ|, the worst code."""
+
+    theta: Floats
+    inverse: Floats
+    explained: float
+    logdet: float
+    worst: int
+
+
+def _shared(
+    own: _Own, features: Floats, shared_ridges: Floats, own_ridges: Floats, folded: Folded, mean: float
+) -> _Shared:
+    """Solve P vec Θ = h; nothing where actions have no features."""
+    if not shared_ridges.size:
+        return _Shared(shared_ridges, np.zeros((0, 0)), 0.0, 0.0, own.worst)
+    vector = folded.vector - mean * folded.matrix[:, -1]
+    right = (features.T @ (own_ridges * own.solution)).ravel() + vector
+    system = _combined(features, own.left) + folded.matrix
+    solved = solve(system[None], right[None], shared_ridges.ravel())
+    return _Shared(
+        theta=solved.theta[0].reshape(shared_ridges.shape),
+        inverse=_inverse(solved.upper[0]),
+        explained=float(vector @ solved.theta[0]),
+        logdet=2.0 * float(np.log(np.abs(diagonals(solved.upper))).sum()) - float(np.log(shared_ridges).sum()),
+        worst=solved.worst,
+    )
+
+
+def _posterior(own: _Own, pull: Floats, features: Floats, inverse: Floats) -> tuple[Floats, Floats]:
+    """Return C (M, D, D), and the diagonals (M, D) of the posterior of δ: H + (I − HR) Q (I − HR)ᵀ."""
+    spread = np.einsum("mii->mi", own.inverse).copy()
+    if not inverse.size:
+        return own.inverse, spread
+    doubt = _uncertainty(features, inverse, pull.shape[1])
+    half = pull @ doubt
+    added = _symmetric(half @ pull.transpose(0, 2, 1))
+    spread += np.einsum("mii->mi", doubt) - 2.0 * np.einsum("mii->mi", half) + np.einsum("mii->mi", added)
+    return own.inverse + added, spread
+
+
+def _inverse(upper: Floats) -> Floats:
+    """Return the inverse of UᵀU, of which the upper triangle of a C-ordered array holds U."""
+    found, _ = dpotri(upper.T, lower=1)
+    below = np.tril(found, -1)
+    return below + below.T + np.diag(np.diagonal(found))
+
+
+def next_ridges(made: HierarchicalFit, columns: Columns, weight: float, variance: float) -> Ridges:
+    """Return the ridges after one fixed-point step: σ̂² × effective number of parameters / squared length.
+
+    A ridge is at least σ̂²/2v, so that no prior exceeds twice the variance v of the rewards. ``weight`` is that of all
+    rows.
+    """
+    least = max(made.noise / (2.0 * variance), LEAST_RIDGE * (1.0 + weight))
+
+    def step(parameters: int, ridge: float, spread: float, squares: float) -> float:
+        freedom = max(parameters - ridge * spread, LEAST_FREEDOM)
+        return min(max(made.noise * freedom / max(squares, LEAST_SHARE * variance), least), LARGEST_RIDGE)
+
+    inverse = np.diagonal(made.shared_inverse).reshape(made.shared.shape)
+    shared = [
+        step(made.shared[block].size, ridge, float(inverse[block].sum()), float(np.square(made.shared[block]).sum()))
+        for block, ridge in zip(columns.shared, made.ridges.shared, strict=True)
+    ]
+    parts = [(made.deviation[:, block], made.spread[:, block]) for block in columns.own]
+    own = np.array(
+        [
+            step(delta.size, ridge, float(spread.sum()), float(np.square(delta).sum()))
+            for (delta, spread), ridge in zip(parts, made.ridges.own, strict=True)
+        ]
+    )
+    own[list(columns.without)] = LARGEST_RIDGE
+    return Ridges(np.array(shared), own)
+
+
+def improve(
+    sums: Statistics,
+    features: Floats,
+    columns: Columns,
+    ridges: Ridges,
+    folded: Folded,
+    variance: float,
+    steps: int,
+) -> HierarchicalFit:
+    """Return the fit after at most ``steps`` fixed-point steps from ``ridges``; fewer where these settle."""
+    weight = float(sums.weight.sum()) + folded.weight
+    made = fit(sums, features, columns, ridges, folded, variance)
+    for _ in range(steps):
+        following = next_ridges(made, columns, weight, variance)
+        changes = (np.log(new / old) for new, old in zip(following, made.ridges, strict=True))
+        moved = max(float(np.abs(change).max(initial=0.0)) for change in changes)
+        made = fit(sums, features, columns, following, folded, variance)
+        if moved <= SETTLED:
+            break
+    return made
+
+
+def fold(sums: Statistics, features: Floats, columns: Columns, ridges: Ridges) -> Folded:
+    """Return what some actions leave when they are retired: their sums with δ integrated out.
+
+    It is exact at the present ridges. It is not linear in the sums of an action: shards are added before.
+    """
+    _, own_ridges = ridges.diagonals(columns)
+    own = _own(sums.gram, sums.moment, own_ridges)
+    pulled = own_ridges * own.solution
+    return Folded(
+        matrix=_combined(features, own.left) if columns.feature_width else np.zeros((0, 0)),
+        vector=(features.T @ pulled).ravel(),
+        weight=float(sums.weight.sum()),
+        total=float(sums.moment[:, -1].sum()),
+        energy=float(sums.energy.sum() - np.vdot(sums.moment, own.solution)),
+        logdet=float(own.logdet.sum()),
+        slope=float(pulled[:, -1].sum()),
+        curve=float(own.left[:, -1, -1].sum()),
+    )

@@ -1,0 +1,131 @@
+"""Checks of the actions' features: the catalogue beside a log, and the columns that describe actions per decision."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from spuir.logs.action_table import LABEL, ActionTable
+from spuir.logs.checks import ActionCheck, Check, CheckedBatch
+from spuir.logs.findings import Finding, ProblemRows, finding
+from spuir.tables.arrow import arrow, compute, is_number
+
+SHOWN_LABELS = 5
+FEWEST_LABELS = 5
+"""Below this, a feature that differs for every label is no sign of an id."""
+
+
+class ActionFeatureCheck(Check):
+    """Labels without features, features that say nothing, and lists that do not fit the eligible actions."""
+
+    def __init__(self, actions: ActionCheck, catalogue: ActionTable | None, columns: Sequence[str]) -> None:
+        self._actions, self._catalogue, self._names = actions, catalogue, tuple(columns)
+        self._known = set[Any]() if catalogue is None else set(catalogue.labels)
+        self._offered: set[Any] = set()
+        self._unequal = {name: ProblemRows() for name in columns}
+        self._values = {name: _Spread() for name in columns}
+
+    def look(self, view: CheckedBatch) -> None:
+        """Take one batch into account."""
+        lengths = None
+        if view.has("eligible"):
+            eligible = view.batch["eligible"]
+            lengths = compute().list_value_length(eligible).fill_null(-1).to_numpy(zero_copy_only=False)
+            if not arrow().types.is_boolean(eligible.type.value_type):
+                self._offered.update(eligible.flatten().unique().to_pylist())
+        for name in self._names:
+            column = view.batch[name]
+            self._values[name].add(column)
+            if not arrow().types.is_list(column.type):
+                continue
+            counts = compute().list_value_length(column).fill_null(-1).to_numpy(zero_copy_only=False)
+            wrong = counts >= 0 if lengths is None else (counts >= 0) & (counts != lengths)
+            self._unequal[name].add(wrong, view.where, lambda row, counts=counts: f"{counts[row]} values")
+
+    def findings(self) -> list[Finding]:
+        """Report what is wrong with the catalogue, and with the columns that describe actions."""
+        found: list[Finding] = []
+        for name, rows in self._unequal.items():
+            found += rows.finding("unequal features", name, "there are lists that are not as long as `eligible`.")
+        found += [one for name, values in self._values.items() for one in values.findings(name)]
+        if self._catalogue is not None:
+            found += self._labels(self._catalogue) + self._features(self._catalogue)
+        return found
+
+    def _labels(self, catalogue: ActionTable) -> list[Finding]:
+        """Return what is wrong with the labels of the catalogue."""
+        found: list[Finding] = []
+        logged = [label for label in self._actions.codes if label not in self._known]
+        only_offered = [
+            label for label in self._offered - set(logged) if label is not None and label not in self._known
+        ]
+        if logged:
+            problem = f"{len(logged):,} executed actions are not in the catalogue: {_shown(logged)}."
+            found.append(finding("no features", LABEL, problem))
+        if only_offered:
+            problem = f"{len(only_offered):,} eligible actions are not in the catalogue: {_shown(only_offered)}."
+            found.append(finding("no features", "eligible", problem))
+        if catalogue.unnamed:
+            found.append(finding("unnamed action", None, f"{catalogue.unnamed:,} rows of the catalogue have no label."))
+        if catalogue.repeated:
+            problem = f"{catalogue.repeated:,} rows of the catalogue repeat a label"
+            parts = ", ".join(f"{name} differs for {count:,} labels" for name, count in catalogue.conflicts.items())
+            check = "conflicting features" if catalogue.conflicts else "repeated action"
+            found.append(finding(check, None, f"{problem}{': ' + parts if parts else ', with the same features'}."))
+        unused = len(self._known - set(self._actions.codes))
+        if unused and not logged:
+            problem = f"{unused:,} of {len(self._known):,} actions of the catalogue were never taken."
+            found.append(finding("untried actions", None, problem))
+        return found
+
+    def _features(self, catalogue: ActionTable) -> list[Finding]:
+        """Return which features of the catalogue say nothing, and which vary from decision to decision."""
+        found: list[Finding] = []
+        labels = catalogue.table.num_rows
+        for name in catalogue.features:
+            column = catalogue.table[name].combine_chunks()
+            if arrow().types.is_nested(column.type):
+                continue
+            different = len(column.drop_null().unique())
+            if different == 0 or (different == 1 and column.null_count == 0 and labels > 1):
+                problem = f"the feature {name!r} of the catalogue " + ("is empty." if not different else "is constant.")
+                found.append(finding("constant feature", name, problem))
+            elif different == labels >= FEWEST_LABELS and not is_number(column.type):
+                found.append(finding("unique feature", name, f"the feature {name!r} differs for every action."))
+        if catalogue.varying:
+            names = _shown(catalogue.varying)
+            problem = f"features that vary from decision to decision: {names}; the others form the catalogue."
+            found.append(finding("varying features", None, problem))
+        return found
+
+
+class _Spread:
+    """The smallest and the largest value of a feature per decision, and what cannot be learned from."""
+
+    def __init__(self) -> None:
+        self.low, self.high, self.texts, self.infinite = np.inf, -np.inf, False, 0
+
+    def add(self, column: Any) -> None:
+        """Take the values of a batch into account."""
+        values = column.flatten() if arrow().types.is_list(column.type) else column
+        if not is_number(values.type):
+            self.texts |= len(values.drop_null()) > 0
+            return
+        found = values.drop_null().to_numpy(zero_copy_only=False)
+        finite = found[np.isfinite(found)]
+        self.infinite += int(np.isinf(found).sum())
+        self.low, self.high = min(self.low, finite.min(initial=np.inf)), max(self.high, finite.max(initial=-np.inf))
+
+    def findings(self, name: str) -> list[Finding]:
+        """Report a feature that is constant, empty or not finite."""
+        if self.infinite:
+            return [finding("not finite", name, f"{self.infinite:,} values are not finite.")]
+        if self.texts or self.low < self.high:
+            return []
+        problem = "the feature is empty." if self.low > self.high else f"the feature is always {self.low:g}."
+        return [finding("constant feature", name, problem)]
+
+
+def _shown(labels: Sequence[Any]) -> str:
+    first = sorted(map(str, labels))[:SHOWN_LABELS]
+    return ", ".join(first) + (" …" if len(labels) > SHOWN_LABELS else "")

@@ -1,0 +1,236 @@
+"""Actions with features: one shared model of what the features say, plus each action's own deviation.
+
+The mathematics is in :mod:`spuir.core.hierarchy`. The sums are those of one regression per action, and the policy acts
+as ``auto`` does: a randomised bonus in units of the estimated noise, with exact propensities and a floor. Actions come
+and go: a new one starts from what its features say, a retired one is folded into the shared model and its sums dropped.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any, cast, final
+
+import numpy as np
+from numpy.random import Generator
+
+from spuir.base.pairs import Pairs
+from spuir.base.parameters import COUNT, NON_NEGATIVE, POSITIVE, SEED, UNIT, one_of, optional, parameter
+from spuir.base.records import Codes, Decision, Floats, Mask, Scores
+from spuir.base.streams import Draws
+from spuir.core import choosing, hierarchy
+from spuir.core.hierarchy import Columns, Folded, HierarchicalFit, Ridges
+from spuir.core.quiet import quietly
+from spuir.errors import InputError
+from spuir.features import FeatureMap
+from spuir.features.standardised import ActionMap, Standardised
+from spuir.policies.base import Recipe
+from spuir.policies.hierarchical_learner import MAX_STEPS, HierarchicalLearner
+from spuir.policies.hierarchical_state import HierarchicalState
+from spuir.policies.optimistic import Optimism
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Hierarchical(Optimism):
+    """Choose by the largest upper confidence bound of a model that actions share through their features.
+
+    It needs a catalogue: the features of each action. Without one it is one regression per action, with shared ridges.
+    """
+
+    floor: float | None = parameter(
+        None, "least probability of each eligible action; None = 0.02 in all, spread evenly", optional(UNIT)
+    )
+    alpha: float = parameter(1.0, "mean weight of the width, in standard deviations of the estimate", NON_NEGATIVE)
+    levels: int = parameter(
+        16, "weights of the width among which each context draws, evenly spread around alpha", COUNT
+    )
+    components: int = parameter(16, "columns of actions beyond this number are reduced to principal directions", COUNT)
+    kernel: int = parameter(0, "kernel columns of the action features, such as 24 where rewards are curved", SEED)
+    deviations: str = parameter(
+        "all",
+        "how actions deviate from what their features say: in all columns, in the constant, or not",
+        one_of("all", "constant", "none"),
+    )
+    forgetting: float = parameter(1.0, "discount of observed sums per episode; 1 keeps everything", UNIT)
+    memory_limit: float = parameter(8.0, "most memory for the sums, in GiB", POSITIVE)
+
+    state_type = HierarchicalState
+    takes_features = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _ = self.learner  # made at once: the modules of its maps have the records that a saved state is read into
+
+    def make_learner(self) -> HierarchicalLearner:
+        """Build the learner from the parameters."""
+        actions = ActionMap(components=self.components, kernel=self.kernel)
+        return HierarchicalLearner(
+            feature_map=Standardised(), forgetting=self.forgetting, action_map=actions, deviations=self.deviations
+        )
+
+    @property
+    def _own(self) -> HierarchicalLearner:
+        return cast("HierarchicalLearner", self.learner)
+
+    # ---- the catalogue --------------------------------------------------------------------------------------
+
+    def init(self, n_actions: int, dim: int, rng: Generator) -> HierarchicalState:
+        """Return zero sums; refuse more memory than the limit before it is taken."""
+        self._check_memory(n_actions, dim, 0)
+        return self.learner.init(n_actions, dim, rng)
+
+    def grow(self, state: HierarchicalState, like: int | None) -> HierarchicalState:
+        """Return the state with one action more, whose features are those of ``like`` or all 0 until described."""
+        self._check_memory(len(state.live) + 1, state.dim, 0 if state.catalogue is None else state.catalogue.shape[1])
+        return self.learner.grow(state, like)
+
+    def with_catalogue(self, state: HierarchicalState, features: Floats, varying: int) -> HierarchicalState:
+        """Return a state that has seen nothing with the features (M, k) of its actions.
+
+        The last ``varying`` columns of contexts are features of the executed action that change from decision to
+        decision.
+        """
+        self._check_memory(len(state.live), state.dim, features.shape[1])
+        catalogue = np.ascontiguousarray(features, dtype=np.float64) if features.shape[1] else None
+        return replace(state, catalogue=catalogue, varying=varying)
+
+    def describe(self, state: HierarchicalState, code: int, features: Floats) -> HierarchicalState:
+        """Return the state with the features (k,) of one action changed; its sums stay."""
+        return self._own.describe(state, code, features)
+
+    def retire(self, state: HierarchicalState, code: int) -> HierarchicalState:
+        """Return the state with an action folded into the shared model, and without its sums."""
+        return self._own.retire(state, code)
+
+    def fix(self, state: Any, contexts: Any, weights: Floats | None = None) -> Any:
+        """Fix the maps of contexts and of actions on a sample of contexts and on the catalogue."""
+        return self._own.fixed_on(state, contexts, weights)
+
+    def _check_memory(self, n_actions: int, dim: int, k: int) -> None:
+        """Refuse sums larger than the memory limit, with the arithmetic."""
+        width = dim + 1
+        shared = ((min(k, self.components) + self.kernel + 1) * width) ** 2 if k else 0
+        size, limit = 8.0 * (n_actions * (width * width + width + 2) + shared), self.memory_limit * 2**30
+        if size > limit:
+            raise InputError(
+                "actions",
+                f"{n_actions:,} actions × {width:,}² columns × 8 bytes = {size / 2**30:.3g} GiB of sums",
+                f"memory_limit is {self.memory_limit:g} GiB",
+                "use fewer context columns, or raise memory_limit",
+            )
+
+    # ---- acting: everything on the eligible pairs of rows and actions ------------------------------------------
+
+    @quietly
+    def acting(self, state: Any, contexts: Floats, eligible: Mask | Pairs, caps: Floats | None) -> Scores:
+        """Return the table (n, M); where eligible pairs are given, only they have means, widths and scores."""
+        pairs = eligible if isinstance(eligible, Pairs) else Pairs.of_mask(eligible)
+        means, widths = self.learner.pair_estimates(state, contexts, pairs)
+        alpha, offset = self._alpha(state), self.learner.offset(state)
+        chances = choosing.probabilities(pairs, means, alpha * widths, self._levels, self.floor, caps)
+        if isinstance(eligible, Pairs):
+            full = pairs.table(means, np.nan), pairs.table(widths, np.nan)
+        else:
+            full = self.estimates(state, contexts)
+        return Scores(
+            means=full[0] + offset,
+            widths=full[1],
+            scores=full[0] + alpha * full[1] + offset,
+            probabilities=pairs.table(chances, 0.0),
+        )
+
+    def table(self, state: Any, contexts: Floats, eligible: Mask | Pairs) -> Scores:
+        """Return means, widths, mean + α·width and probabilities (n, M)."""
+        return self.acting(state, contexts, eligible, None)
+
+    def decide(
+        self, state: Any, contexts: Floats, rng: Generator | Draws, eligible: Mask | Pairs | None = None
+    ) -> Decision:
+        """Draw one action for each context."""
+        return self.decide_by_table(state, contexts, rng, eligible, None)
+
+    def decide_by_table(
+        self,
+        state: Any,
+        contexts: Floats,
+        rng: Generator | Draws,
+        eligible: Mask | Pairs | None,
+        caps: Floats | None,
+    ) -> Decision:
+        """Draw one action for each context from the probabilities of its eligible actions."""
+        return self.decide_pairs(state, contexts, rng, eligible, caps)
+
+    def predict(self, state: Any, contexts: Floats, eligible: Mask | Pairs | None = None) -> Codes:
+        """Return the most probable action of each context (n,), the lowest code of equals."""
+        return self.predict_pairs(state, contexts, eligible)
+
+    # ---- what was learned -----------------------------------------------------------------------------------
+
+    def feature_names(self, state: Any, inputs: list[str]) -> list[str]:
+        """Return the names of the context columns, which the coefficients belong to."""
+        return [*inputs, "intercept"]
+
+    def shared_coefficients(self, state: HierarchicalState) -> tuple[Floats, Floats]:
+        """Return Θ (k + 1, d + 1) per unit of features and contexts, constants last, and its standard errors."""
+        readout = self._own.fitted(state)
+        if state.catalogue is None:
+            return np.zeros((0, state.dim + 1)), np.zeros((0, state.dim + 1))
+        left = _user_units(self._own.action_map, state.action_map, readout.fit.shared.shape[0])
+        right = _user_units(self.feature_map, state.features, state.dim + 1)
+        theta = left.T @ readout.fit.shared @ right
+        theta[-1, -1] += readout.mean
+        whole = np.kron(left, right)  # vec(AᵀΘB) = (A ⊗ B)ᵀ vec Θ, row by row
+        spread = np.vecdot(whole.T, (readout.fit.shared_inverse @ whole).T)
+        return theta, readout.noise * np.sqrt(np.maximum(spread, 0.0)).reshape(theta.shape)
+
+    def diagnosis(self, state: HierarchicalState) -> dict[str, Any]:
+        """Return what was estimated: noise, ridges, what the features explain, and the evidence of simpler models.
+
+        ``features explain`` is the part of the variance between the coefficients of actions that their features
+        explain. ``evidence`` has the logarithms of the evidence of the model, of a model of features alone (shared)
+        and of one regression per action (disjoint): the largest describes the data best.
+        """
+        readout = self._own.fitted(state)
+        fit, columns = readout.fit, self._own.columns(state)
+        own = dict(zip(("constant", "context", "per decision"), fit.ridges.own.tolist(), strict=False))
+        found: dict[str, Any] = {
+            "noise": readout.noise,
+            "mean reward": readout.mean,
+            "actions": {"live": len(state.live), "retired": state.n_actions - len(state.live)},
+            "ridges": {"own": own},
+        }
+        if not columns.feature_width:
+            return found
+        names = ["constant", "linear", "kernel"][: len(columns.features)]
+        inputs = ["constant", "context", "per decision"][: len(columns.own)]
+        blocks_of = [f"{x} × {phi}" for x in names for phi in inputs][1:]
+        found["ridges"]["shared"] = dict(zip(blocks_of, fit.ridges.shared.tolist(), strict=True))
+        said = fit.theta - fit.deviation
+        apart = [float(np.square(part - part.mean(axis=0)).sum()) for part in (said, fit.deviation)]
+        found["features explain"] = apart[0] / sum(apart) if sum(apart) > 0 else 0.0
+        found["evidence"] = self._evidence(state, fit)
+        return found
+
+    def _evidence(self, state: HierarchicalState, fit: HierarchicalFit) -> dict[str, float]:
+        """Return the log evidence of the model, and of simpler ones with ridges of their own."""
+        sums, x, columns, ridges, folded = self._own.problem(state)
+        scale = self._own.scale(state)
+        stiff = Ridges(ridges.shared, np.full(len(ridges.own), hierarchy.LARGEST_RIDGE))
+        shared = hierarchy.fit(sums, x, columns, stiff, folded, scale)
+        plain = Columns(columns.own, ())
+        disjoint = hierarchy.improve(
+            sums, np.zeros((len(x), 0)), plain, Ridges(np.empty(0), ridges.own), Folded.nothing(plain), scale, MAX_STEPS
+        )
+        return {"hierarchical": fit.evidence, "shared": shared.evidence, "disjoint": disjoint.evidence}
+
+
+def _user_units(columns_map: FeatureMap, state: Any, width: int) -> Floats:
+    """Return the matrix that turns coefficients of a map's columns into those of the user's columns, constant last."""
+    per_unit, constant = columns_map.in_user_units(state, np.eye(width))
+    return np.column_stack([per_unit, constant])
+
+
+HIERARCHICAL = Recipe(
+    target=Hierarchical,
+    defaults={},
+    paper={},
+    summary="actions with features: a shared model plus each action's own deviation, that tunes itself",
+)

@@ -1,0 +1,107 @@
+"""The catalogue: features of actions as users pass them, encoded once and for all later actions alike."""
+
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from spuir.base.records import Floats
+from spuir.errors import InputError, ParameterError
+from spuir.tables.contexts import is_arrow
+from spuir.tables.encoder import Encoder
+
+LABELS = "action"
+"""The column of an Arrow or Polars catalogue that has the labels; the index of a pandas one has them."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Catalogue:
+    """Features of actions.
+
+    ``encoder`` turns raw columns of actions into numbers, and ``features`` (M, k) are those of all actions until a
+    state keeps them; None afterwards. ``varying`` names the features that come with each decision.
+    """
+
+    encoder: Encoder | None = None
+    features: Floats | None = None
+    varying: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the features (k,)."""
+        return () if self.encoder is None else self.encoder.names
+
+    def encode(self, label: Hashable, features: Any) -> Floats:
+        """Return the features (k,) of one action, given by name."""
+        if self.encoder is None:
+            rule = "the actions of this bandit have no features"
+            raise InputError("features", repr(features), rule, "make the bandit with a catalogue: actions=table")
+        if features is None:
+            rule = f"every action of the catalogue has {', '.join(map(repr, self.encoder.columns))}"
+            raise InputError("features", f"none for action {label!r}", rule, "pass features={...}")
+        row = dict(features) if isinstance(features, Mapping) or hasattr(features, "items") else None
+        if row is None:
+            got = f"a {type(features).__name__}"
+            raise InputError("features", got, "features of an action go by name", "pass a dict: features={...}")
+        absent = [name for name in self.encoder.columns if name not in row]
+        if absent:
+            rule = f"action {label!r} needs every column of the catalogue"
+            raise InputError("features", f"no {absent[0]!r}", rule, "add it, with None where it is unknown")
+        return self.encoder.transform([row])[0]
+
+    def added(self, features: Floats | None) -> "Catalogue":
+        """Return the catalogue with one action more, as long as it has the features itself."""
+        if self.features is None or features is None:
+            return self
+        return replace(self, features=np.concatenate([self.features, features[None]]))
+
+    def changed(self, code: int, features: Floats) -> "Catalogue":
+        """Return the catalogue with the features of one action changed."""
+        if self.features is None:
+            return self
+        table = self.features.copy()
+        table[code] = features
+        return replace(self, features=table)
+
+
+def labels_and_features(actions: Any) -> tuple[Any, Any]:
+    """Return the labels and the raw table of features in what a constructor was given; None without features."""
+    if isinstance(actions, Mapping):
+        if not actions:
+            raise ParameterError("actions", "an empty dict", "at least one action is needed", "pass label → features")
+        if not any(isinstance(row, Mapping) for row in actions.values()):
+            return list(actions), None  # labels alone
+        wrong = next((label for label, row in actions.items() if not isinstance(row, Mapping)), None)
+        if wrong is not None:
+            rule = "a catalogue as a dict has a dict of features for each label"
+            raise ParameterError("actions", f"{actions[wrong]!r} for {wrong!r}", rule, "pass {label: {name: value}}")
+        rows = [dict(row) for row in actions.values()]
+        return list(actions), rows if any(rows) else None
+    if hasattr(actions, "iloc") and hasattr(actions, "columns"):
+        return list(actions.index), actions if len(actions.columns) else None
+    if hasattr(actions, "to_arrow") and hasattr(actions, "columns"):
+        actions = actions.to_arrow()
+    if is_arrow(actions):
+        names = list(actions.schema.names)
+        if LABELS not in names:
+            rule = f"a catalogue of Arrow has its labels in the column {LABELS!r}"
+            raise ParameterError("actions", f"the columns {', '.join(names)}", rule, "rename the column of labels")
+        rest = [name for name in names if name != LABELS]
+        return actions.column(LABELS).to_pylist(), actions.select(rest) if rest else None
+    return actions, None
+
+
+def read_catalogue(raw: Any) -> Catalogue | None:
+    """Return the catalogue of a raw table of features, whose columns an encoder learns; None without one."""
+    if raw is None:
+        return None
+    encoder = Encoder.fit(raw)
+    return Catalogue(encoder=encoder, features=encoder.transform(raw))
+
+
+def is_catalogue(actions: Any) -> bool:
+    """Return whether what a constructor was given has features."""
+    if isinstance(actions, (int, str, list, tuple, np.ndarray)) or not isinstance(actions, Iterable | Mapping):
+        return False
+    return labels_and_features(actions)[1] is not None

@@ -1,0 +1,97 @@
+"""Worlds of actions with features: the same for all methods, and what is judged."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from spuir.reproduction import catalogue_worlds
+from spuir.reproduction.base import FAILS, HOLDS, OPEN, Scope
+from spuir.reproduction.catalogue_worlds import WORLDS, Truth, browse
+from spuir.reproduction.experiments import catalogue
+from spuir.reproduction.tasks import Result
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Make every world small."""
+    sizes = {"actions": 12, "listed": 4, "batch_size": 60, "columns": 3}
+    worlds = {name: replace(world, **sizes) for name, world in WORLDS.items()}
+    monkeypatch.setattr(catalogue_worlds, "WORLDS", worlds)
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("method", ["hierarchical", "shared", "disjoint", "SBUCB"])
+def test_every_method_plays_in_the_same_world(method):
+    for world in ("news", "features per decision"):
+        last = browse(world=world, method=method, seed=0, episodes=6)[-1]
+        other = browse(world=world, method="hierarchical", seed=0, episodes=6)[-1]
+        assert (last["oracle"], last["uniform"]) == (other["oracle"], other["uniform"])
+        assert 0 < last["average_reward"] <= last["oracle"]
+
+
+@pytest.mark.usefixtures("small")
+def test_vowpal_wabbit_plays_too():
+    pytest.importorskip("vowpalwabbit", reason="Vowpal Wabbit is not installed")
+    options = {"options": "--squarecb --gamma_scale 100"}
+    for world in ("news", "features per decision"):
+        last = browse(world=world, method="Vowpal Wabbit", seed=0, episodes=3, options=options)[-1]
+        assert 0 < last["average_reward"] <= last["oracle"]
+
+
+def test_the_catalogue_changes():
+    truth = Truth(WORLDS["news"], 0)
+    before = set(truth.live)
+    gone, new = truth.replaced(1)
+    assert set(truth.live) == before - set(gone) | set(new)
+    assert len(gone) == len(new) == 15
+    contexts, lists, varying = truth.rows(1)
+    chances = truth.chances(contexts, lists, varying)
+    assert chances.shape == (500, 30)
+    assert set(np.unique(lists)) <= set(truth.live)
+    assert ((chances > 0) & (chances < 1)).all()
+
+
+def rewards(**means: float) -> dict[str, Any]:
+    """Return rewards of four seeds in one world, which all methods share up to their mean."""
+    wobble = 1 + 0.001 * np.arange(4)
+    return {"world": {name: dict(enumerate((mean * wobble).tolist())) for name, mean in means.items()}}
+
+
+def test_claims_are_judged_by_their_intervals():
+    good = catalogue.verdicts(rewards(hierarchical=1.0, SBUCB=0.9, disjoint=0.9, shared=1.005))
+    assert [one.outcome for one in good] == [HOLDS, OPEN]
+    bad = catalogue.verdicts(rewards(hierarchical=1.0, shared=1.05) | {})
+    assert bad[0].outcome == FAILS
+    assert "world, shared: -4.76" in bad[0].evidence
+    behind = {"world": rewards(hierarchical=1.0)["world"] | rewards(**{"Vowpal Wabbit": 1.1})["world"]}
+    assert catalogue.verdicts(behind)[1].outcome == FAILS
+
+
+@pytest.mark.usefixtures("small")
+def test_wabbit_is_tuned_on_another_seed(monkeypatch):
+    monkeypatch.setattr(catalogue, "installed", lambda library: True)
+    scope = Scope(repeats=4)
+    first = catalogue.grid(scope, [])
+    tuning = [task for task in first if task.arguments["seed"] == catalogue.TUNING_SEED]
+    assert {task.arguments["method"] for task in tuning} == {"Vowpal Wabbit"}
+    known = [
+        Result(task, [{"average_reward": float(task.arguments["options"]["options"] == catalogue.OPTIONS[2])}], 0.0)
+        for task in tuning
+    ]
+    later = [task for task in catalogue.grid(scope, known) if task not in first]
+    assert {task.arguments["options"]["options"] for task in later} == {catalogue.OPTIONS[2]}
+    assert {task.arguments["seed"] for task in later} == {0, 1, 2}
+
+
+def test_a_quick_report_has_a_figure():
+    scope = Scope(repeats=2, quick=True)
+    results = [
+        Result(task, [{"average_reward": 0.3 + 0.01 * at, "oracle": 0.5, "new": None}], 0.0)
+        for at, task in enumerate(catalogue.grid(scope, []))
+    ]
+    found = catalogue.report(scope, results)
+    assert found.tables[0].rows[0]["oracle"] == 0.5
+    assert found.figures[""].axes
+    assert "one regression per action" in found.lesson
