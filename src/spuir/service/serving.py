@@ -78,8 +78,8 @@ class Serving:
         context = row.context
         return (
             type(context) is list
+            and 0 < len(context) <= MOST_COLUMNS
             and len(context) == form
-            and 0 < form <= MOST_COLUMNS
             and row.eligible is None
             and row.unit is None
             and row.action_features is None
