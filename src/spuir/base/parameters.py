@@ -4,11 +4,10 @@ A policy, an environment or a feature map is a frozen dataclass whose fields are
 :func:`check` tests the values of such an object, :func:`check_names` the names that a caller passed.
 """
 
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
-
-import numpy as np
 
 from spuir.errors import ParameterError, did_you_mean
 
@@ -21,19 +20,29 @@ class Rule:
     test: Callable[[Any], bool]
 
 
-LARGEST = float(np.finfo(np.float64).max)
-_NUMBERS: tuple[Any, ...] = (int, float, np.integer, np.floating)
+LARGEST = sys.float_info.max
+# The rules import NumPy where they test a value: whoever only declares parameters, a help text for one, needs none.
 
 
 def _number(value: Any) -> bool:
-    if not isinstance(value, _NUMBERS) or isinstance(value, bool):
+    import numpy as np
+
+    if not isinstance(value, (int, float, np.integer, np.floating)) or isinstance(value, bool):
         return False
     # An integer of a thousand digits is finite but has no float, so isfinite would fail.
     return bool(-np.inf < value < np.inf) and not (isinstance(value, int) and abs(value) > LARGEST)
 
 
 def _integer(value: Any) -> bool:
+    import numpy as np
+
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
+def _flag(value: Any) -> bool:
+    import numpy as np
+
+    return isinstance(value, (bool, np.bool_))
 
 
 NUMBER = Rule("a finite number", _number)
@@ -44,7 +53,7 @@ SHARE = Rule("a number in (0, 1]", lambda v: _number(v) and 0 < v <= 1)
 INSIDE = Rule("a number in (0, 1)", lambda v: _number(v) and 0 < v < 1)
 COUNT = Rule("an integer ≥ 1", lambda v: _integer(v) and v >= 1)
 SEED = Rule("an integer ≥ 0", lambda v: _integer(v) and v >= 0)
-FLAG = Rule("True or False", lambda v: isinstance(v, (bool, np.bool_)))
+FLAG = Rule("True or False", _flag)
 TEXT = Rule("a text", lambda v: isinstance(v, str))
 
 
@@ -89,6 +98,8 @@ def check_fields(owner: Any, given: Mapping[str, Any], defaults: Mapping[str, An
 
 def parameters_of(owner: Any) -> dict[str, Any]:
     """Return the values of the parameters of a dataclass, without its registered name, as plain Python values."""
+    import numpy as np
+
     values = {name: getattr(owner, name) for name in parameter_names(owner)}
     return {name: value.item() if isinstance(value, np.generic) else value for name, value in values.items()}
 

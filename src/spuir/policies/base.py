@@ -174,10 +174,12 @@ class Policy(ABC):
         mask = self._allowed(state, contexts, eligible)
         uniforms = Draws.of(rng, n).uniforms
         actions, propensities = np.empty(n, np.intp), np.empty(n)
+        table: Scores | None = None
         for rows in ties.row_blocks(n, state.n_actions):
             table = self.acting(state, contexts[rows], mask[rows], caps)
             actions[rows], propensities[rows] = ties.draw(table.probabilities, uniforms[rows])
-        return Decision(actions, propensities, lambda: self.acting(state, contexts, mask, caps))
+        whole = table if table is not None and len(table.probabilities) == n else None  # one block was enough
+        return Decision(actions, propensities, lambda: whole or self.acting(state, contexts, mask, caps))
 
     def predict(self, state: Any, contexts: Floats, eligible: Mask | Pairs | None = None) -> Codes:
         """Return the most probable action of each context (n,), the lowest code of equals; draws nothing."""

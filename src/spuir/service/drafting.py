@@ -45,7 +45,6 @@ class Draft:
         self.writer, self.head, self._view, self._load = writer, head, view, load
         self.time = max(head.time, now)
         self.records: list[Record] = []
-        self.fresh: dict[tuple[str, str], Record] = {}
         self.scrub = self.touched = False
         self._windowed: tuple[ExperimentSettings, int | None] | None = None
 
@@ -97,7 +96,6 @@ class Draft:
         head.chain = next_chain(head.chain, head.seq, self.time, kind, key, digest)
         record = Record(head.seq, self.time, kind, key, payload, digest, head.chain, owner, due, unit)
         self.records.append(record)
-        self.fresh[kind, key] = record
         if kind in _CONTROL:
             self._view = fold(self._view, self.name, [record])
             head.facts["control"] = record.seq
@@ -106,9 +104,9 @@ class Draft:
     def find(self, kind: str, keys: list[str]) -> dict[str, Record]:
         """Return records by key, those of this transaction included."""
         found = self.writer.find(self.name, kind, keys)
-        for key in keys:
-            if (kind, key) in self.fresh:
-                found[key] = self.fresh[kind, key]
+        if self.records:
+            wanted = set(keys)
+            found |= {one.key: one for one in self.records if one.kind == kind and one.key in wanted}
         return found
 
     def count(self, name: str, more: int = 1) -> None:
@@ -116,7 +114,7 @@ class Draft:
         counts = self.head.facts.setdefault("counts", {})
         counts[name] = counts.get(name, 0) + more
 
-    def note(self, column: str, given: bool) -> None:
+    def note(self, column: str, given: bool = True) -> None:
         """Remember that a column of the canonical log is in use."""
         if given and column not in self.head.facts.setdefault("columns", []):
             self.head.facts["columns"].append(column)
@@ -163,11 +161,11 @@ class Draft:
     def whole(self) -> Generator[None]:
         """Take back everything that a block added if it ends with an error."""
         self.flush()
-        head, view, fresh = deepcopy(self.head), self._view, dict(self.fresh)
+        head, view = deepcopy(self.head), self._view
         try:
             yield
         except BaseException:
-            self.head, self._view, self.fresh, self.records = head, view, fresh, []
+            self.head, self._view, self.records = head, view, []
             raise
 
 

@@ -55,7 +55,7 @@ class Engine:
         :class:`spuir.service.learner.InProcess` (the default) learns before ``execute`` returns,
         :class:`spuir.service.learner.ChildProcess` beside serving.
     ids
-        Returns random hexadecimal digits for the id of a decision that has none.
+        Returns random hexadecimal digits for the id of a decision that has none; None = 12 from the system.
 
     Notes
     -----
@@ -69,9 +69,9 @@ class Engine:
         *,
         clock: Callable[[], float] = time.time,
         learner: LearnerProcess | None = None,
-        ids: Callable[[], str] = lambda: secrets.token_hex(6),
+        ids: Callable[[], str] | None = None,
     ) -> None:
-        self.store, self._clock, self._ids = store, clock, ids
+        self.store, self._clock, self._ids = store, clock, ids or _random_ids().__next__
         self._learner: LearnerProcess = InProcess() if learner is None else learner
         self._views: dict[str, ExperimentView] = {}
         self._servings: dict[str, tuple[ExperimentView, Serving]] = {}
@@ -387,3 +387,11 @@ class Engine:
         with self._lock:
             self._learner.close()
             self.store.close()
+
+
+def _random_ids() -> Iterator[str]:
+    """Yield 12 random hexadecimal digits at a time; the system is asked for those of many ids at once."""
+    while True:
+        digits = secrets.token_hex(6 * 256)
+        for start in range(0, len(digits), 12):
+            yield digits[start : start + 12]

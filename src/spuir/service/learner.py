@@ -5,6 +5,7 @@ hands over which episode to learn and receives a model.
 """
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -26,6 +27,9 @@ from spuir.service.settings import ColumnContext, ExperimentSettings
 from spuir.service.stores.base import LogReader
 from spuir.storage import snapshot
 from spuir.tables.encoder import Encoder
+
+NICENESS = 10
+"""By so much the process that learns stands back behind others."""
 
 
 class LearningJob(msgspec.Struct):
@@ -273,15 +277,16 @@ class _Ask(msgspec.Struct):
 class ChildProcess:
     """Learns in a process of its own, which is started again if it dies; serving never waits for it.
 
-    ``failures`` counts how often it died. What it was asked is asked again.
+    The process has a lower priority than the server (a niceness of 10), so that an update slows no request down while
+    both want the same processor. ``failures`` counts how often it died. What it was asked is asked again.
     """
 
     def __init__(self) -> None:
         self.failures = 0
         self._asked: dict[str, _Ask] = {}
         self._done: SimpleQueue[Learned] = SimpleQueue()
-        self._child: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
+        self._child: subprocess.Popen[bytes] | None = self._start()
 
     def submit(self, store: Any, job: LearningJob) -> None:
         """Send a job."""
@@ -289,12 +294,17 @@ class ChildProcess:
             self._asked[job.name] = _Ask(store.url, job)
             self._send(self._asked[job.name])
 
+    def _start(self) -> "subprocess.Popen[bytes]":
+        """Start the process, which loads its libraries before there is something to learn."""
+        environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+        command = [sys.executable, "-m", "spuir.service.learner"]
+        child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
+        threading.Thread(target=self._listen, args=(child,), daemon=True).start()
+        return child
+
     def _send(self, ask: _Ask) -> None:
         if self._child is None:
-            environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-            command = [sys.executable, "-m", "spuir.service.learner"]
-            self._child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
-            threading.Thread(target=self._listen, args=(self._child,), daemon=True).start()
+            self._child = self._start()
         with suppress(OSError):  # the child died; what it was asked is asked again when it is collected
             _write(self._child.stdin, msgspec.msgpack.encode(ask))
 
@@ -361,8 +371,12 @@ def _read(stream: "IO[bytes] | None") -> bytes | None:
 
 def main() -> None:
     """Answer jobs from standard input until it ends."""
+    import spuir.service.rebuild  # noqa: F401 - loaded before the first job
     from spuir.service.stores import open_store
 
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupted server ends this process itself
+    if sys.platform != "win32":
+        os.nice(NICENESS)
     stores: dict[str, Any] = {}
     while (message := _read(sys.stdin.buffer)) is not None:
         ask = msgspec.msgpack.decode(message, type=_Ask)

@@ -5,8 +5,6 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-import numpy as np
-
 from spuir.base.parameters import COUNT, FLAG, POSITIVE, SEED, TEXT, UNIT, check, optional, parameter
 from spuir.errors import ParameterError
 from spuir.service.config import is_loopback
@@ -93,6 +91,8 @@ class LoadReport:
 
 
 def _summary(times: list[float], seconds: float) -> dict[str, float]:
+    import numpy as np  # not for the help of a command
+
     milliseconds = MILLISECONDS * np.asarray(times)
     p50, p90, p99, most = np.percentile(milliseconds, [50, 90, 99, 100]).round(3).tolist()
     return {"answered": len(times), "per_second": len(times) / seconds, "p50": p50, "p90": p90, "p99": p99, "max": most}

@@ -64,7 +64,7 @@ class DecisionFact(msgspec.Struct, omit_defaults=True, gc=False):
     served; ``imported`` marks a decision that was taken elsewhere.
     """
 
-    context: Any
+    context: list[float] | dict[str, Any]
     action: Label
     propensity: float | None
     version: int

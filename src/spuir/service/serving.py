@@ -4,21 +4,37 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 
 from spuir.bandit import Bandit
+from spuir.base.records import Floats
 from spuir.errors import ServiceError, SpuirError
 from spuir.service.commands import DecisionRow
 from spuir.service.learner import raw_columns
+from spuir.service.log_records import encode
 from spuir.service.settings import MOST_COLUMNS, ColumnContext, ExperimentSettings, Label, NumberContext, refuse
+
+KEPT_BYTES = 1 << 18
+"""Distinct rows of probabilities are kept up to this size; what is made of them takes some ten times as much."""
+
+
+class Shares(NamedTuple):
+    """The probabilities of all actions for a context: as JSON for the log, and by label for the answer.
+
+    Contexts with equal probabilities share one, so that nobody changes it.
+    """
+
+    recorded: msgspec.Raw
+    shown: dict[str, float]
 
 
 class Drawn(NamedTuple):
-    """Actions (n,), their propensities (n,) and the probabilities (n, M) of all actions, as Python lists."""
+    """Actions (n,), their propensities (n,) and the probabilities of all actions (n,), as Python lists."""
 
     actions: list[Label]
     propensities: list[float]
-    probabilities: list[list[float]]
+    shares: list[Shares]
 
 
 def form_of(context: Any) -> int:
@@ -52,9 +68,22 @@ class Serving:
         self.texts = [str(name) for name in self.names]
         self.retired = [str(name) for name in self.names if name not in self._known]
         self._uniform: Bandit | None = None
+        self._shares: dict[bytes, Shares] = {}
         self.drift: Counter[str] = Counter()
 
     # ---- what is allowed ------------------------------------------------------------------------------------
+
+    def plain(self, row: DecisionRow, form: int | None) -> bool:
+        """Return whether a row has nothing but a context of the right number of numbers, as most rows have."""
+        context = row.context
+        return (
+            type(context) is list
+            and 0 < len(context) <= MOST_COLUMNS
+            and len(context) == form
+            and row.eligible is None
+            and row.unit is None
+            and row.action_features is None
+        )
 
     def check(self, row: DecisionRow, form: int | None, where: str | None) -> None:
         """Refuse a row that this experiment cannot decide; ``form`` is that of its contexts, None = not settled."""
@@ -100,7 +129,25 @@ class Serving:
         # The log says which row numbers were used; a bandit that was just loaded does not know them.
         bandit._rows.used = {self.episode: first}
         made = bandit.decide(X, eligible, ids)
-        return Drawn(made.actions.tolist(), made.propensities.tolist(), made.probabilities.tolist())
+        return Drawn(made.actions.tolist(), made.propensities.tolist(), self._shared(made.probabilities))
+
+    def _shared(self, probabilities: Floats) -> list[Shares]:
+        """Return the shares of each row of probabilities (n, M); many contexts have the same."""
+        known, content, width = self._shares, probabilities.tobytes(), 8 * len(self.names)
+        if len(known) * width > KEPT_BYTES:
+            known.clear()
+        found: list[Shares] = []
+        for row in range(len(probabilities)):
+            key = content[row * width : (row + 1) * width]
+            one = known.get(key)
+            if one is None:
+                one = known[key] = self.shares(probabilities[row].tolist())
+            found.append(one)
+        return found
+
+    def shares(self, probabilities: list[float]) -> Shares:
+        """Return probabilities as they are recorded and shown."""
+        return Shares(msgspec.Raw(encode(probabilities)), self.shown(probabilities))
 
     def _cold(self) -> Bandit:
         if self._uniform is None:
@@ -139,4 +186,4 @@ def accepts(settings: ExperimentSettings, form: int) -> bool:
     return wanted is None or wanted == form
 
 
-__all__ = ["ColumnContext", "Drawn", "Serving", "accepts", "first_form", "form_of"]
+__all__ = ["ColumnContext", "Drawn", "Serving", "Shares", "accepts", "first_form", "form_of"]

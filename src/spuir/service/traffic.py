@@ -1,9 +1,10 @@
 """Decisions, rewards and activations: what many commands of one transaction ask of one experiment, done together."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from math import isfinite
 from typing import Any
+
+import msgspec
 
 from spuir.base.hashing import digest
 from spuir.errors import ServiceError, SpuirError
@@ -34,24 +35,27 @@ from spuir.service.log_records import (
     reward_fact,
 )
 from spuir.service.serving import Drawn, Serving, form_of
-from spuir.service.settings import MADE, check_id, refuse
+from spuir.service.settings import MADE, ExperimentSettings, Label, check_id, refuse
 
 Outcome = Any
 """An answer, or the error that takes its place."""
 
 
-@dataclass
 class _Asked:
     """One command that asks for decisions: its rows, and what is known of each."""
 
-    many: bool
-    rows: list[DecisionRow]
-    error: ServiceError | None = None
-    answers: list[DecisionAnswer | None] = field(default_factory=list)
-    copies: dict[int, str] = field(default_factory=dict)
-    """Rows whose id another row of this transaction has, with the same body."""
-    drawn: dict[int, tuple[Drawn, int, int | None]] = field(default_factory=dict)
-    """What was drawn for each row: the call, the row's place in it, and its number within the episode."""
+    __slots__ = ("answers", "copies", "drawn", "error", "many", "rows", "sent")
+
+    def __init__(self, command: Decide | DecideMany) -> None:
+        self.many = isinstance(command, DecideMany)
+        self.rows = command.rows if isinstance(command, DecideMany) else [command.row]
+        self.sent: Sequence[Any] = command.sent or [row.context for row in self.rows]
+        self.error: ServiceError | None = None
+        self.answers: list[DecisionAnswer | None] = [None] * len(self.rows)
+        self.copies: dict[int, str] = {}
+        """Rows whose id another row of this transaction has, with the same body."""
+        self.drawn: list[tuple[Drawn, int, int | None] | None] = [None] * len(self.rows)
+        """What was drawn for each row: the call, the row's place in it, and its number within the episode."""
 
 
 def where_of(asked: _Asked, row: int) -> str | None:
@@ -61,9 +65,9 @@ def where_of(asked: _Asked, row: int) -> str | None:
 
 def decide(draft: Draft, commands: Sequence[Decide | DecideMany], make_id: Any) -> list[Outcome]:
     """Take the decisions of several commands; single ones share one call of ``Bandit.decide``."""
-    asked = [_Asked(False, [one.row]) if isinstance(one, Decide) else _Asked(True, one.rows) for one in commands]
     if draft.view.archived:
-        return [archived(draft.name)] * len(asked)
+        return [archived(draft.name)] * len(commands)
+    asked = [_Asked(one) for one in commands]
     serving = draft.serving
     given = [row.id for one in asked for row in one.rows if row.id is not None]
     known = draft.find(DECISION, given) if given else {}
@@ -72,8 +76,8 @@ def decide(draft: Draft, commands: Sequence[Decide | DecideMany], make_id: Any) 
         _sort_out(draft, serving, one, known, first)
     _draw_all(draft, serving, asked)
     made: dict[str, DecisionAnswer] = {}
-    calls: dict[int, int] = {}
-    return [_record(draft, serving, one, made, calls, make_id) for one in asked]
+    add = _appending(draft, serving, make_id)
+    return [_record(one, made, add) for one in asked]
 
 
 def _sort_out(
@@ -85,11 +89,11 @@ def _sort_out(
         if not one.rows:
             raise refuse("decisions", "none", "a request has at least one", "send some", "decisions")
         for at, row in enumerate(one.rows):
-            where = where_of(one, at)
-            one.answers.append(None)
             if row.id is None:
-                _check(draft, serving, row, where)
+                if not serving.plain(row, draft.form):
+                    _check(draft, serving, row, where_of(one, at))
                 continue
+            where = where_of(one, at)
             check_id("id", row.id, where)
             if row.id in known:
                 one.answers[at] = _replayed(serving, row, known[row.id], where)
@@ -186,86 +190,68 @@ def _draw(draft: Draft, serving: Serving, chosen: list[tuple[_Asked, int]], keye
         one.drawn[at] = (drawn, place, None if keyed else first + place)
 
 
-def _record(
-    draft: Draft,
-    serving: Serving,
-    one: _Asked,
-    made: dict[str, DecisionAnswer],
-    calls: dict[int, int],
-    make_id: Any,
-) -> Outcome:
+def _record(one: _Asked, made: dict[str, DecisionAnswer], add: Callable[..., DecisionAnswer]) -> Outcome:
     """Append the decisions of one command, and return its answer."""
     if one.error is not None:
         return one.error
+    answers = one.answers
     for at, row in enumerate(one.rows):
-        if at in one.copies:
+        drawn = one.drawn[at]
+        if drawn is not None:
+            answer = answers[at] = add(row, one.sent[at], *drawn)
+            if row.id is not None:
+                made[row.id] = answer
+        elif at in one.copies:
             first = made.get(one.copies[at])
             if first is None:  # the row that it repeats was refused while drawing
                 return refuse("id", repr(one.copies[at]), "the decision that it repeats was refused", "send it again")
-            answer = DecisionAnswer(**{name: getattr(first, name) for name in first.__struct_fields__})
-            answer.replayed = True
-            one.answers[at] = answer
-        elif one.answers[at] is None:
-            answer = _append(draft, serving, row, one.drawn[at], calls, make_id)
-            one.answers[at] = answer
-            if row.id is not None:
-                made[row.id] = answer
-    answers: Any = one.answers
-    return DecisionsAnswer(decisions=answers) if one.many else answers[0]
+            answers[at] = msgspec.structs.replace(first, replayed=True)
+    found: Any = answers
+    return DecisionsAnswer(decisions=found) if one.many else found[0]
 
 
-def _append(
-    draft: Draft,
-    serving: Serving,
-    row: DecisionRow,
-    drawn: tuple[Drawn, int, int | None],
-    calls: dict[int, int],
-    make_id: Any,
-) -> DecisionAnswer:
-    """Append one decision, and return its answer."""
-    result, place, number = drawn
-    settings, seq = draft.view.settings, draft.head.seq + 1
-    action, propensity, shadow = result.actions[place], result.propensities[place], None
-    probabilities = result.probabilities[place]
-    if settings.shadow:
-        shadow, propensity = action, 1.0
-        allowed = serving.active if row.eligible is None else row.eligible
-        wanted = serving.active[0] if settings.baseline is None else settings.baseline
-        action = wanted if wanted in allowed else allowed[0]
-        probabilities = [float(name == action) for name in serving.names]
-        draft.count("shadow matches", int(shadow == action))
-    key = make_id(draft.time, seq) if row.id is None else row.id
-    fact = DecisionFact(
-        row.context,
-        action,
-        propensity,
-        serving.version,
-        serving.episode,
-        calls.setdefault(id(result), seq),
-        number,
-        probabilities,
-        row.eligible,
-        row.action_features,
-        row.defer,
-        row.unit,
-        shadow,
-    )
-    window = draft.window
-    due = None if window is None else draft.time + window
-    draft.add(DECISION, key, fact, None, due, row.unit)
-    draft.count("decisions")
-    draft.note("unit_id", row.unit is not None)
-    draft.note("eligible", row.eligible is not None)
-    if due is None:
-        draft.head.facts["open"] = draft.head.facts.get("open", 0) + 1
-    return DecisionAnswer(
-        id=key,
-        action=action,
-        propensity=propensity,
-        probabilities=serving.shown(probabilities),
-        version=serving.version,
-        shadow=shadow,
-    )
+def _appending(draft: Draft, serving: Serving, make_id: Any) -> Callable[..., DecisionAnswer]:
+    """Return the function that appends one decision and returns its answer; what all have in common is read once."""
+    settings, head, time = draft.view.settings, draft.head, draft.time
+    version, episode, window = serving.version, serving.episode, draft.window
+    due = None if window is None else time + window
+    calls: dict[int, int] = {}
+    counts: dict[str, int] = head.facts.setdefault("counts", {})
+    counts.setdefault("decisions", 0)
+
+    def add(row: DecisionRow, context: Any, result: Drawn, place: int, number: int | None) -> DecisionAnswer:
+        action, propensity, shadow, unit = result.actions[place], result.propensities[place], None, row.unit
+        shares, seq = result.shares[place], head.seq + 1
+        if settings.shadow:
+            shadow, propensity = action, 1.0
+            action = _baseline(serving, settings, row)
+            shares = serving.shares([float(name == action) for name in serving.names])
+            draft.count("shadow matches", int(shadow == action))
+        key = make_id(time, seq) if row.id is None else row.id
+        call = calls.setdefault(id(result), seq)
+        recorded: Any = shares.recorded
+        given = (row.eligible, row.action_features, row.defer, unit, shadow)
+        fact = DecisionFact(context, action, propensity, version, episode, call, number, recorded, *given)
+        draft.add(DECISION, key, fact, None, due, unit)
+        counts["decisions"] += 1
+        if unit is not None:
+            draft.note("unit_id")
+        if row.eligible is not None:
+            draft.note("eligible")
+        if due is None:
+            head.facts["open"] = head.facts.get("open", 0) + 1
+        return DecisionAnswer(
+            id=key, action=action, propensity=propensity, probabilities=shares.shown, version=version, shadow=shadow
+        )
+
+    return add
+
+
+def _baseline(serving: Serving, settings: ExperimentSettings, row: DecisionRow) -> Label:
+    """Return the action that is served in shadow mode."""
+    allowed = serving.active if row.eligible is None else row.eligible
+    wanted = serving.active[0] if settings.baseline is None else settings.baseline
+    return wanted if wanted in allowed else allowed[0]
 
 
 # ---- rewards and activations --------------------------------------------------------------------------------

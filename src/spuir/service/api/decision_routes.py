@@ -23,22 +23,27 @@ from spuir.service.commands import (
     RewardsAnswer,
 )
 
+MOST_BYTES = 26
+"""Bytes per number up to which the numbers of a context are kept as they were sent: all digits, a comma, a space."""
+
 
 async def decide(call: Call) -> DecisionAnswer | DecisionsAnswer:
     """Take one decision or several."""
     body, name = await call.body(), call.experiment
     counter = call.service.metrics.decisions
-    if b'"decisions"' in body and _has_key(body, "decisions"):
-        rows: list[Any] = [*decode(body, shapes.several_decisions, _keys_of_decisions).decisions]
+    if b'"decisions"' in body and (body.startswith(b'{"decisions"') or _has_key(body, "decisions")):
+        rows: list[Any] = decode(body, shapes.several_decisions, _keys_of_decisions).decisions
         _check_rows(call, rows, "decisions")
-        several: DecisionsAnswer = await call.execute(DecideMany(experiment=name, rows=rows))
-        replayed = sum(one.replayed for one in several.decisions)
+        sent = _sent(rows, shapes.several_sent.decode(body).decisions)
+        several: DecisionsAnswer = await call.execute(DecideMany(experiment=name, rows=rows, sent=sent))
+        replayed = len([one for one in several.decisions if one.replayed])
         if replayed:
             counter.add(name, "replayed", by=replayed)
         counter.add(name, "recorded", by=len(rows) - replayed)
         return several
     row = decode(body, shapes.one_decision, decision_keys)
-    one: DecisionAnswer = await call.execute(Decide(experiment=name, row=row))
+    sent = _sent([row], [shapes.one_sent.decode(body)])
+    one: DecisionAnswer = await call.execute(Decide(experiment=name, row=row, sent=sent))
     counter.add(name, "replayed" if one.replayed else "recorded")
     return one
 
@@ -81,6 +86,15 @@ def _has_key(body: bytes, name: str) -> bool:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return True
     return name in content
+
+
+def _sent(rows: list[Any], given: list[Any]) -> list[msgspec.Raw] | None:
+    """Return contexts as they were sent, which spares writing them again; None unless all are compact numbers."""
+    if rows and type(rows[0].context) is list:
+        sent = [one.context for one in given]
+        if max(map(len, sent)) <= MOST_BYTES * len(rows[0].context):
+            return sent
+    return None
 
 
 def _check_rows(call: Call, rows: list[Any], where: str) -> None:

@@ -66,6 +66,16 @@ class DecisionsBody(_Body):
     decisions: list[DecisionBody]
 
 
+class _Sent(msgspec.Struct, gc=False):
+    """The context of a decision as the client wrote it."""
+
+    context: msgspec.Raw
+
+
+class _SeveralSent(msgspec.Struct, gc=False):
+    decisions: list[_Sent]
+
+
 class RewardsBody(_Body):
     """Several rewards to record."""
 
@@ -96,6 +106,8 @@ class ProbeAnswer(msgspec.Struct):
 
 one_decision = msgspec.json.Decoder(DecisionBody)
 several_decisions = msgspec.json.Decoder(DecisionsBody)
+one_sent = msgspec.json.Decoder(_Sent)
+several_sent = msgspec.json.Decoder(_SeveralSent)
 one_reward = msgspec.json.Decoder(RewardRow)
 several_rewards = msgspec.json.Decoder(RewardsBody)
 new_experiment = msgspec.json.Decoder(NewExperiment)

@@ -17,6 +17,8 @@ PLACES = 40
 """A record's position is its experiment's number and, in this many bits, its place."""
 MASK = (1 << PLACES) - 1
 COLUMNS = f"position & {MASK}, time, kind, key, payload, digest, chain, owner, due, unit"
+ROW = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+"""The values of one record."""
 HEAD = "SELECT name, seq, time, chain, facts FROM experiment"
 TRAFFIC = "kind NOT IN ({})".format(", ".join(f"'{kind}'" for kind in CONTROL))
 """What is true of the records that are not about how an experiment is run."""
@@ -145,10 +147,13 @@ class SqlWrites(SqlReads):
             self._many(first, [(head.name, b"", b"{}")])
             number = self._number(head.name)
         base = number << PLACES
-        rows = [(base + one[0], number, *one[1:]) for one in records]
-        self._many("INSERT INTO record VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+        self._insert([(base + one[0], number, *one[1:]) for one in records])
         update = "UPDATE experiment SET seq = ?, time = ?, chain = ?, facts = ? WHERE id = ?"
         self._many(update, [(head.seq, head.time, head.chain, encode(head.facts), number)])
+
+    def _insert(self, rows: Sequence[Sequence[Any]]) -> None:
+        """Add rows to the table of records."""
+        self._many(f"INSERT INTO record VALUES {ROW}", rows)
 
     def erase(self, name: str, seqs: Iterable[int]) -> None:
         """Overwrite the payloads of records; their digests stay."""
