@@ -159,7 +159,10 @@ def _check_call(serving: Serving, rows: list[tuple[Record, DecisionFact]], name:
     whole = rows[0][0].seq == rows[0][1].call
     whole = whole and (keyed or numbers == list(range(numbers[0] or 0, (numbers[0] or 0) + len(rows))))
     for part in [rows] if whole else [[row] for row in rows]:
-        asked = [DecisionRow(context=fact.context, eligible=fact.eligible) for _, fact in part]
+        asked = [
+            DecisionRow(context=fact.context, eligible=fact.eligible, action_features=fact.action_features)
+            for _, fact in part
+        ]
         drawn = serving.decide(asked, [record.key for record, _ in part] if keyed else None, part[0][1].row or 0)
         for at, (record, fact) in enumerate(part):
             report.decisions += 1

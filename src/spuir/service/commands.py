@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from spuir.service.settings import ExperimentSettings, Label
+from spuir.service.settings import ExperimentSettings, Features, Label
 
 CODES: dict[str, tuple[int, str]] = {
     "invalid": (400, "the request breaks a rule"),
@@ -57,7 +57,7 @@ class DecisionRow(_Request):
     context: list[float] | dict[str, Any]
     id: str | None = None
     eligible: list[Label] | None = None
-    action_features: dict[str, Any] | None = None
+    action_features: dict[str, dict[str, float]] | None = None
     defer: bool = False
     unit: str | None = None
 
@@ -185,7 +185,7 @@ class ActionInfo(_Answer):
 
     label: Label
     active: bool = True
-    features: dict[str, Any] | None = None
+    features: Features | None = None
 
 
 class ExperimentAnswer(_Answer):
@@ -219,14 +219,14 @@ class AddAction(_Command):
     like: Label | None = None
     ramp: float | None = 0.1
     ramp_episodes: int = 5
-    features: dict[str, Any] | None = None
+    features: Features | None = None
 
 
 class UpdateAction(_Command):
     """Change the features of an action."""
 
     label: Label
-    features: dict[str, Any] | None = None
+    features: Features | None = None
 
 
 class RemoveAction(_Command):

@@ -54,10 +54,11 @@ from spuir.service.settings import (
     check_name,
     check_settings,
     refuse,
+    wrong_features,
     wrong_label,
 )
 from spuir.service.stores.base import Head, LogReader
-from spuir.service.traffic import archived
+from spuir.service.traffic import archived, check_varying
 
 KEPT_MODELS = 20
 """The models of so many of the newest versions are saved, and that of the published one; the log gives the others."""
@@ -91,9 +92,12 @@ def _create(draft: Draft, command: CreateExperiment) -> Any:
         return CHANGED
     if settings.seed is None:
         settings = msgspec.structs.replace(settings, seed=as_seed(None) >> 1)
+    try:
+        model = cold(settings)
+    except SpuirError as wrong:
+        raise refuse(wrong.subject, wrong.got, wrong.rule, wrong.remedy, "actions") from None
     draft.add("create", "", settings)
     draft.head.facts["form"] = first_form(settings)
-    model = cold(settings)
     draft.add("version", "0", VersionFact(0, None, None, 0, 0, model.digest(), draft.head.seq, draft.head.seq))
     draft.flush()  # the model needs the experiment
     draft.writer.put_model(draft.name, 0, model.to_bytes())
@@ -147,8 +151,7 @@ def _update_action(draft: Draft, command: UpdateAction) -> Any:
     if command.label not in draft.view.labels:
         raise _unknown_action(command.label)
     _check_features(draft, command.features)
-    draft.add("action", str(draft.head.seq + 1), ActionFact("update", command.label, features=command.features))
-    return CHANGED
+    return _change_actions(draft, ActionFact("update", command.label, features=command.features))
 
 
 def _remove_action(draft: Draft, command: RemoveAction) -> Any:
@@ -173,9 +176,8 @@ def _change_actions(draft: Draft, fact: ActionFact) -> Any:
 
 def _check_features(draft: Draft, features: dict[str, Any] | None) -> None:
     if features is not None:
-        policy = draft.view.settings.policy
-        rule = "this policy does not read features of actions"
-        raise ServiceError("unsupported", "features", f"policy {policy!r}", rule, "leave them out", "features")
+        for wrong in wrong_features(draft.view.settings, "features"):
+            raise wrong
 
 
 def _unknown_action(label: Label) -> ServiceError:
@@ -311,6 +313,7 @@ def _import_log(draft: Draft, command: ImportLog) -> ImportAnswer:
         if key in known:
             continue
         _check_form(draft, form_of(fact.context))
+        check_varying(draft, None, f"rows[{recorded}]")
         due = None if draft.window is None else draft.time + 1
         known[key] = draft.add(DECISION, key, fact, None, due, fact.unit)
         draft.count("decisions")

@@ -78,7 +78,8 @@ class ExperimentView:
 
     def features(self) -> dict[Label, dict[str, Any] | None]:
         """Return the features of actions that have some."""
-        return {fact.label: fact.features for _, fact in self.changes if fact.change in ("add", "update")}
+        first = self.settings.catalogue or {}
+        return {**first, **{fact.label: fact.features for _, fact in self.changes if fact.change in ("add", "update")}}
 
     def after(self, record: Record) -> "ExperimentView":
         """Return the view after one more control record."""

@@ -23,7 +23,7 @@ from spuir.base.records import all_finite
 from spuir.errors import ServiceError, SpuirError
 from spuir.service.joining import DEFAULTED, FORGOTTEN, LATE, NOT_ACTIVATED, Edges, JoinedRow, JoinRules, episode_rows
 from spuir.service.log_records import ActionFact, CloseFact, VersionFact
-from spuir.service.settings import ColumnContext, ExperimentSettings
+from spuir.service.settings import ColumnContext, ExperimentSettings, Label
 from spuir.service.stores.base import LogReader
 from spuir.storage import snapshot
 from spuir.tables.encoder import Encoder
@@ -71,7 +71,8 @@ class Learned(msgspec.Struct):
 
 def cold(settings: ExperimentSettings) -> Bandit:
     """Return the bandit of version 0."""
-    made = Bandit(settings.make_policy(), settings.labels, random_state=settings.seed)
+    actions: Any = settings.labels if settings.catalogue is None else settings.catalogue
+    made = Bandit(settings.make_policy(), actions, random_state=settings.seed)
     made._advises = False  # a service counts drift, and nobody reads its warnings
     return made
 
@@ -87,7 +88,9 @@ def change_actions(bandit: Bandit, changes: Iterable[tuple[int, ActionFact]]) ->
     """Apply changes of actions in order; return the bandit."""
     for _, fact in changes:
         if fact.change == "add":
-            bandit.add_action(fact.label, fact.like, fact.ramp, fact.ramp_episodes)
+            bandit.add_action(fact.label, fact.like, fact.ramp, fact.ramp_episodes, fact.features)
+        elif fact.change == "update":
+            bandit.update_action(fact.label, fact.features or {})
         elif fact.change == "remove":
             bandit.remove_action(fact.label)
     return bandit
@@ -118,6 +121,26 @@ def raw_columns(rows: Sequence[Mapping[str, Any]], names: Sequence[str] | None =
     return {name: [row.get(name) for row in rows] for name in chosen}
 
 
+def offered(rows: Sequence[Any], names: Sequence[Label], active: Iterable[Label] | None = None) -> dict[str, Any]:
+    """Return who was eligible and the features per decision of rows, as arguments of a bandit's methods.
+
+    ``active`` are the actions of a row that lists none; None = all.
+    """
+    if any(row.action_features is not None for row in rows):
+        by_text = {str(name): name for name in names}
+        pairs = [
+            (at, text, given) for at, row in enumerate(rows) for text, given in (row.action_features or {}).items()
+        ]
+        columns = {name: [given.get(name) for _, _, given in pairs] for name in sorted(pairs[0][2])}
+        who = {"row": [at for at, _, _ in pairs], "action": [by_text[text] for _, text, _ in pairs]}
+        return {"action_features": who | columns}
+    if all(row.eligible is None for row in rows):
+        return {}
+    every = set(names if active is None else active)
+    sets = [every if row.eligible is None else set(row.eligible) for row in rows]
+    return {"eligible": np.array([[name in one for name in names] for one in sets])}
+
+
 def learn(bandit: Bandit, settings: ExperimentSettings, rows: Sequence[JoinedRow]) -> Bandit:
     """Return the bandit after it has learned one episode; the rows are in the order of decisions."""
     facts = [row.fact for row in rows if row.fact is not None]
@@ -134,18 +157,13 @@ def learn(bandit: Bandit, settings: ExperimentSettings, rows: Sequence[JoinedRow
         X = np.array(contexts, dtype=np.float64)
     chances = [fact.propensity for fact in facts]
     propensities = None if None in chances else np.array(chances, np.float64)
-    eligible = None
-    if any(fact.eligible is not None for fact in facts):
-        names = bandit.actions_.tolist()
-        sets = [names if fact.eligible is None else fact.eligible for fact in facts]
-        eligible = np.array([[name in one for name in names] for one in map(set, sets)])
     with threadpool_limits(limits=1):  # so that the last bit does not depend on the number of threads
         bandit.partial_fit(
             X,
             actions=np.array([fact.action for fact in facts], dtype=bandit.actions_.dtype),
             rewards=np.array([row.reward for row in rows], np.float64),
             propensities=propensities,
-            eligible=eligible,
+            **offered(facts, bandit.actions_.tolist()),
             ids=[row.record.key for row in rows],
             allow_repeat=True,  # the log says what is learned once
         )
@@ -160,7 +178,9 @@ def estimated_value(bandit: Bandit, rows: Sequence[JoinedRow]) -> float | None:
     contexts = [fact.context for fact in facts]
     X = np.array(contexts, np.float64) if bandit.encoder is None else raw_columns(contexts, bandit.encoder.columns)
     codes = {label: code for code, label in enumerate(bandit.actions_.tolist())}
-    chosen = bandit.predict_proba(X)[np.arange(len(facts)), [codes[fact.action] for fact in facts]]
+    chosen = bandit.predict_proba(X, **offered(facts, bandit.actions_.tolist()))[
+        np.arange(len(facts)), [codes[fact.action] for fact in facts]
+    ]
     weights = chosen / np.array([fact.propensity for fact in facts], np.float64)
     total = float(weights.sum())
     return float(weights @ np.array([row.reward for row in rows], np.float64)) / total if total else None

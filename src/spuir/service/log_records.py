@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from spuir.errors import ServiceError
-from spuir.service.settings import Label
+from spuir.service.settings import Features, Label
 
 DECISION, REWARD, ACTIVATION = "decision", "reward", "activation"
 CONTROL = ("create", "change", "action", "close", "version", "publish", "forget", "archive", "repair")
@@ -73,7 +73,7 @@ class DecisionFact(msgspec.Struct, omit_defaults=True, gc=False):
     row: int | None = None
     probabilities: list[float] | None = None
     eligible: list[Label] | None = None
-    action_features: dict[str, Any] | None = None
+    action_features: dict[str, dict[str, float]] | None = None
     defer: bool = False
     unit: str | None = None
     shadow: Label | None = None
@@ -97,7 +97,7 @@ class ActionFact(msgspec.Struct, omit_defaults=True):
     like: Label | None = None
     ramp: float | None = None
     ramp_episodes: int = 0
-    features: dict[str, Any] | None = None
+    features: Features | None = None
 
 
 class CloseFact(msgspec.Struct, omit_defaults=True):

@@ -217,6 +217,11 @@ def canonical(row: JoinedRow, episode: int | None, view: ExperimentView, columns
     }
     if "eligible" in columns:
         found["eligible"] = view.active_at(record.seq) if fact.eligible is None else fact.eligible
+    if fact.action_features is not None:
+        texts, given = list(fact.action_features), list(fact.action_features.values())
+        by_text = {str(label): label for label in view.labels}
+        found["eligible"] = [by_text[text] for text in texts]
+        found |= {f"action.{name}": [one[name] for one in given] for name in given[0]}
     if "unit_id" in columns:
         found["unit_id"] = fact.unit
     return found | context_columns(fact.context)

@@ -11,7 +11,7 @@ from spuir.bandit import Bandit
 from spuir.base.records import Floats
 from spuir.errors import ServiceError, SpuirError
 from spuir.service.commands import DecisionRow
-from spuir.service.learner import raw_columns
+from spuir.service.learner import offered, raw_columns
 from spuir.service.log_records import encode
 from spuir.service.settings import MOST_COLUMNS, ColumnContext, ExperimentSettings, Label, NumberContext, refuse
 
@@ -99,9 +99,21 @@ class Serving:
         if row.eligible is not None:
             self._check_eligible(row.eligible, where)
         if row.action_features is not None:
-            policy = self.bandit.policy_.name
+            self._check_features(row, where)
+
+    def _check_features(self, row: DecisionRow, where: str | None) -> None:
+        """Refuse features per decision that the policy does not read, or of actions that are not offered."""
+        policy = self.bandit.policy_
+        if not policy.takes_features:
             rule = "the policy of this experiment does not read features of actions"
-            raise ServiceError("unsupported", "action_features", f"policy {policy!r}", rule, "leave them out", where)
+            raise ServiceError(
+                "unsupported", "action_features", f"policy {policy.name!r}", rule, "leave them out", where
+            )
+        if row.eligible is not None:
+            rule = "action_features says which actions are eligible"
+            raise refuse("eligible", "both", rule, "send one of the two", where)
+        by_text = {str(label): label for label in self.active}
+        self._check_eligible([by_text.get(text, text) for text in row.action_features or ()], where)
 
     def _check_eligible(self, eligible: list[Label], where: str | None) -> None:
         unknown = [label for label in eligible if label not in self._known]
@@ -122,13 +134,15 @@ class Serving:
             bandit, X = self._cold(), np.zeros((len(rows), 1))
         else:
             bandit, X = self.bandit, self._columns(rows)
-        eligible = None
-        if any(row.eligible is not None for row in rows):
-            sets = [self._known if row.eligible is None else set(row.eligible) for row in rows]
-            eligible = np.array([[name in one for name in self.names] for one in sets])
+        choices = offered(rows, self.names, self._known)
+        if bandit is self._uniform and "action_features" in choices:
+            table = choices["action_features"]
+            mask = np.zeros((len(rows), len(self.names)), dtype=bool)
+            mask[table["row"], [self.names.index(label) for label in table["action"]]] = True
+            choices = {"eligible": mask}
         # The log says which row numbers were used; a bandit that was just loaded does not know them.
         bandit._rows.used = {self.episode: first}
-        made = bandit.decide(X, eligible, ids)
+        made = bandit.decide(X, choices.get("eligible"), ids, choices.get("action_features"))
         return Drawn(made.actions.tolist(), made.propensities.tolist(), self._shared(made.probabilities))
 
     def _shared(self, probabilities: Floats) -> list[Shares]:

@@ -17,6 +17,8 @@ from spuir.policies import Policy, make_policy
 
 Label = str | int
 """What a client calls an action."""
+Features = dict[str, str | int | float | bool | None]
+"""Features of an action by name, which an encoder turns into numbers."""
 
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 """Names of experiments: they stand in addresses, file names and metrics."""
@@ -52,7 +54,8 @@ class ExperimentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     Parameters
     ----------
     actions
-        Labels, or their number M for the labels 0…M−1.
+        Labels, their number M for the labels 0…M−1, or a catalogue: the features of each action by its label, where
+        actions are in the order of their labels.
     policy, parameters
         A registered policy and its parameters.
     batch_size
@@ -85,7 +88,7 @@ class ExperimentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
         How long contexts and rewards are kept after they were learned, e.g. "90d"; None = always.
     """
 
-    actions: int | list[Label]
+    actions: int | list[Label] | dict[str, Features]
     policy: str = "auto"
     parameters: dict[str, Any] = {}
     batch_size: int | None = None
@@ -105,8 +108,17 @@ class ExperimentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
 
     @property
     def labels(self) -> list[Label]:
-        """The labels of the actions at creation."""
+        """The labels of the actions at creation; those of a catalogue in their own order, since objects have none."""
+        if isinstance(self.actions, dict):
+            return sorted(self.actions)
         return list(range(self.actions)) if isinstance(self.actions, int) else self.actions
+
+    @property
+    def catalogue(self) -> dict[str, Features] | None:
+        """The features of the actions at creation, by label and name; None without features."""
+        if not isinstance(self.actions, dict):
+            return None
+        return {label: dict(sorted(self.actions[label].items())) for label in sorted(self.actions)}
 
     def span(self, name: str) -> int | None:
         """Return a duration among the settings in microseconds; None if there is none."""
@@ -153,11 +165,20 @@ def _wrong_actions(settings: ExperimentSettings) -> Iterator[ServiceError]:
     labels = settings.actions if isinstance(settings.actions, int) else len(settings.actions)
     if not 1 <= labels <= MOST_ACTIONS:
         yield refuse("actions", f"{labels} of them", f"there are 1 to {MOST_ACTIONS:,}", "give their labels", "actions")
-    elif isinstance(settings.actions, list):
+    elif not isinstance(settings.actions, int):
         if len(set(map(str, settings.actions))) < labels:
             yield refuse("actions", "a label twice", "labels differ as texts", "rename one", "actions")
         for label in settings.actions:
             yield from wrong_label(label)
+    if isinstance(settings.actions, dict):
+        yield from wrong_features(settings, "actions")
+
+
+def wrong_features(settings: ExperimentSettings, where: str) -> Iterator[ServiceError]:
+    """Yield the refusal of features of actions where the policy does not read them."""
+    if not settings.make_policy().takes_features:
+        rule, remedy = "this policy does not read features of actions", "leave them out, or use policy 'hierarchical'"
+        yield ServiceError("unsupported", "features", f"policy {settings.policy!r}", rule, remedy, where)
 
 
 def _wrong_numbers(settings: ExperimentSettings) -> Iterator[ServiceError]:

@@ -90,7 +90,7 @@ def _sort_out(
             raise refuse("decisions", "none", "a request has at least one", "send some", "decisions")
         for at, row in enumerate(one.rows):
             if row.id is None:
-                if not serving.plain(row, draft.form):
+                if draft.head.facts.get("varying") != [] or not serving.plain(row, draft.form):
                     _check(draft, serving, row, where_of(one, at))
                 continue
             where = where_of(one, at)
@@ -116,8 +116,24 @@ def _check(draft: Draft, serving: Serving, row: DecisionRow, where: str | None) 
     if row.unit is not None:
         check_id("unit", row.unit, where, made=True)
     serving.check(row, draft.form, where)
+    check_varying(draft, row.action_features, where)
     if draft.form is None:
         draft.head.facts["form"] = form_of(row.context)
+
+
+def check_varying(draft: Draft, given: dict[str, dict[str, float]] | None, where: str | None) -> None:
+    """Refuse features per decision that are not those of the first decision, which settles their names."""
+    facts = draft.head.facts
+    names = sorted(next(iter(given.values()))) if given else []
+    known = facts.get("varying", names)
+    reserved = [name for name in names if name in ("row", "action")]
+    if reserved:
+        raise refuse("action_features", repr(reserved[0]), "'row' and 'action' are reserved", "rename it", where)
+    if names != known or (given and any(sorted(one) != known for one in given.values())):
+        wanted = ", ".join(known) or "none"
+        rule = f"the features per decision of this experiment are {wanted}, for every action that is offered"
+        raise refuse("action_features", ", ".join(names) or "none", rule, "send these", where)
+    facts["varying"] = known
 
 
 def _same(row: DecisionRow, other: DecisionRow | DecisionFact) -> bool:
