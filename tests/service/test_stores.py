@@ -80,6 +80,8 @@ def test_lookups(filled):
     assert set(filled.find(NAME, "decision", ["d1", "d3", "nobody"])) == {"d1", "d3"}
     assert filled.find(NAME, "reward", ["d1"]) == {}
     assert filled.find(NAME, "decision", []) == {}
+    assert set(filled.find(NAME, "decision", ["d1", "no\0text"])) == {"d1"}
+    assert filled.owned(NAME, ["no\0text"]) == []
     assert [one.key for one in filled.owned(NAME, ["d1", "d2"])] == ["r1", "r2", "d2"]
     assert filled.settling(NAME, 0, 100) == (2, 2, 3)
     assert filled.settling(NAME, 90, 100) == (1, 2, 2)

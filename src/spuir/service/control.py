@@ -377,9 +377,12 @@ def old_records(store: LogReader, view: ExperimentView, head: Head, now: int) ->
     kept, close = view.settings.span("retention"), view.last_close
     if kept is None or close is None or view.waiting:
         return []
+    oldest = head.facts.get("kept from", 1)
+    if not any(one.time < now - kept for one in store.records(view.name, oldest, close.seq - 1, limit=1)):
+        return []
     count, first, _ = store.settling(view.name, close.time, 2**62)
     last = min(close.seq, first) - 1 if count else close.seq - 1
-    records = store.records(view.name, head.facts.get("kept from", 1), last)
+    records = store.records(view.name, oldest, last)
     return [one for one in records if one.time < now - kept]
 
 

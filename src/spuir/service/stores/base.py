@@ -134,8 +134,8 @@ class LogStore(LogReader, Protocol):
         """Return whether this process is the one that closes episodes and learns."""
         ...
 
-    def scrub(self) -> None:
-        """Make the bytes of erased payloads disappear from the files of the store."""
+    def scrub(self) -> bool:
+        """Make the bytes of erased payloads disappear from the files of the store; return whether that is done."""
         ...
 
     def backup(self, path: str) -> None:

@@ -14,8 +14,9 @@ from typing import Any, LiteralString, cast
 
 import psycopg
 from psycopg import errors
+from psycopg.conninfo import conninfo_to_dict
 
-from spuir.errors import ServiceError
+from spuir.errors import ParameterError, ServiceError
 from spuir.service.stores.base import TAIL, Head, damage
 from spuir.service.stores.sql import HEAD, PLACES, TRAFFIC, SqlReads, SqlWrites, copy_logs
 
@@ -45,6 +46,15 @@ _MIGRATIONS: tuple[str, ...] = (
 """What brings a database from each version to the next."""
 
 
+def _check_url(url: str) -> None:
+    """Refuse an address that PostgreSQL cannot read; its own words would show parts of it, a password for instance."""
+    try:
+        conninfo_to_dict(url)
+    except psycopg.Error:
+        rule, remedy = "it is not an address of PostgreSQL", "write special characters of a password as %XX"
+        raise ParameterError("store", "postgresql://…", rule, remedy) from None
+
+
 def _lock_number(text: str) -> int:
     """Return the number of the advisory lock that goes by a name."""
     return int.from_bytes(blake2b(text.encode(), digest_size=8, person=b"spuir-lock").digest(), "big", signed=True)
@@ -66,7 +76,7 @@ class _PostgresReads(SqlReads):
             return _carry_out(self._connection(), sql, values).fetchall()
 
     def _values(self, values: Sequence[str]) -> Any:
-        return list(values)
+        return [value for value in values if "\0" not in value]  # which no text in PostgreSQL has
 
 
 class _Transaction(_PostgresReads, SqlWrites):
@@ -109,9 +119,11 @@ class PostgresStore(_PostgresReads):
         self._local, self._opened = threading.local(), list[psycopg.Connection[Any]]()
         self._lock, self._failed, self._elected = threading.RLock(), False, False
         self._writer: psycopg.Connection[Any] | None = None
+        self._cleaner: threading.Thread | None = None
         self._candidate: psycopg.Connection[Any] | None = None
         super().__init__({})
         with _storage_errors():
+            _check_url(url)
             if not read_only:
                 self._writer = self._connect(autocommit=False, purpose="writer")
                 self._migrate(self._writer)
@@ -250,10 +262,17 @@ class PostgresStore(_PostgresReads):
             finally:
                 target.close()
 
-    def scrub(self) -> None:
-        """Let the space of erased payloads be overwritten."""
-        with _storage_errors():
-            _carry_out(self._connection(), "VACUUM record")
+    def scrub(self) -> bool:
+        """Let the space of erased payloads be overwritten, beside everything else, since that takes long."""
+        if self._cleaner is not None and self._cleaner.is_alive():
+            return False  # it may have passed what was erased since it began
+        self._cleaner = threading.Thread(target=self._clean, name="spuir-cleaner", daemon=True)
+        self._cleaner.start()
+        return True
+
+    def _clean(self) -> None:
+        with suppress(psycopg.Error), self._connect(purpose="cleaner") as connection:
+            _carry_out(connection, "VACUUM record")
 
     def close(self) -> None:
         """Close every connection."""

@@ -212,11 +212,15 @@ class SqliteStore(_SqliteReads):
                     self._writer.close()
             self._writer = None
             self._writer = self._open_writer()
-            busy = self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()[0][0]
-            if busy:
+            if self._checkpoint(self._writer):
                 raise apsw.BusyError("a reader holds the write-ahead log")
             self._verify_tails()
         self._failed = False
+
+    @staticmethod
+    def _checkpoint(writer: apsw.Connection) -> bool:
+        """Write everything to its place and empty the write-ahead log; return whether a reader was in the way."""
+        return bool(writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()[0][0])
 
     def available(self) -> bool:
         """Return whether the last transaction could be written."""
@@ -282,11 +286,10 @@ class SqliteStore(_SqliteReads):
                 target.close()
                 source.close()
 
-    def scrub(self) -> None:
-        """Make erased payloads disappear from the write-ahead log too."""
+    def scrub(self) -> bool:
+        """Make erased payloads disappear from the write-ahead log too; a reader can be in the way."""
         with self._lock, _storage_errors():
-            if self._writer is not None:
-                self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            return self._writer is not None and not self._checkpoint(self._writer)
 
     def close(self) -> None:
         """Close every connection."""
