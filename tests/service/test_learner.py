@@ -1,5 +1,8 @@
 """Learning beside serving: the process of its own gives the same versions, and its death loses nothing."""
 
+import os
+import signal
+import threading
 import time
 
 import numpy as np
@@ -7,7 +10,9 @@ import pytest
 
 from spuir.service.checking import check_store
 from spuir.service.engine import Engine
-from spuir.service.learner import ChildProcess
+from spuir.service.learner import ChildProcess, LearningJob
+from spuir.service.log_records import CloseFact
+from spuir.service.settings import ExperimentSettings
 from tests.service.shops import NAME, Shop, sqlite_store
 
 PATIENCE = 60.0
@@ -84,3 +89,24 @@ def test_an_engine_that_stops_while_it_learns_finishes_at_the_next_start(shop):
     shop.restart()
     wait(shop, 2)
     assert check_store(shop.engine.store).problems == []
+
+
+def test_nobody_waits_for_a_learner_that_is_busy(tmp_path):
+    """More jobs wait than a pipe can hold, and the learner does not read."""
+    shop = Shop(sqlite_store(tmp_path))
+    learner = ChildProcess()
+    os.kill(learner._child.pid, signal.SIGSTOP)
+    settings = ExperimentSettings(actions=[f"a rather long label {number}" for number in range(500)])
+    close = CloseFact(1, 0, 0, 0)
+
+    def submit():
+        for number in range(50):
+            learner.submit(shop.engine.store, LearningJob(f"shop-{number}", 1, 0, "", 5, 5, close, settings, []))
+
+    sending = threading.Thread(target=submit, daemon=True)
+    sending.start()
+    sending.join(PATIENCE)
+    assert not sending.is_alive()
+    assert learner.collect() == []
+    learner.close()
+    shop.engine.close()

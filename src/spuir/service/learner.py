@@ -121,7 +121,8 @@ def raw_columns(rows: Sequence[Mapping[str, Any]], names: Sequence[str] | None =
 def learn(bandit: Bandit, settings: ExperimentSettings, rows: Sequence[JoinedRow]) -> Bandit:
     """Return the bandit after it has learned one episode; the rows are in the order of decisions."""
     facts = [row.fact for row in rows if row.fact is not None]
-    contexts, under_columns = [fact.context for fact in facts], isinstance(facts[0].context, dict)
+    contexts: list[Any] = [fact.context for fact in facts]
+    under_columns = isinstance(contexts[0], dict)
     if under_columns and bandit.encoder is None:
         options = settings.context if isinstance(settings.context, ColumnContext) else ColumnContext()
         table = raw_columns(contexts, options.names)
@@ -157,7 +158,7 @@ def estimated_value(bandit: Bandit, rows: Sequence[JoinedRow]) -> float | None:
     facts = [row.fact for row in rows if row.fact is not None]
     if any(fact.propensity is None for fact in facts):
         return None
-    contexts = [fact.context for fact in facts]
+    contexts: list[Any] = [fact.context for fact in facts]
     X = np.array(contexts, np.float64) if bandit.encoder is None else raw_columns(contexts, bandit.encoder.columns)
     codes = {label: code for code, label in enumerate(bandit.actions_.tolist())}
     chosen = bandit.predict_proba(X)[np.arange(len(facts)), [codes[fact.action] for fact in facts]]
@@ -286,31 +287,34 @@ class ChildProcess:
         self._asked: dict[str, _Ask] = {}
         self._done: SimpleQueue[Learned] = SimpleQueue()
         self._lock = threading.Lock()
+        self._asks: SimpleQueue[_Ask | None] = SimpleQueue()
         self._child: subprocess.Popen[bytes] | None = self._start()
 
     def submit(self, store: Any, job: LearningJob) -> None:
-        """Send a job."""
+        """Let a job be learned after those before it."""
         with self._lock:
+            if self._child is None:
+                self._child = self._start()
             self._asked[job.name] = _Ask(store.url, job)
-            self._send(self._asked[job.name])
+            self._asks.put(self._asked[job.name])
 
     def _start(self) -> "subprocess.Popen[bytes]":
         """Start the process, which loads its libraries before there is something to learn."""
         environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
         command = [sys.executable, "-m", "spuir.service.learner"]
         child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
-        threading.Thread(target=self._listen, args=(child,), daemon=True).start()
+        self._asks = SimpleQueue()
+        threading.Thread(target=self._talk, args=(child, self._asks), daemon=True).start()
         return child
 
-    def _send(self, ask: _Ask) -> None:
-        if self._child is None:
-            self._child = self._start()
-        with suppress(OSError):  # the child died; what it was asked is asked again when it is collected
-            _write(self._child.stdin, msgspec.msgpack.encode(ask))
-
-    def _listen(self, child: "subprocess.Popen[bytes]") -> None:
-        with suppress(OSError, ValueError):  # the stream was closed
-            while (message := _read(child.stdout)) is not None:
+    def _talk(self, child: "subprocess.Popen[bytes]", asks: "SimpleQueue[_Ask | None]") -> None:
+        """Ask one job after the other, in a thread, so that nobody else waits for a process that is busy."""
+        with suppress(OSError, ValueError):  # the process died; what it was asked is asked again when it is collected
+            while (ask := asks.get()) is not None:
+                _write(child.stdin, msgspec.msgpack.encode(ask))
+                message = _read(child.stdout)
+                if message is None:
+                    return
                 self._done.put(msgspec.msgpack.decode(message, type=Learned))
 
     def collect(self) -> list[Learned]:
@@ -326,12 +330,13 @@ class ChildProcess:
             for one in found:
                 self._asked.pop(one.name, None)
             if dead and self._child is not None:
-                _release(self._child)
+                self._release(self._child)
                 self._child = None
                 if self._asked:
                     self.failures += 1
+                    self._child = self._start()
                     for ask in self._asked.values():
-                        self._send(ask)
+                        self._asks.put(ask)
         return found
 
     def close(self) -> None:
@@ -339,18 +344,18 @@ class ChildProcess:
         with self._lock:
             self._asked.clear()
             if self._child is not None:
-                self._child.terminate()
-                _release(self._child)
+                self._child.kill()
+                self._release(self._child)
             self._child = None
 
-
-def _release(child: "subprocess.Popen[bytes]") -> None:
-    """Wait for a process that ends, and close the streams to it."""
-    child.wait()
-    for stream in (child.stdin, child.stdout):
-        if stream is not None:
-            with suppress(OSError):
-                stream.close()
+    def _release(self, child: "subprocess.Popen[bytes]") -> None:
+        """Wait for a process that ends, and close the streams to it."""
+        self._asks.put(None)
+        child.wait()
+        for stream in (child.stdin, child.stdout):
+            if stream is not None:
+                with suppress(OSError):
+                    stream.close()
 
 
 def _write(stream: "IO[bytes] | None", message: bytes) -> None:
