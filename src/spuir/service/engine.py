@@ -195,9 +195,12 @@ class Engine:
         for head in heads.values():
             try:
                 self._view(self.store, head)
+                self._damaged.pop(head.name, None)
             except ServiceError as wrong:
                 if starting or wrong.code.startswith("storage"):
                     raise
+                if head.name not in self._damaged:
+                    log.error("experiment %s cannot be read: %s", head.name, wrong)
                 self._damaged[head.name] = str(wrong)
         return heads
 

@@ -1,5 +1,6 @@
 """What the learner is asked, what it has finished, and what is tried again later."""
 
+import logging
 import time
 from collections.abc import Iterable
 
@@ -8,6 +9,8 @@ from spuir.service.experiment_view import ExperimentView, settings_at
 from spuir.service.learner import LearnerProcess, LearningJob
 from spuir.service.log_records import encode
 from spuir.service.stores.base import LogStore
+
+log = logging.getLogger("spuir.service")
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 """Seconds until an episode whose rows could not be read is tried again: each pause is twice the one before."""
@@ -70,6 +73,7 @@ class LearningJobs:
                 made = FinishLearning(experiment=one.name, version=one.version, model=one.model, about=about)
                 self.finished[one.name] = made
                 continue
+            log.error("experiment %s cannot be learned: %s", one.name, one.error)
             self.problems[one.name] = one.error  # it counts as asked, so that it is not tried again at once
             if one.again:
                 pause = self._pauses.get(one.name, (0.0, FIRST_PAUSE / 2))[1] * 2

@@ -99,6 +99,12 @@ class Service:
         self.metrics.gauges += [
             Gauge("spuir_rows_waiting", "Rows that wait to be recorded.", lambda: {(): self.writer.rows_waiting}),
             Gauge("spuir_ready", "1 if decisions can be recorded.", lambda: {(): float(not self.problem())}),
+            Gauge("spuir_elected", "1 if this process learns.", lambda: {(): float(engine.status()["elected"])}),
+            Gauge(
+                "spuir_problems",
+                "Experiments that cannot be read or learned; the log of the service says why.",
+                lambda: {(): float(len(engine.status()["problems"]))},
+            ),
         ]
 
     async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
