@@ -24,7 +24,7 @@ CODES: dict[str, tuple[int, str]] = {
     "too_late": (409, "the decision has settled"),
     "refused_version": (409, "the version cannot be published"),
     "forgotten": (410, "the unit of this decision was forgotten"),
-    "damaged": (503, "the log of this experiment is damaged, and nothing was recorded; others go on"),
+    "damaged": (503, "the log of this experiment is damaged, and nothing was recorded; other experiments continue"),
     "storage_unavailable": (503, "the store cannot write now; send it again with the same id"),
     "storage_full": (507, "the disk is full; nothing was recorded"),
 }

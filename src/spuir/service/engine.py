@@ -96,7 +96,7 @@ class Engine:
             try:
                 self._advance()
             except Exception as failure:  # what was recorded is answered; tick meets the failure again
-                log.warning("learning could not go on: %s", failure)
+                log.warning("learning could not continue: %s", failure)
         return outcomes
 
     def _transact(self, commands: Sequence[Command]) -> list[Outcome]:
