@@ -288,10 +288,13 @@ class VersionAnswer(_Answer):
 
 
 class FinishLearning(_Command):
-    """Record what was learned from a closed episode; the engine's own command."""
+    """Record what was learned from a closed episode; the engine's own command.
+
+    ``model`` is None if it was saved before.
+    """
 
     version: int
-    model: bytes
+    model: bytes | None
     about: bytes
 
 

@@ -225,10 +225,11 @@ def _finish(draft: Draft, command: FinishLearning) -> Any:
     return CHANGED
 
 
-def _add_version(draft: Draft, about: VersionFact, model: bytes) -> None:
-    """Append a version, save its model, and drop old ones."""
+def _add_version(draft: Draft, about: VersionFact, model: bytes | None) -> None:
+    """Append a version, save its model unless it was before (None), and drop old ones."""
     draft.add("version", str(about.number), about)
-    draft.writer.put_model(draft.name, about.number, model)
+    if model is not None:
+        draft.writer.put_model(draft.name, about.number, model)
     keep = {draft.view.published, 0}
     old = [one for one in draft.writer.models(draft.name) if one <= about.number - KEPT_MODELS and one not in keep]
     draft.writer.drop_models(draft.name, old)

@@ -28,7 +28,7 @@ from spuir.service.control import CHANGED, carry_out, old_records
 from spuir.service.drafting import Draft, unknown_experiment
 from spuir.service.experiment_view import ExperimentView, read_view
 from spuir.service.learner import InProcess, LearnerProcess, change_actions, under
-from spuir.service.learning_jobs import LearningJobs
+from spuir.service.learning_jobs import LearningJobs, ModelPiece
 from spuir.service.rebuild import Lineup
 from spuir.service.serving import Serving
 from spuir.service.settings import MADE
@@ -100,6 +100,20 @@ class Engine:
         return outcomes
 
     def _transact(self, commands: Sequence[Command]) -> list[Outcome]:
+        """Record what commands ask for, and beside it a piece of a model that waits to be saved."""
+        saving = self._jobs.next_piece()
+        try:
+            outcomes = self._recorded(commands, saving)
+        except ServiceError as failure:
+            if saving is None:
+                return [failure] * len(commands)
+            self._jobs.put_off()  # without a piece of a model there may be space
+            return self._transact(commands)
+        if saving is not None:
+            self._jobs.saved(saving)
+        return outcomes
+
+    def _recorded(self, commands: Sequence[Command], saving: ModelPiece | None) -> list[Outcome]:
         outcomes: list[Any] = [None] * len(commands)
         drafts: dict[str, Draft] = {}
         try:
@@ -107,13 +121,13 @@ class Engine:
                 self._carry_out(writer, commands, drafts, outcomes)
                 for draft in drafts.values():
                     draft.flush()
-        except BaseException as failure:
+                if saving is not None:
+                    writer.put_model(*saving)
+        except BaseException:
             for name in drafts:  # what was changed in memory is read from the log again
                 self._views.pop(name, None)
                 self._servings.pop(name, None)
-            if not isinstance(failure, ServiceError):
-                raise
-            return [failure] * len(commands)
+            raise
         for name, draft in drafts.items():
             if draft.exists:
                 self._views[name] = draft.view
@@ -255,6 +269,8 @@ class Engine:
             with self.store.transaction():
                 pass
         heads = self._refresh()
+        if self._jobs.next_piece() is not None:
+            self._transact([])
         self._advance()
         if not self._elected:
             return IDLE
@@ -267,7 +283,7 @@ class Engine:
         if commands:
             self.execute(commands)
         if self._jobs.active:
-            return 0.02
+            return 0.02 if self._jobs.next_piece() is None else 0.0
         return IDLE if soonest is None else min(IDLE, max(0.0, (soonest - moment) / 1e6))
 
     def _advance(self) -> None:
@@ -279,12 +295,13 @@ class Engine:
             if self._elected:
                 jobs.start(self.store, list(self._views.values()))
             jobs.collect()
-            if not jobs.finished:
+            ready = jobs.ready
+            if not ready:
                 return
-            outcomes = self._transact(list(jobs.finished.values()))
+            outcomes = self._transact(ready)
             if any(isinstance(one, ServiceError) and one.code.startswith("storage") for one in outcomes):
                 return  # recorded by a later call, when the store can write
-            jobs.recorded()
+            jobs.recorded(ready)
 
     # ---- reading --------------------------------------------------------------------------------------------
 

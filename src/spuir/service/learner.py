@@ -234,7 +234,9 @@ def _run_job(store: LogReader, job: LearningJob) -> Learned:
 
 
 class LearnerProcess(Protocol):
-    """Where learning happens."""
+    """Where learning happens; ``beside`` says that serving goes on meanwhile."""
+
+    beside: bool
 
     def submit(self, store: Any, job: LearningJob) -> None:
         """Start to learn."""
@@ -251,6 +253,8 @@ class LearnerProcess(Protocol):
 
 class InProcess:
     """Learns when asked, before anything else happens: for tests, replays and tools."""
+
+    beside = False
 
     def __init__(self) -> None:
         self._done: list[Learned] = []
@@ -281,6 +285,8 @@ class ChildProcess:
     The process has a lower priority than the server (a niceness of 10), so that an update slows no request down while
     both want the same processor. ``failures`` counts how often it died. What it was asked is asked again.
     """
+
+    beside = True
 
     def __init__(self) -> None:
         self.failures = 0

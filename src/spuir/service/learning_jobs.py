@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from spuir.service.commands import FinishLearning
 from spuir.service.experiment_view import ExperimentView, settings_at
@@ -14,6 +15,18 @@ log = logging.getLogger("spuir.service")
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 """Seconds until an episode whose rows could not be read is tried again: each pause is twice the one before."""
+
+PIECE = 1 << 19
+"""Bytes of a model that are saved in one transaction, so that decisions beside it wait little longer."""
+
+
+class ModelPiece(NamedTuple):
+    """A part of a model to save: the arguments of ``put_model``."""
+
+    name: str
+    version: int
+    content: bytes
+    piece: int
 
 
 class LearningJobs:
@@ -33,6 +46,8 @@ class LearningJobs:
         """Why an experiment could not be learned."""
         self._asked: dict[str, int] = {}
         self._pauses: dict[str, tuple[float, float]] = {}
+        self._saved: dict[str, int] = {}
+        self._not_before = 0.0
 
     @property
     def active(self) -> list[str]:
@@ -79,9 +94,35 @@ class LearningJobs:
                 pause = self._pauses.get(one.name, (0.0, FIRST_PAUSE / 2))[1] * 2
                 self._pauses[one.name] = (time.monotonic() + min(pause, LONGEST_PAUSE), min(pause, LONGEST_PAUSE))
 
-    def recorded(self) -> None:
+    @property
+    def ready(self) -> list[FinishLearning]:
+        """What can be recorded: its model is small, or saved."""
+        return [one for one in self.finished.values() if not self._has_pieces(one)]
+
+    def _has_pieces(self, one: FinishLearning) -> bool:
+        return self.learner.beside and one.model is not None and len(one.model) > PIECE
+
+    def next_piece(self) -> ModelPiece | None:
+        """Return the next part of a large model that is to be saved beside what serving records."""
+        for name, one in self.finished.items():
+            if one.model is not None and self._has_pieces(one) and time.monotonic() >= self._not_before:
+                at = self._saved.get(name, 0)
+                return ModelPiece(name, one.version, one.model[at * PIECE : (at + 1) * PIECE], at)
+        return None
+
+    def saved(self, piece: ModelPiece) -> None:
+        """Count a part as saved."""
+        self._saved[piece.name] = piece.piece + 1
+        one = self.finished.get(piece.name)
+        if one is not None and (one.model is None or (piece.piece + 1) * PIECE >= len(one.model)):
+            one.model = None
+
+    def put_off(self) -> None:
+        """Save nothing for a while, because the store could not write a part."""
+        self._not_before = time.monotonic() + FIRST_PAUSE
+
+    def recorded(self, done: Iterable[FinishLearning]) -> None:
         """Forget what was finished, after it was recorded here or by another process."""
-        for name in self.finished:
-            self._asked.pop(name, None)
-            self._pauses.pop(name, None)
-        self.finished.clear()
+        for one in done:
+            for held in (self._asked, self._pauses, self._saved, self.finished):
+                held.pop(one.experiment, None)

@@ -38,8 +38,8 @@ _MIGRATIONS: tuple[str, ...] = (
     CREATE INDEX record_unit ON record (experiment, unit) WHERE unit IS NOT NULL;
     CREATE INDEX record_control ON record (position) WHERE NOT ({TRAFFIC});
     CREATE TABLE model (
-        experiment BIGINT NOT NULL REFERENCES experiment, version BIGINT NOT NULL, content BYTEA NOT NULL,
-        PRIMARY KEY (experiment, version)
+        experiment BIGINT NOT NULL REFERENCES experiment, version BIGINT NOT NULL, piece BIGINT NOT NULL,
+        content BYTEA NOT NULL, PRIMARY KEY (experiment, version, piece)
     );
     """,
 )

@@ -38,7 +38,8 @@ _MIGRATIONS: tuple[str, ...] = (
     CREATE INDEX record_unit ON record (experiment, unit) WHERE unit IS NOT NULL;
     CREATE INDEX record_control ON record (position) WHERE NOT ({TRAFFIC});
     CREATE TABLE model (
-        experiment INTEGER NOT NULL, version INTEGER NOT NULL, content BLOB NOT NULL, PRIMARY KEY (experiment, version)
+        experiment INTEGER NOT NULL, version INTEGER NOT NULL, piece INTEGER NOT NULL, content BLOB NOT NULL,
+        PRIMARY KEY (experiment, version, piece)
     ) STRICT;
     CREATE TABLE damaged (
         experiment INTEGER NOT NULL, position INTEGER NOT NULL, time INTEGER, kind TEXT, key TEXT, payload BLOB,
