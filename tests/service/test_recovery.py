@@ -1,6 +1,7 @@
 """How the engine goes on after a failure: of the store, of the learner, and of one experiment among others."""
 
 import time
+from typing import Any
 
 import apsw
 import pytest
@@ -60,7 +61,9 @@ def test_rows_that_could_not_be_read_are_learned_later(tmp_path, monkeypatch):
     """The learner loses the store for a moment."""
 
     class Losing(InProcess):
-        """A learner whose first answer is an error of the store."""
+        """A learner that may have lost the store."""
+
+        lost = True
 
         def submit(self, store, job):
             if self.lost:
@@ -70,7 +73,6 @@ def test_rows_that_could_not_be_read_are_learned_later(tmp_path, monkeypatch):
 
     shop = Shop(sqlite_store(tmp_path))
     shop.engine._jobs.learner = learner = Losing()
-    learner.lost = True
     shop.decide()
     shop.clock.now += 3_600
     shop.close()
@@ -122,7 +124,8 @@ def test_a_person_is_forgotten_also_if_a_reader_is_in_the_way(tmp_path):
     """The bytes disappear from the write-ahead log as soon as nobody reads it."""
     shop = Shop(sqlite_store(tmp_path))
     shop.decide({"word": "rhinoceros"}, unit="ann")
-    shop.engine.store._writer.set_busy_timeout(10)
+    store: Any = shop.engine.store
+    store._writer.set_busy_timeout(10)
     reader = apsw.Connection(str(tmp_path / "log.db"), flags=apsw.SQLITE_OPEN_READONLY)
     reader.execute("BEGIN")
     reader.execute("SELECT COUNT(*) FROM record").fetchall()
