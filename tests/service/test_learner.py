@@ -95,6 +95,7 @@ def test_nobody_waits_for_a_learner_that_is_busy(tmp_path):
     """More jobs wait than a pipe can hold, and the learner does not read."""
     shop = Shop(sqlite_store(tmp_path))
     learner = ChildProcess()
+    assert learner._child is not None
     os.kill(learner._child.pid, signal.SIGSTOP)
     settings = ExperimentSettings(actions=[f"a rather long label {number}" for number in range(500)])
     close = CloseFact(1, 0, 0, 0)
