@@ -109,6 +109,45 @@ def test_a_damaged_experiment_does_not_affect_others(tmp_path):
     shop.engine.close()
 
 
+def test_a_model_whose_learner_died_while_it_was_saved_is_no_damage(tmp_path):
+    shop = Shop(sqlite_store(tmp_path))
+    shop.live(episodes=1)
+    with shop.engine.store.transaction() as writer:
+        writer.put_model(NAME, 2, b"the first piece", 0)
+        writer.put_model(NAME, 2, b"the second piece", 1)
+    found = check_store(shop.engine.store)
+    assert found.problems == []
+    assert any("version 2 is being saved" in note for note in found.notes)
+    shop.live(episodes=1)  # which saves it anew
+    assert check_store(shop.engine.store).notes == []
+    shop.engine.close()
+
+
+def test_a_failing_disk_is_not_asked_twice_for_the_sake_of_a_model(tmp_path, monkeypatch):
+    """What a failed commit left behind is not known, so that nothing is carried out again without being asked."""
+    monkeypatch.setattr("spuir.service.learning_jobs.PIECE", 1_000)
+    disk = FailingDisk()
+    shop = Shop(sqlite_store(tmp_path, vfs=disk.name))
+    shop.engine._jobs.learner.beside = True
+    shop.decide()
+    shop.clock.now += 3_600
+    shop.close()
+    assert shop.engine._jobs.next_piece() is not None
+    failures = iter(["io"])
+    disk.fails = lambda number, call: next(failures, None) if call.kind == "sync" else None
+    with pytest.raises(ServiceError, match="the disk"):
+        shop.decide(id="once")
+    assert not shop.engine.status()["writable"]
+    assert shop.decide(id="once").version == 0
+    monkeypatch.setattr("spuir.service.learning_jobs.FIRST_PAUSE", 0.0)
+    shop.engine._jobs.put_off()
+    while shop.engine.tick() < 1:
+        pass
+    assert len(shop.digests()) == 2
+    assert check_store(shop.engine.store).problems == []
+    shop.engine.close()
+
+
 def test_an_episode_that_another_process_closed_is_not_closed_again(tmp_path):
     shop = Shop(sqlite_store(tmp_path), window=None)
     shop.decide()

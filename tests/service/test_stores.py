@@ -261,6 +261,20 @@ def test_chains_begin_with_the_name():
     assert first_chain("a") != first_chain("b")
 
 
+def test_a_piece_of_a_model_does_not_wait_for_an_experiment(postgres):
+    """Two processes that wait for each other would both be refused."""
+    url = postgres.new_database("pieces")
+    first, second = open_store(url), open_store(url)
+    extend(first, NAME, ("create", "", CREATE))
+    with first.transaction() as writer:
+        assert writer.lock(NAME) is not None
+        with second.transaction() as other:
+            other.put_model(NAME, 1, b"piece", 0)
+    assert first.model(NAME, 1) == b"piece"
+    first.close()
+    second.close()
+
+
 def test_one_process_at_a_time_writes_a_sqlite_file(tmp_path):
     with server_process(tmp_path) as server:
         command = [sys.executable, "-m", "spuir", "serve", "--store", "log.db", "--port", "0"]

@@ -105,10 +105,11 @@ class Engine:
         try:
             outcomes = self._recorded(commands, saving)
         except ServiceError as failure:
-            if saving is None:
-                return [failure] * len(commands)
-            self._jobs.put_off()  # without a piece of a model there may be space
-            return self._transact(commands)
+            if saving is not None:
+                self._jobs.put_off()
+                if failure.code == "storage_full":  # without a piece of a model there may be space
+                    return self._transact(commands)
+            return [failure] * len(commands)
         if saving is not None:
             self._jobs.saved(saving)
         return outcomes

@@ -97,7 +97,8 @@ class _Transaction(_PostgresReads, SqlWrites):
         """Return the head of an experiment, which nobody else appends to until the transaction ends."""
         # An experiment that is not there yet has no row to lock: its name is locked instead.
         self._all("SELECT pg_advisory_xact_lock(?)", (_lock_number(f"experiment {name}"),))
-        rows = self._all(f"{HEAD} WHERE name = ? FOR UPDATE", (name,))
+        # Whoever saves a piece of a model only needs the experiment to stay, and does not wait for this lock.
+        rows = self._all(f"{HEAD} WHERE name = ? FOR NO KEY UPDATE", (name,))
         return self._as_head(rows[0]) if rows else None
 
 
