@@ -240,9 +240,9 @@ class Engine:
             if same and before.changes is view.changes:
                 return held[1]
         lineup = Lineup(store, view.name)
-        since = lineup.fact(view.published).actions_at
-        bandit = lineup.model(view.published)
-        bandit = change_actions(bandit, [change for change in view.changes if change[0] > since])
+        fact = lineup.fact(view.published)
+        bandit = self._jobs.learner.take(view.name, fact.digest) or lineup.model(view.published)
+        bandit = change_actions(bandit, [change for change in view.changes if change[0] > fact.actions_at])
         made = Serving(under(bandit, view.settings), view.published)
         if held is not None:
             made.drift = held[1].drift

@@ -246,6 +246,10 @@ class LearnerProcess(Protocol):
         """Return what was learned since the last call."""
         ...
 
+    def take(self, name: str, digest: str) -> Bandit | None:
+        """Return the newest model that was learned for an experiment, if it has this digest and is at hand."""
+        ...
+
     def close(self) -> None:
         """Stop."""
         ...
@@ -267,6 +271,10 @@ class InProcess:
         """Return what was learned."""
         done, self._done = self._done, []
         return done
+
+    def take(self, name: str, digest: str) -> Bandit | None:
+        """Return None: models are read from the store."""
+        return None
 
     def close(self) -> None:
         """Have nothing to stop."""
@@ -292,6 +300,7 @@ class ChildProcess:
         self.failures = 0
         self._asked: dict[str, _Ask] = {}
         self._done: SimpleQueue[Learned] = SimpleQueue()
+        self._ready: dict[str, tuple[str, Bandit]] = {}
         self._lock = threading.Lock()
         self._asks: SimpleQueue[_Ask | None] = SimpleQueue()
         self._child: subprocess.Popen[bytes] | None = self._start()
@@ -321,7 +330,18 @@ class ChildProcess:
                 message = _read(child.stdout)
                 if message is None:
                     return
-                self._done.put(msgspec.msgpack.decode(message, type=Learned))
+                learned = msgspec.msgpack.decode(message, type=Learned)
+                if learned.error is None:  # read here, so that serving does not wait for it
+                    made = opened(learned.model, f"version {learned.version}")
+                    self._ready[learned.name] = (made.digest(), made)
+                self._done.put(learned)
+
+    def take(self, name: str, digest: str) -> Bandit | None:
+        """Return the newest model of an experiment, once: it changes with its owner."""
+        known = self._ready.get(name)
+        if known is None or known[0] != digest:
+            return None
+        return self._ready.pop(name)[1]
 
     def collect(self) -> list[Learned]:
         """Return what was learned, and start the process again if it died."""
