@@ -11,7 +11,8 @@ import pytest
 from spuir.errors import ServiceError
 from spuir.service.checking import check_store
 from spuir.service.engine import Engine
-from spuir.service.learner import ChildProcess, LearningJob
+from spuir.service.learner import LearningJob
+from spuir.service.learner_process import ChildProcess
 from spuir.service.log_records import CloseFact
 from spuir.service.settings import ExperimentSettings
 from spuir.service.stores.sql import SqlWrites

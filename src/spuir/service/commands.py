@@ -240,11 +240,7 @@ class RemoveAction(_Command):
 
 
 class CloseEpisode(_Command):
-    """Learn from everything that has settled and was not learned yet.
-
-    With ``after`` given, only if that many episodes were closed before: a process that found an episode due does not
-    close the next one if another process was faster.
-    """
+    """Learn from everything that has settled and was not learned yet; with ``after``, only after that many closes."""
 
     after: int | None = None
 
@@ -288,10 +284,7 @@ class VersionAnswer(_Answer):
 
 
 class FinishLearning(_Command):
-    """Record what was learned from a closed episode; the engine's own command.
-
-    ``model`` is None if it was saved before.
-    """
+    """Record what was learned from a closed episode, the engine's own command; ``model`` None = it was saved before."""
 
     version: int
     model: bytes | None

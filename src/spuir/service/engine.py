@@ -53,7 +53,7 @@ class Engine:
         Returns seconds since 1970.
     learner
         :class:`spuir.service.learner.InProcess` (the default) learns before ``execute`` returns,
-        :class:`spuir.service.learner.ChildProcess` beside serving.
+        :class:`spuir.service.learner_process.ChildProcess` beside serving.
     ids
         Returns random hexadecimal digits for the id of a decision that has none; None = 12 from the system.
 

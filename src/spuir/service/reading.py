@@ -54,7 +54,7 @@ def due_closes(
             continue
         for when in _close_times(store, view, head):
             if when <= moment:
-                due.append((view.name, 0 if view.last_close is None else view.last_close.fact.number))
+                due.append((view.name, view.closed))
                 break
             soonest = when if soonest is None else min(soonest, when)
     return due, soonest
