@@ -49,6 +49,8 @@ _MIGRATIONS: tuple[str, ...] = (
 )
 """What brings a file from each version to the next."""
 
+CHECKPOINT = 4_000
+"""Pages of the write-ahead log after which they are copied to the database; the commit that does it takes longer."""
 _AT_ONCE = (128, 32, 8, 2, 1)
 """How many records one statement adds: few sizes, so that their statements are prepared once."""
 _INSERTS = {size: "INSERT INTO record VALUES " + ", ".join([ROW] * size) for size in _AT_ONCE}
@@ -138,6 +140,7 @@ class SqliteStore(_SqliteReads):
     def _connect(self, flags: int) -> apsw.Connection:
         made = apsw.Connection(self.path, flags=flags, vfs=self._vfs)
         made.set_busy_timeout(10_000)
+        made.wal_autocheckpoint(CHECKPOINT)
         for setting in ("synchronous = FULL", "secure_delete = ON", "cache_size = -32000", "temp_store = MEMORY"):
             made.execute(f"PRAGMA {setting}")
         return made
