@@ -161,6 +161,11 @@ CHECKS = (
         ("test_no_code",),
     ),
     Check("Contract fuzzing", "schemathesis on all routes, made from the description", ("test_description",)),
+    Check(
+        "Several processes",
+        "kill the elected learner while it learns; stop PostgreSQL under load; two processes on one SQLite file",
+        ("test_several_processes", "test_recovery::an_episode_that_another", "test_stores::one_process_at_a_time"),
+    ),
 )
 """The checks, from 1 on."""
 

@@ -113,9 +113,7 @@ class ServiceError(SpuirError):
         The place in the request, as in ``decisions[3].context``; None if it is all of it.
     """
 
-    def __init__(
-        self, code: str, subject: str, got: object, rule: str, remedy: str, where: str | None = None
-    ) -> None:
+    def __init__(self, code: str, subject: str, got: object, rule: str, remedy: str, where: str | None = None) -> None:
         super().__init__(subject, got, rule, remedy)
         self.code, self.where = code, where
 

@@ -98,6 +98,8 @@ def test_a_password_of_the_store_is_not_shown() -> None:
     shown = call("--store", "postgresql://me:secret@db/spuir", "--show-config").output
     assert "secret" not in shown
     assert "postgresql://me:***@db/spuir" in shown
+    shown = call("--store", "postgresql://me:a@b:c@db/spuir?password=secret&sslmode=require", "--show-config").output
+    assert "postgresql://me:***@db/spuir?password=***&sslmode=require" in shown
 
 
 def test_keys_are_created_listed_and_revoked(tmp_path: Path) -> None:

@@ -428,7 +428,7 @@ def test_a_close_without_its_version_is_learned_at_the_next_start(shop):
 
     shop.decide_many(np.random.default_rng(3).normal(size=(20, 3)))
     shop.clock.now += 3_600
-    shop.engine._learner = Never()
+    shop.engine._jobs.learner = Never()
     assert shop.close().version == 3
     assert shop.engine.experiment(NAME).learning
     assert shop.digests() == twin

@@ -33,7 +33,7 @@ def scenario(shop: Shop, told: Any, events: int) -> None:
         rows = [DecisionRow(context=rng.normal(size=3).tolist(), id=f"d{number}", unit=f"u{number % 7}")]
         if number % 5 == 0:
             rows.append(DecisionRow(context=rng.normal(size=3).tolist(), id=f"e{number}"))
-        answers = shop.engine.execute([Decide(experiment=NAME, row=row) for row in rows])
+        answers = shop.ask([Decide(experiment=NAME, row=row) for row in rows])
         for answer in answers:
             assert not isinstance(answer, ServiceError), answer
             told((DECISION, answer.id, answer.action, answer.propensity))
@@ -41,7 +41,7 @@ def scenario(shop: Shop, told: Any, events: int) -> None:
         if number % 3:
             chosen = ids[int(rng.integers(len(ids)))]
             row = RewardRow(decision_id=chosen, reward=float(rng.normal()), id=f"r{number}")
-            (answer,) = shop.engine.execute([Reward(experiment=NAME, row=row)])
+            (answer,) = shop.ask([Reward(experiment=NAME, row=row)])
             assert not isinstance(answer, ServiceError), answer
             if answer.status != "forgotten":
                 told((REWARD, row.id, row.decision_id, row.reward))

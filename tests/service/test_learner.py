@@ -1,13 +1,21 @@
 """Learning beside serving: the process of its own gives the same versions, and its death loses nothing."""
 
+import os
+import signal
+import threading
 import time
 
 import numpy as np
 import pytest
 
+from spuir.errors import ServiceError
 from spuir.service.checking import check_store
 from spuir.service.engine import Engine
-from spuir.service.learner import ChildProcess
+from spuir.service.learner import LearningJob
+from spuir.service.learner_process import ChildProcess
+from spuir.service.log_records import CloseFact
+from spuir.service.settings import ExperimentSettings
+from spuir.service.stores.sql import SqlWrites
 from tests.service.shops import NAME, Shop, sqlite_store
 
 PATIENCE = 60.0
@@ -82,5 +90,66 @@ def test_an_engine_that_stops_while_it_learns_finishes_at_the_next_start(shop):
     shop.clock.now += 3_600
     Shop.close(shop)
     shop.restart()
+    wait(shop, 2)
+    assert check_store(shop.engine.store).problems == []
+
+
+def test_nobody_waits_for_a_learner_that_is_busy(tmp_path):
+    """More jobs wait than a pipe can hold, and the learner does not read."""
+    shop = Shop(sqlite_store(tmp_path))
+    learner = ChildProcess()
+    assert learner._child is not None
+    os.kill(learner._child.pid, signal.SIGSTOP)
+    settings = ExperimentSettings(actions=[f"a rather long label {number}" for number in range(500)])
+    close = CloseFact(1, 0, 0, 0)
+
+    def submit():
+        for number in range(50):
+            learner.submit(shop.engine.store, LearningJob(f"shop-{number}", 1, 0, "", 5, 5, close, settings, []))
+
+    sending = threading.Thread(target=submit, daemon=True)
+    sending.start()
+    sending.join(PATIENCE)
+    assert not sending.is_alive()
+    assert learner.collect() == []
+    learner.close()
+    shop.engine.close()
+
+
+def test_a_large_model_is_saved_in_pieces_beside_decisions(shop, monkeypatch):
+    monkeypatch.setattr("spuir.service.learning_jobs.PIECE", 512)
+    shop.live(episodes=2)
+    shop.decide_many(np.random.default_rng(0).normal(size=(50, 3)))
+    shop.clock.now += 3_600
+    Shop.close(shop)
+    while shop.engine.experiment(NAME).newest < 3:
+        shop.decide((0.1, 0.2, 0.3))
+    store = shop.engine.store
+    pieces = store._all("SELECT length(content) FROM model WHERE version = 3 ORDER BY piece")
+    assert len(pieces) > 2 and {size for (size,) in pieces[:-1]} == {512}
+    assert sum(size for (size,) in pieces) == len(shop.engine.model(NAME, 3))
+    assert check_store(store).problems == []
+    assert shop.decide((0.1, 0.2, 0.3)).version == 3
+
+
+def test_a_model_that_finds_no_space_does_not_keep_decisions_from_being_recorded(shop, monkeypatch):
+    monkeypatch.setattr("spuir.service.learning_jobs.PIECE", 512)
+    shop.live(episodes=1)
+    shop.decide_many(np.random.default_rng(0).normal(size=(50, 3)))
+    shop.clock.now += 3_600
+    Shop.close(shop)
+    full = ServiceError("storage_full", "store", "a piece", "a record needs space", "free some")
+    put, tried = SqlWrites.put_model, []
+
+    def refuse(writer, name, version, content, piece=0):
+        tried.append(piece)
+        raise full
+
+    monkeypatch.setattr(SqlWrites, "put_model", refuse)
+    end = time.monotonic() + PATIENCE
+    while not tried:
+        assert time.monotonic() < end
+        assert shop.decide((0.1, 0.2, 0.3)).version == 1
+    monkeypatch.setattr(SqlWrites, "put_model", put)
     wait(shop, 2)
     assert check_store(shop.engine.store).problems == []

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, LiteralString, cast
 
 import httpx
 import msgspec
@@ -22,13 +22,16 @@ import pytest
 
 from spuir.errors import ServiceError
 from spuir.service import Client
+from spuir.service.checking import check_store
+from spuir.service.engine import Engine
+from spuir.service.learner import InProcess, Learned
 from spuir.service.log_records import Record, VersionFact
 from spuir.service.stores import open_store
 from tests.service.api.servers import ACTIONS, NUMBERS
 from tests.service.postgres_server import Server
 from tests.service.processes import ServerProcess
+from tests.service.shops import NAME, Shop
 
-NAME = "shop"
 SETTINGS: dict[str, Any] = {"context": NUMBERS, "window": None, "seed": 7, "aggregation": "sum"}
 PATIENCE = 60.0
 _databases = count()
@@ -247,6 +250,42 @@ def quiet_outage(postgres: Server, shops: Fleet) -> None:
     postgres.start()
     for server in shops.servers:  # a balancer sends nothing to a server that is not ready, which must notice by itself
         until(lambda server=server: httpx.get(f"{server.url}/ready", timeout=30).status_code == 200)
+
+
+class Slow(InProcess):
+    """Learns when asked, and says so later."""
+
+    released = False
+
+    def collect(self) -> list[Learned]:
+        return super().collect() if self.released else []
+
+
+def test_a_process_that_lost_the_election_while_it_learned_does_no_harm(postgres: Server) -> None:
+    url = postgres.new_database(f"fleet{next(_databases)}")
+    shop = Shop(lambda: open_store(url), window=None)
+    first, second = shop.engine, Engine(open_store(url), clock=shop.clock, ids=shop._id)
+    first._jobs.learner = slow = Slow()
+    shop.decide()
+    shop.close()
+    assert first.status()["elected"] and first.status()["learning"] == [NAME]
+    with psycopg.connect(url, autocommit=True) as connection:
+        holds = "locktype = 'advisory' AND datname = current_database() AND application_name LIKE '%learner%'"
+        end = f"SELECT pg_terminate_backend(pid) FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE {holds}"
+        assert len(connection.execute(cast(LiteralString, end)).fetchall()) == 1
+    until(lambda: second.tick() and second.status()["elected"])
+    assert len(second.versions(NAME)) == 2
+    slow.released = True
+    first.tick()
+    assert not first.status()["elected"] and first.status()["problems"] == {}
+    assert first.versions(NAME) == second.versions(NAME)
+    shop.decide()
+    shop.close()
+    second.tick()
+    assert [one.rows for one in first.versions(NAME)] == [0, 1, 1]
+    assert check_store(first.store).problems == []
+    for engine in (first, second):
+        engine.close()
 
 
 def test_another_process_takes_over_when_the_learner_is_killed(postgres: Server, tmp_path: Path) -> None:

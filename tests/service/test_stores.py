@@ -80,6 +80,8 @@ def test_lookups(filled):
     assert set(filled.find(NAME, "decision", ["d1", "d3", "nobody"])) == {"d1", "d3"}
     assert filled.find(NAME, "reward", ["d1"]) == {}
     assert filled.find(NAME, "decision", []) == {}
+    assert set(filled.find(NAME, "decision", ["d1", "no\0text"])) == {"d1"}
+    assert filled.owned(NAME, ["no\0text"]) == []
     assert [one.key for one in filled.owned(NAME, ["d1", "d2"])] == ["r1", "r2", "d2"]
     assert filled.settling(NAME, 0, 100) == (2, 2, 3)
     assert filled.settling(NAME, 90, 100) == (1, 2, 2)
@@ -257,6 +259,20 @@ def test_a_draft_is_taken_back_as_a_whole(filled):
 
 def test_chains_begin_with_the_name():
     assert first_chain("a") != first_chain("b")
+
+
+def test_a_piece_of_a_model_does_not_wait_for_an_experiment(postgres):
+    """Two processes that wait for each other would both be refused."""
+    url = postgres.new_database("pieces")
+    first, second = open_store(url), open_store(url)
+    extend(first, NAME, ("create", "", CREATE))
+    with first.transaction() as writer:
+        assert writer.lock(NAME) is not None
+        with second.transaction() as other:
+            other.put_model(NAME, 1, b"piece", 0)
+    assert first.model(NAME, 1) == b"piece"
+    first.close()
+    second.close()
 
 
 def test_one_process_at_a_time_writes_a_sqlite_file(tmp_path):

@@ -1,7 +1,6 @@
 """``spuir serve``: run the decision service, check its log, and manage its API keys."""
 
 import json
-import re
 import socket
 import threading
 from collections.abc import Callable
@@ -63,7 +62,7 @@ def serve(
         return
     config = ServerConfig(**given)
     if show_config:
-        shown = asdict(config) | {"store": re.sub(r"(://[^:/@]*):[^@]*@", r"\1:***@", config.store)}
+        shown = asdict(config) | {"store": config.shown_store}
         click.echo(json.dumps(shown, indent=2))
         return
     _require_extra()
@@ -75,7 +74,7 @@ def serve(
         from spuir.service.stores import open_store
 
         open_store(config.store, read_only=True).backup(backup)
-        click.echo(f"copied {config.store} to {backup}")
+        click.echo(f"copied {config.shown_store} to {backup}")
     elif demo:
         _demo(config)
     else:
@@ -85,7 +84,7 @@ def serve(
 def _run(config: ServerConfig) -> None:
     """Serve until the process is asked to stop."""
     from spuir.service.engine import Engine
-    from spuir.service.learner import ChildProcess
+    from spuir.service.learner_process import ChildProcess
     from spuir.service.server import serve as serve_engine
     from spuir.service.stores import open_store
 

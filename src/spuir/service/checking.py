@@ -108,10 +108,13 @@ def _check_log(store: LogReader, head: Head, decisions: bool, report: CheckRepor
                 _check_call(serving, rows, head.name, report)
     versions.advance()
     lineup = versions.lineup
-    for version in store.models(head.name):
-        if lineup.saved(lineup.fact(version)) is None:
-            report.notes.append(f"{head.name}: the saved model of version {version} is damaged and will be rebuilt")
     view = read_view(store, head.name, head.seq)
+    newest = -1 if view is None else view.learned.number
+    for version in store.models(head.name):
+        if version > newest:
+            report.notes.append(f"{head.name}: the model of version {version} is being saved, or its learner died")
+        elif lineup.saved(lineup.fact(version)) is None:
+            report.notes.append(f"{head.name}: the saved model of version {version} is damaged and will be rebuilt")
     if view is not None:
         lineup.model(view.published)  # refuses if it cannot be served
 

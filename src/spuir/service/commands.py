@@ -24,7 +24,8 @@ CODES: dict[str, tuple[int, str]] = {
     "too_late": (409, "the decision has settled"),
     "refused_version": (409, "the version cannot be published"),
     "forgotten": (410, "the unit of this decision was forgotten"),
-    "storage_unavailable": (503, "the store cannot write; nothing was recorded"),
+    "damaged": (503, "the log of this experiment is damaged, and nothing was recorded; other experiments continue"),
+    "storage_unavailable": (503, "the store cannot write now; send it again with the same id"),
     "storage_full": (507, "the disk is full; nothing was recorded"),
 }
 """Error codes, each with its HTTP status and what it means."""
@@ -239,11 +240,7 @@ class RemoveAction(_Command):
 
 
 class CloseEpisode(_Command):
-    """Learn from everything that has settled and was not learned yet.
-
-    With ``after`` given, only if that many episodes were closed before: a process that found an episode due does not
-    close the next one if another process was faster.
-    """
+    """Learn from everything that has settled and was not learned yet; with ``after``, only after that many closes."""
 
     after: int | None = None
 
@@ -287,10 +284,10 @@ class VersionAnswer(_Answer):
 
 
 class FinishLearning(_Command):
-    """Record what was learned from a closed episode; the engine's own command."""
+    """Record what was learned from a closed episode, the engine's own command; ``model`` None = it was saved before."""
 
     version: int
-    model: bytes
+    model: bytes | None
     about: bytes
 
 

@@ -5,6 +5,7 @@ precedence. The command line is made from the fields of :class:`ServerConfig`.
 """
 
 import ipaddress
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
@@ -66,6 +67,12 @@ class ServerConfig:
     tls_key: str | None = _option(None, "File with the private key of the TLS certificate.", _TEXT)
     log_level: str = _option("info", "Least important messages to log: debug, info, warning or error.", _LEVEL)
     access_log: bool = _option(False, "Log every request.", _FLAG)
+
+    @property
+    def shown_store(self) -> str:
+        """The address of the store without its password."""
+        hidden = re.sub(r"(://[^:/?]*):.*@", r"\1:***@", self.store)
+        return re.sub(r"(password=)[^&]*", r"\1***", hidden)
 
     def __post_init__(self) -> None:
         for item in fields(self):

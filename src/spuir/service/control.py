@@ -1,6 +1,7 @@
 """Commands that say how an experiment is run: its settings, actions, episodes, versions, imports and erasures."""
 
 from collections.abc import Callable
+from copy import deepcopy
 from typing import Any
 
 import msgspec
@@ -30,7 +31,7 @@ from spuir.service.commands import (
 )
 from spuir.service.drafting import Draft
 from spuir.service.experiment_view import ExperimentView, changed
-from spuir.service.learner import can_continue, cold, opened
+from spuir.service.learner import can_continue, change_actions, cold, opened
 from spuir.service.log_records import (
     CONTROL,
     DECISION,
@@ -162,10 +163,6 @@ def _remove_action(draft: Draft, command: RemoveAction) -> Any:
 
 def _change_actions(draft: Draft, fact: ActionFact) -> Any:
     """Append a change of actions, if the version that is served can take it."""
-    from copy import deepcopy
-
-    from spuir.service.learner import change_actions
-
     try:
         change_actions(deepcopy(draft.serving.bandit), [(0, fact)])
     except SpuirError as wrong:
@@ -189,8 +186,7 @@ def _unknown_action(label: Label) -> ServiceError:
 
 
 def _close_episode(draft: Draft, command: CloseEpisode) -> CloseAnswer:
-    before = draft.view.last_close
-    if command.after is not None and command.after != (0 if before is None else before.fact.number):
+    if command.after is not None and command.after != draft.view.closed:  # another process was faster
         return CloseAnswer(rows=0)
     return _close(draft)
 
@@ -202,8 +198,7 @@ def _close(draft: Draft, relearn: bool = False) -> CloseAnswer:
     rows = draft.writer.settling(draft.name, time, draft.time)[0] + draft.head.facts.get("open", 0)
     if not rows and not relearn:
         return CloseAnswer(rows=0)
-    number = 1 if before is None else before.fact.number + 1
-    draft.add("close", str(number), CloseFact(number, rows, seq, time, relearn))
+    draft.add("close", str(view.closed + 1), CloseFact(view.closed + 1, rows, seq, time, relearn))
     draft.head.facts["open"] = 0
     draft.head.facts["closed"] = draft.head.facts.get("closed", 0) + rows
     draft.count("episodes")
@@ -227,10 +222,11 @@ def _finish(draft: Draft, command: FinishLearning) -> Any:
     return CHANGED
 
 
-def _add_version(draft: Draft, about: VersionFact, model: bytes) -> None:
-    """Append a version, save its model, and drop old ones."""
+def _add_version(draft: Draft, about: VersionFact, model: bytes | None) -> None:
+    """Append a version, save its model unless it was before (None), and drop old ones."""
     draft.add("version", str(about.number), about)
-    draft.writer.put_model(draft.name, about.number, model)
+    if model is not None:
+        draft.writer.put_model(draft.name, about.number, model)
     keep = {draft.view.published, 0}
     old = [one for one in draft.writer.models(draft.name) if one <= about.number - KEPT_MODELS and one not in keep]
     draft.writer.drop_models(draft.name, old)
@@ -380,9 +376,12 @@ def old_records(store: LogReader, view: ExperimentView, head: Head, now: int) ->
     kept, close = view.settings.span("retention"), view.last_close
     if kept is None or close is None or view.waiting:
         return []
+    oldest = head.facts.get("kept from", 1)
+    if not any(one.time < now - kept for one in store.records(view.name, oldest, close.seq - 1, limit=1)):
+        return []
     count, first, _ = store.settling(view.name, close.time, 2**62)
     last = min(close.seq, first) - 1 if count else close.seq - 1
-    records = store.records(view.name, head.facts.get("kept from", 1), last)
+    records = store.records(view.name, oldest, last)
     return [one for one in records if one.time < now - kept]
 
 

@@ -1,5 +1,6 @@
 """The engine of the decision service: commands in, records in one durable transaction, answers out."""
 
+import logging
 import secrets
 import threading
 import time
@@ -19,27 +20,26 @@ from spuir.service.commands import (
     DecisionStatus,
     EraseOld,
     ExperimentAnswer,
-    FinishLearning,
     Reward,
     RewardMany,
     VersionAnswer,
 )
 from spuir.service.control import CHANGED, carry_out, old_records
 from spuir.service.drafting import Draft, unknown_experiment
-from spuir.service.experiment_view import ExperimentView, read_view, settings_at
-from spuir.service.learner import InProcess, LearnerProcess, LearningJob, change_actions, under
-from spuir.service.log_records import encode
+from spuir.service.experiment_view import ExperimentView, read_view
+from spuir.service.learner import InProcess, LearnerProcess, change_actions, under
+from spuir.service.learning_jobs import LearningJobs, ModelPiece
 from spuir.service.rebuild import Lineup
 from spuir.service.serving import Serving
 from spuir.service.settings import MADE
 from spuir.service.stores.base import Head, LogReader, LogStore, LogWriter
 
+log = logging.getLogger("spuir.service")
+
 Outcome = Answer | ServiceError
 _TRAFFIC = (Decide, DecideMany, Reward, RewardMany, Activate)
 IDLE = 1.0
 """Seconds until :meth:`Engine.tick` is due when nothing is known to happen before."""
-LONGEST_PAUSE = 60.0
-"""Most seconds until an episode whose rows could not be read is tried again; the first pause is :data:`IDLE`."""
 
 
 class Engine:
@@ -53,7 +53,7 @@ class Engine:
         Returns seconds since 1970.
     learner
         :class:`spuir.service.learner.InProcess` (the default) learns before ``execute`` returns,
-        :class:`spuir.service.learner.ChildProcess` beside serving.
+        :class:`spuir.service.learner_process.ChildProcess` beside serving.
     ids
         Returns random hexadecimal digits for the id of a decision that has none; None = 12 from the system.
 
@@ -72,18 +72,15 @@ class Engine:
         ids: Callable[[], str] | None = None,
     ) -> None:
         self.store, self._clock, self._ids = store, clock, ids or _random_ids().__next__
-        self._learner: LearnerProcess = InProcess() if learner is None else learner
+        self._jobs = LearningJobs(InProcess() if learner is None else learner)
         self._views: dict[str, ExperimentView] = {}
         self._servings: dict[str, tuple[ExperimentView, Serving]] = {}
-        self._learning: dict[str, int] = {}
-        self._finished: dict[str, Command] = {}
-        self._stuck: dict[str, str] = {}
-        self._pauses: dict[str, tuple[float, float]] = {}
-        self._reachable = True
+        self._damaged: dict[str, str] = {}
+        self._reachable, self._unscrubbed = True, False
         self._lock = threading.RLock()
         self._elected = store.elect()
-        self._refresh()
-        self._start_learning()
+        self._refresh(starting=True)
+        self._advance()
 
     # ---- writing --------------------------------------------------------------------------------------------
 
@@ -96,10 +93,28 @@ class Engine:
         """
         with self._lock:
             outcomes = self._transact(commands)
-            self._advance()
+            try:
+                self._advance()
+            except Exception as failure:  # what was recorded is answered; tick meets the failure again
+                log.warning("learning could not continue: %s", failure)
         return outcomes
 
     def _transact(self, commands: Sequence[Command]) -> list[Outcome]:
+        """Record what commands ask for, and beside it a piece of a model that waits to be saved."""
+        saving = self._jobs.next_piece()
+        try:
+            outcomes = self._recorded(commands, saving)
+        except ServiceError as failure:
+            if saving is not None:
+                self._jobs.put_off()
+                if failure.code == "storage_full":  # without a piece of a model there may be space
+                    return self._transact(commands)
+            return [failure] * len(commands)
+        if saving is not None:
+            self._jobs.saved(saving)
+        return outcomes
+
+    def _recorded(self, commands: Sequence[Command], saving: ModelPiece | None) -> list[Outcome]:
         outcomes: list[Any] = [None] * len(commands)
         drafts: dict[str, Draft] = {}
         try:
@@ -107,18 +122,17 @@ class Engine:
                 self._carry_out(writer, commands, drafts, outcomes)
                 for draft in drafts.values():
                     draft.flush()
-        except BaseException as failure:
+                if saving is not None:
+                    writer.put_model(*saving)
+        except BaseException:
             for name in drafts:  # what was changed in memory is read from the log again
                 self._views.pop(name, None)
                 self._servings.pop(name, None)
-            if not isinstance(failure, ServiceError):
-                raise
-            return [failure] * len(commands)
+            raise
         for name, draft in drafts.items():
             if draft.exists:
                 self._views[name] = draft.view
-        if any(draft.scrub for draft in drafts.values()):
-            self.store.scrub()
+        self._unscrubbed = self._unscrubbed or any(draft.scrub for draft in drafts.values())
         for at, outcome in enumerate(outcomes):
             if outcome is CHANGED:
                 command = commands[at]
@@ -134,12 +148,20 @@ class Engine:
     ) -> None:
         """Carry out commands: traffic of one experiment together, up to the next command that changes how it is run."""
         now = round(self._clock() * 1e6)
+        damaged: dict[str, ServiceError] = {}
         for name in sorted({command.experiment for command in commands}):  # one order, so that none waits for another
-            drafts[name] = self._draft(writer, name, now)
+            try:
+                drafts[name] = self._draft(writer, name, now)
+            except ServiceError as refused:
+                if refused.code.startswith("storage"):
+                    raise
+                damaged[name] = refused
         waiting: dict[str, list[int]] = {}
         for at, command in enumerate(commands):
             name = command.experiment
             try:
+                if name in damaged:
+                    raise damaged[name]
                 draft = drafts[name]
                 if isinstance(command, _TRAFFIC):
                     waiting.setdefault(name, []).append(at)
@@ -182,11 +204,19 @@ class Engine:
         """Return the id of a decision: ordered in time, so that the index of ids grows at its end."""
         return f"{MADE}{at:014x}{seq:x}.{self._ids()}"
 
-    def _refresh(self) -> dict[str, Head]:
-        """Take in what other processes changed, and return the ends of the logs by name."""
+    def _refresh(self, starting: bool = False) -> dict[str, Head]:
+        """Take in what other processes changed, and return the ends of the logs by name; damage stops the start."""
         heads = {head.name: head for head in self.store.heads()}
         for head in heads.values():
-            self._view(self.store, head)
+            try:
+                self._view(self.store, head)
+                self._damaged.pop(head.name, None)
+            except ServiceError as wrong:
+                if starting or wrong.code.startswith("storage"):
+                    raise
+                if head.name not in self._damaged:
+                    log.error("experiment %s cannot be read: %s", head.name, wrong)
+                self._damaged[head.name] = str(wrong)
         return heads
 
     # ---- what is served -------------------------------------------------------------------------------------
@@ -210,9 +240,9 @@ class Engine:
             if same and before.changes is view.changes:
                 return held[1]
         lineup = Lineup(store, view.name)
-        since = lineup.fact(view.published).actions_at
-        bandit = lineup.model(view.published)
-        bandit = change_actions(bandit, [change for change in view.changes if change[0] > since])
+        fact = lineup.fact(view.published)
+        bandit = self._jobs.learner.take(view.name, fact.digest) or lineup.model(view.published)
+        bandit = change_actions(bandit, [change for change in view.changes if change[0] > fact.actions_at])
         made = Serving(under(bandit, view.settings), view.published)
         if held is not None:
             made.drift = held[1].drift
@@ -240,6 +270,8 @@ class Engine:
             with self.store.transaction():
                 pass
         heads = self._refresh()
+        if self._jobs.next_piece() is not None:
+            self._transact([])
         self._advance()
         if not self._elected:
             return IDLE
@@ -251,68 +283,26 @@ class Engine:
         commands += [EraseOld(experiment=name) for name in old]
         if commands:
             self.execute(commands)
-        if self._learning.keys() - self._stuck.keys():
-            return 0.02
+        if self._jobs.active:
+            return 0.02 if self._jobs.next_piece() is None else 0.0
         return IDLE if soonest is None else min(IDLE, max(0.0, (soonest - moment) / 1e6))
 
     def _advance(self) -> None:
         """Record what was learned, and start what waits, until nothing is left to do now."""
-        self._start_learning()
+        if self._unscrubbed:
+            self._unscrubbed = not self.store.scrub()
+        jobs = self._jobs
         while True:
-            for one in self._learner.collect():
-                if one.version != self._learning.get(one.name):
-                    continue  # a process that was taken for dead had finished after all
-                if one.error is not None:  # it stays under way, so that it is not tried again at once
-                    self._stuck[one.name] = one.error
-                    if one.again:
-                        pause = min(2 * self._pauses.get(one.name, (0.0, IDLE / 2))[1], LONGEST_PAUSE)
-                        self._pauses[one.name] = (time.monotonic() + pause, pause)
-                else:
-                    about = encode(one.about)
-                    self._finished[one.name] = FinishLearning(
-                        experiment=one.name, version=one.version, model=one.model, about=about
-                    )
-            if not self._finished:
+            if self._elected:
+                jobs.start(self.store, list(self._views.values()))
+            jobs.collect()
+            ready = jobs.ready
+            if not ready:
                 return
-            outcomes = self._transact(list(self._finished.values()))
+            outcomes = self._transact(ready)
             if any(isinstance(one, ServiceError) and one.code.startswith("storage") for one in outcomes):
                 return  # recorded by a later call, when the store can write
-            for name in self._finished:
-                self._forget_job(name)
-            self._finished.clear()
-            self._start_learning()
-
-    def _start_learning(self) -> None:
-        """Hand the oldest close of each experiment that waits to the learner."""
-        for name in list(self._stuck):
-            view = self._views.get(name)
-            if view is not None and view.learned.number >= self._learning[name]:
-                self._forget_job(name)
-            elif name in self._pauses and time.monotonic() >= self._pauses[name][0]:
-                del self._learning[name], self._stuck[name]
-        if not self._elected:
-            return
-        for view in list(self._views.values()):
-            if view.waiting and view.name not in self._learning:
-                close, parent = view.waiting[0], view.learned
-                job = LearningJob(
-                    name=view.name,
-                    version=parent.number + 1,
-                    parent=parent.number,
-                    parent_digest=parent.digest,
-                    seq=close.seq,
-                    time=close.time,
-                    close=close.fact,
-                    settings=settings_at(self.store, view, close.seq),
-                    changes=[one for one in view.changes if parent.actions_at < one[0] <= close.seq],
-                )
-                self._learning[view.name] = parent.number + 1
-                self._learner.submit(self.store, job)
-
-    def _forget_job(self, name: str) -> None:
-        """Forget what was handed to the learner for an experiment, after it was learned here or elsewhere."""
-        for held in (self._learning, self._stuck, self._pauses):
-            held.pop(name, None)
+            jobs.recorded(ready)
 
     # ---- reading --------------------------------------------------------------------------------------------
 
@@ -376,16 +366,17 @@ class Engine:
         return {
             "writable": reachable and self.store.available(),
             "notes": list(self.store.notes),
-            "learning": sorted(self._learning),
-            "problems": dict(self._stuck),
-            "learner_failures": getattr(self._learner, "failures", 0),
+            "elected": self._elected,
+            "learning": self._jobs.active,
+            "problems": self._damaged | self._jobs.problems,
+            "learner_failures": getattr(self._jobs.learner, "failures", 0),
             "experiments": {head.name: {"records": head.seq, **head.facts.get("counts", {})} for head in heads},
         }
 
     def close(self) -> None:
         """Stop learning and close the store; what was acknowledged is in the log, and learning goes on from there."""
         with self._lock:
-            self._learner.close()
+            self._jobs.learner.close()
             self.store.close()
 
 

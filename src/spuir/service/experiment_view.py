@@ -61,6 +61,11 @@ class ExperimentView:
         return self.newest
 
     @property
+    def closed(self) -> int:
+        """How many episodes were closed."""
+        return 0 if self.last_close is None else self.last_close.fact.number
+
+    @property
     def labels(self) -> list[Label]:
         """All labels in the order of their codes, retired ones included."""
         return self.settings.labels + [fact.label for _, fact in self.changes if fact.change == "add"]

@@ -4,15 +4,8 @@ What is learned is a pure function of the log. The process that learns reads the
 hands over which episode to learn and receives a model.
 """
 
-import os
-import signal
-import subprocess
-import sys
-import threading
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
-from queue import Empty, SimpleQueue
-from typing import IO, Any, Protocol
+from typing import Any, Protocol
 
 import msgspec
 import numpy as np
@@ -27,9 +20,6 @@ from spuir.service.settings import ColumnContext, ExperimentSettings, Label
 from spuir.service.stores.base import LogReader
 from spuir.storage import snapshot
 from spuir.tables.encoder import Encoder
-
-NICENESS = 10
-"""By so much the process that learns stands back behind others."""
 
 
 class LearningJob(msgspec.Struct):
@@ -144,7 +134,8 @@ def offered(rows: Sequence[Any], names: Sequence[Label], active: Iterable[Label]
 def learn(bandit: Bandit, settings: ExperimentSettings, rows: Sequence[JoinedRow]) -> Bandit:
     """Return the bandit after it has learned one episode; the rows are in the order of decisions."""
     facts = [row.fact for row in rows if row.fact is not None]
-    contexts, under_columns = [fact.context for fact in facts], isinstance(facts[0].context, dict)
+    contexts: list[Any] = [fact.context for fact in facts]
+    under_columns = isinstance(contexts[0], dict)
     if under_columns and bandit.encoder is None:
         options = settings.context if isinstance(settings.context, ColumnContext) else ColumnContext()
         table = raw_columns(contexts, options.names)
@@ -175,7 +166,7 @@ def estimated_value(bandit: Bandit, rows: Sequence[JoinedRow]) -> float | None:
     facts = [row.fact for row in rows if row.fact is not None]
     if any(fact.propensity is None for fact in facts):
         return None
-    contexts = [fact.context for fact in facts]
+    contexts: list[Any] = [fact.context for fact in facts]
     X = np.array(contexts, np.float64) if bandit.encoder is None else raw_columns(contexts, bandit.encoder.columns)
     codes = {label: code for code, label in enumerate(bandit.actions_.tolist())}
     chosen = bandit.predict_proba(X, **offered(facts, bandit.actions_.tolist()))[
@@ -197,10 +188,11 @@ def run_job(store: LogReader, job: LearningJob) -> Learned:
     try:
         return _run_job(store, job)
     except SpuirError as wrong:
-        return _failed(job, wrong)
+        return failed_job(job, wrong)
 
 
-def _failed(job: LearningJob, wrong: SpuirError) -> Learned:
+def failed_job(job: LearningJob, wrong: SpuirError) -> Learned:
+    """Return why a job learned nothing, and whether it may succeed later."""
     again = isinstance(wrong, ServiceError) and wrong.code.startswith("storage")
     return Learned(job.name, job.version, error=str(wrong), again=again)
 
@@ -253,7 +245,9 @@ def _run_job(store: LogReader, job: LearningJob) -> Learned:
 
 
 class LearnerProcess(Protocol):
-    """Where learning happens."""
+    """Where learning happens; ``beside`` says that serving goes on meanwhile."""
+
+    beside: bool
 
     def submit(self, store: Any, job: LearningJob) -> None:
         """Start to learn."""
@@ -263,6 +257,10 @@ class LearnerProcess(Protocol):
         """Return what was learned since the last call."""
         ...
 
+    def take(self, name: str, digest: str) -> Bandit | None:
+        """Return the newest model that was learned for an experiment, if it has this digest and is at hand."""
+        ...
+
     def close(self) -> None:
         """Stop."""
         ...
@@ -270,6 +268,8 @@ class LearnerProcess(Protocol):
 
 class InProcess:
     """Learns when asked, before anything else happens: for tests, replays and tools."""
+
+    beside = False
 
     def __init__(self) -> None:
         self._done: list[Learned] = []
@@ -283,131 +283,9 @@ class InProcess:
         done, self._done = self._done, []
         return done
 
+    def take(self, name: str, digest: str) -> Bandit | None:
+        """Return None: models are read from the store."""
+        return None
+
     def close(self) -> None:
         """Have nothing to stop."""
-
-
-class _Ask(msgspec.Struct):
-    """What the child process is asked: the address of the store, and the job."""
-
-    url: str
-    job: LearningJob
-
-
-class ChildProcess:
-    """Learns in a process of its own, which is started again if it dies; serving never waits for it.
-
-    The process has a lower priority than the server (a niceness of 10), so that an update slows no request down while
-    both want the same processor. ``failures`` counts how often it died. What it was asked is asked again.
-    """
-
-    def __init__(self) -> None:
-        self.failures = 0
-        self._asked: dict[str, _Ask] = {}
-        self._done: SimpleQueue[Learned] = SimpleQueue()
-        self._lock = threading.Lock()
-        self._child: subprocess.Popen[bytes] | None = self._start()
-
-    def submit(self, store: Any, job: LearningJob) -> None:
-        """Send a job."""
-        with self._lock:
-            self._asked[job.name] = _Ask(store.url, job)
-            self._send(self._asked[job.name])
-
-    def _start(self) -> "subprocess.Popen[bytes]":
-        """Start the process, which loads its libraries before there is something to learn."""
-        environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-        command = [sys.executable, "-m", "spuir.service.learner"]
-        child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
-        threading.Thread(target=self._listen, args=(child,), daemon=True).start()
-        return child
-
-    def _send(self, ask: _Ask) -> None:
-        if self._child is None:
-            self._child = self._start()
-        with suppress(OSError):  # the child died; what it was asked is asked again when it is collected
-            _write(self._child.stdin, msgspec.msgpack.encode(ask))
-
-    def _listen(self, child: "subprocess.Popen[bytes]") -> None:
-        with suppress(OSError, ValueError):  # the stream was closed
-            while (message := _read(child.stdout)) is not None:
-                self._done.put(msgspec.msgpack.decode(message, type=Learned))
-
-    def collect(self) -> list[Learned]:
-        """Return what was learned, and start the process again if it died."""
-        found: list[Learned] = []
-        with self._lock:
-            dead = self._child is not None and self._child.poll() is not None
-            try:
-                while True:
-                    found.append(self._done.get_nowait())
-            except Empty:
-                pass
-            for one in found:
-                self._asked.pop(one.name, None)
-            if dead and self._child is not None:
-                _release(self._child)
-                self._child = None
-                if self._asked:
-                    self.failures += 1
-                    for ask in self._asked.values():
-                        self._send(ask)
-        return found
-
-    def close(self) -> None:
-        """End the process."""
-        with self._lock:
-            self._asked.clear()
-            if self._child is not None:
-                self._child.terminate()
-                _release(self._child)
-            self._child = None
-
-
-def _release(child: "subprocess.Popen[bytes]") -> None:
-    """Wait for a process that ends, and close the streams to it."""
-    child.wait()
-    for stream in (child.stdin, child.stdout):
-        if stream is not None:
-            with suppress(OSError):
-                stream.close()
-
-
-def _write(stream: "IO[bytes] | None", message: bytes) -> None:
-    if stream is not None:
-        stream.write(len(message).to_bytes(8, "little") + message)
-        stream.flush()
-
-
-def _read(stream: "IO[bytes] | None") -> bytes | None:
-    """Return the next message; None at the end of a stream."""
-    size = b"" if stream is None else stream.read(8)
-    if stream is None or len(size) < 8:
-        return None
-    wanted = int.from_bytes(size, "little")
-    message = stream.read(wanted)
-    return message if len(message) == wanted else None
-
-
-def main() -> None:
-    """Answer jobs from standard input until it ends."""
-    import spuir.service.rebuild  # noqa: F401 - loaded before the first job
-    from spuir.service.stores import open_store
-
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupted server ends this process itself
-    if sys.platform != "win32":
-        os.nice(NICENESS)
-    stores: dict[str, Any] = {}
-    while (message := _read(sys.stdin.buffer)) is not None:
-        ask = msgspec.msgpack.decode(message, type=_Ask)
-        try:
-            if ask.url not in stores:
-                stores[ask.url] = open_store(ask.url, read_only=True)
-            learned = run_job(stores[ask.url], ask.job)
-        except SpuirError as wrong:  # the store cannot be opened
-            learned = _failed(ask.job, wrong)
-        _write(sys.stdout.buffer, msgspec.msgpack.encode(learned))
-
-
-if __name__ == "__main__":
-    main()

@@ -189,7 +189,7 @@ def check_record(name: str, record: Record) -> None:
     if record.payload is not None and payload_digest(record.payload) != record.digest:
         got, rule = f"record {record.seq:,} ({record.kind})", "a payload matches its digest"
         remedy = "run spuir serve --check, then --repair, or restore a backup"
-        raise ServiceError("storage_unavailable", f"log {name!r}", got, rule, remedy)
+        raise ServiceError("damaged", f"log {name!r}", got, rule, remedy)
 
 
 def _whole(record: Record) -> bool:

@@ -11,7 +11,7 @@ from spuir.logs.columns import COLUMNS
 from spuir.service.commands import ActionInfo, DecisionStatus, ExperimentAnswer, VersionAnswer
 from spuir.service.experiment_view import Closed, ExperimentView, settings_at
 from spuir.service.joining import Edges, JoinedRow, JoinRules, episode_rows, holds, join
-from spuir.service.log_records import DECISION, CloseFact, Record, VersionFact
+from spuir.service.log_records import DECISION, CloseFact, Record, VersionFact, check_record
 from spuir.service.rebuild import Lineup
 from spuir.service.stores.base import CHUNK, Head, LogReader
 
@@ -54,7 +54,7 @@ def due_closes(
             continue
         for when in _close_times(store, view, head):
             if when <= moment:
-                due.append((view.name, 0 if view.last_close is None else view.last_close.fact.number))
+                due.append((view.name, view.closed))
                 break
             soonest = when if soonest is None else min(soonest, when)
     return due, soonest
@@ -83,10 +83,13 @@ def decision_status(store: LogReader, view: ExperimentView, head: Head, decision
     if record is None:
         rule = "there is no decision of this id"
         raise ServiceError("unknown_decision", "decision", repr(decision_id[:80]), rule, "check the id")
+    owned = store.owned(view.name, [decision_id])
+    for one in (record, *owned):
+        check_record(view.name, one)
     close = _close_of(store, view, record)
     settings = view.settings if close is None else settings_at(store, view, close.seq)
     closed_at, now = (None, head.time) if close is None else (close.seq, max(head.time, close.time))
-    (row,) = join([record], store.owned(view.name, [decision_id]), JoinRules.of(settings), now, closed_at)
+    (row,) = join([record], owned, JoinRules.of(settings), now, closed_at)
     fact = row.fact
     return DecisionStatus(
         id=decision_id,

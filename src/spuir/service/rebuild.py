@@ -88,9 +88,7 @@ class Lineup:
         if bandit.digest() != fact.digest:
             got = f"digest {bandit.digest()} instead of {fact.digest}"
             rule = "the log gives every version again, unless rows that it learned were erased since"
-            raise ServiceError(
-                "storage_unavailable", f"version {fact.number}", got, rule, "restore a backup of the store"
-            )
+            raise ServiceError("damaged", f"version {fact.number}", got, rule, "restore a backup of the store")
         return bandit
 
     def steps(self) -> Iterator[_Learning]:

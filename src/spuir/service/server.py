@@ -7,6 +7,7 @@ import sys
 from contextlib import suppress
 
 import uvicorn
+from threadpoolctl import threadpool_limits
 
 from spuir.errors import ParameterError
 from spuir.service.api.app import Service
@@ -79,7 +80,8 @@ def serve(engine: Engine, config: ServerConfig) -> None:
             rule = "a service that other machines can reach needs at least one"
             raise ParameterError("keys", f"none in {config.key_file}", rule, "run spuir serve keys create")
         log.warning("the file of keys is empty: every request will be refused")
-    make_server(service).run()
+    with threadpool_limits(limits=1):  # a group of requests is too small for several threads of linear algebra
+        make_server(service).run()
 
 
 def _allow_many_connections() -> None:

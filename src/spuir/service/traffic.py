@@ -246,13 +246,27 @@ def _appending(draft: Draft, serving: Serving, make_id: Any) -> Callable[..., De
         key = make_id(time, seq) if row.id is None else row.id
         call = calls.setdefault(id(result), seq)
         recorded: Any = shares.recorded
-        given = (row.eligible, row.action_features, row.defer, unit, shadow)
-        fact = DecisionFact(context, action, propensity, version, episode, call, number, recorded, *given)
+        eligible, features = row.eligible, row.action_features
+        fact = DecisionFact(
+            context,
+            action,
+            propensity,
+            version,
+            episode,
+            call,
+            number,
+            recorded,
+            eligible,
+            features,
+            row.defer,
+            unit,
+            shadow,
+        )
         draft.add(DECISION, key, fact, None, due, unit)
         counts["decisions"] += 1
         if unit is not None:
             draft.note("unit_id")
-        if row.eligible is not None:
+        if eligible is not None:
             draft.note("eligible")
         if due is None:
             head.facts["open"] = head.facts.get("open", 0) + 1

@@ -208,6 +208,8 @@ def test_metrics_count_what_happened(tmp_path) -> None:
     assert 'spuir_rewards_total{experiment="shop",outcome="joined"} 1' in text
     assert 'spuir_requests_total{method="POST",route="/v1/experiments/{name}/rewards",status="422"} 1' in text
     assert "spuir_ready 1" in text
+    assert "spuir_elected 1" in text
+    assert "spuir_problems 0" in text
     for line in text.splitlines():
         assert re.fullmatch(r"# (HELP|TYPE) \w+ .+|\w+({(\w+=\"[^\"]*\",?)+})? -?[\d.e+-]+", line), line
     counts = [

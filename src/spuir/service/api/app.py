@@ -47,6 +47,8 @@ TRACE = re.compile(rb"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}\Z")
 LOCAL_HOSTS = re.compile(rb"(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d+)?\Z")
 READERS = 4
 """Threads that read from the store."""
+MOST_ROUTED = 1_000
+"""Addresses that are remembered, the first ones; others go through the router each time."""
 JSON_TYPE = (b"content-type", b"application/json")
 
 _encode = msgspec.json.Encoder(decimal_format="number").encode
@@ -94,11 +96,19 @@ class Service:
         self.description = describe(OPERATIONS, config)
         self.router = Router([Route(path, _Resource(self, ways)) for path, ways in by_path(OPERATIONS).items()])
         self.router.default = self._unknown_route
+        self.routed: dict[str, tuple[_Resource, dict[str, str]]] = {}
+        """Where the router found addresses before: a busy one is found once."""
         self._readers = ThreadPoolExecutor(READERS, "spuir-reader")
         self._prefix, self._numbers = secrets.token_hex(6), itertools.count(1)
         self.metrics.gauges += [
             Gauge("spuir_rows_waiting", "Rows that wait to be recorded.", lambda: {(): self.writer.rows_waiting}),
             Gauge("spuir_ready", "1 if decisions can be recorded.", lambda: {(): float(not self.problem())}),
+            Gauge("spuir_elected", "1 if this process learns.", lambda: {(): float(engine.status()["elected"])}),
+            Gauge(
+                "spuir_problems",
+                "Experiments that cannot be read or learned; the log of the service says why.",
+                lambda: {(): float(len(engine.status()["problems"]))},
+            ),
         ]
 
     async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
@@ -108,7 +118,12 @@ class Service:
             if raw and b"%2f" in raw.lower():
                 # A slash inside an id does not part the address: the router sees it as it was sent.
                 scope["path"], scope["encoded"] = raw.decode("latin-1"), True
-            await self.router(scope, receive, send)
+            known = self.routed.get(scope["path"])
+            if known is None:
+                await self.router(scope, receive, send)
+            else:
+                resource, scope["path_params"] = known
+                await resource(scope, receive, send)
         elif scope["type"] == "lifespan":
             await self._live(receive, send)
 
@@ -227,8 +242,10 @@ class _Resource:
         self.service, self.operations = service, operations
 
     async def __call__(self, scope: Scope, receive: Any, send: Send) -> None:
-        operation = self.operations.get(scope["method"])
+        operation, routed = self.operations.get(scope["method"]), self.service.routed
         if operation is not None:
+            if len(routed) < MOST_ROUTED:
+                routed[scope["path"]] = (self, scope["path_params"])
             await self.service.answer(operation, scope, receive, send)
             return
         allowed = ", ".join(self.operations)

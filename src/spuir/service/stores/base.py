@@ -99,8 +99,8 @@ class LogWriter(LogReader, Protocol):
         """Overwrite the payloads of records; their digests stay."""
         ...
 
-    def put_model(self, name: str, version: int, content: bytes) -> None:
-        """Save the model of a version."""
+    def put_model(self, name: str, version: int, content: bytes, piece: int = 0) -> None:
+        """Save the model of a version; a large one in pieces from 0 on, each in a transaction of its own."""
         ...
 
     def drop_models(self, name: str, versions: Iterable[int]) -> None:
@@ -134,8 +134,8 @@ class LogStore(LogReader, Protocol):
         """Return whether this process is the one that closes episodes and learns."""
         ...
 
-    def scrub(self) -> None:
-        """Make the bytes of erased payloads disappear from the files of the store."""
+    def scrub(self) -> bool:
+        """Make the bytes of erased payloads disappear from the files of the store; return whether that is done."""
         ...
 
     def backup(self, path: str) -> None:

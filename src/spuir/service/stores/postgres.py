@@ -14,8 +14,9 @@ from typing import Any, LiteralString, cast
 
 import psycopg
 from psycopg import errors
+from psycopg.conninfo import conninfo_to_dict
 
-from spuir.errors import ServiceError
+from spuir.errors import ParameterError, ServiceError
 from spuir.service.stores.base import TAIL, Head, damage
 from spuir.service.stores.sql import HEAD, PLACES, TRAFFIC, SqlReads, SqlWrites, copy_logs
 
@@ -37,12 +38,21 @@ _MIGRATIONS: tuple[str, ...] = (
     CREATE INDEX record_unit ON record (experiment, unit) WHERE unit IS NOT NULL;
     CREATE INDEX record_control ON record (position) WHERE NOT ({TRAFFIC});
     CREATE TABLE model (
-        experiment BIGINT NOT NULL REFERENCES experiment, version BIGINT NOT NULL, content BYTEA NOT NULL,
-        PRIMARY KEY (experiment, version)
+        experiment BIGINT NOT NULL REFERENCES experiment, version BIGINT NOT NULL, piece BIGINT NOT NULL,
+        content BYTEA NOT NULL, PRIMARY KEY (experiment, version, piece)
     );
     """,
 )
 """What brings a database from each version to the next."""
+
+
+def _check_url(url: str) -> None:
+    """Refuse an address that PostgreSQL cannot read; its own words would show parts of it, a password for instance."""
+    try:
+        conninfo_to_dict(url)
+    except psycopg.Error:
+        rule, remedy = "it is not an address of PostgreSQL", "write special characters of a password as %XX"
+        raise ParameterError("store", "postgresql://…", rule, remedy) from None
 
 
 def _lock_number(text: str) -> int:
@@ -66,7 +76,7 @@ class _PostgresReads(SqlReads):
             return _carry_out(self._connection(), sql, values).fetchall()
 
     def _values(self, values: Sequence[str]) -> Any:
-        return list(values)
+        return [value for value in values if "\0" not in value]  # which no text in PostgreSQL has
 
 
 class _Transaction(_PostgresReads, SqlWrites):
@@ -87,7 +97,8 @@ class _Transaction(_PostgresReads, SqlWrites):
         """Return the head of an experiment, which nobody else appends to until the transaction ends."""
         # An experiment that is not there yet has no row to lock: its name is locked instead.
         self._all("SELECT pg_advisory_xact_lock(?)", (_lock_number(f"experiment {name}"),))
-        rows = self._all(f"{HEAD} WHERE name = ? FOR UPDATE", (name,))
+        # Whoever saves a piece of a model only needs the experiment to stay, and does not wait for this lock.
+        rows = self._all(f"{HEAD} WHERE name = ? FOR NO KEY UPDATE", (name,))
         return self._as_head(rows[0]) if rows else None
 
 
@@ -109,9 +120,11 @@ class PostgresStore(_PostgresReads):
         self._local, self._opened = threading.local(), list[psycopg.Connection[Any]]()
         self._lock, self._failed, self._elected = threading.RLock(), False, False
         self._writer: psycopg.Connection[Any] | None = None
+        self._cleaner: threading.Thread | None = None
         self._candidate: psycopg.Connection[Any] | None = None
         super().__init__({})
         with _storage_errors():
+            _check_url(url)
             if not read_only:
                 self._writer = self._connect(autocommit=False, purpose="writer")
                 self._migrate(self._writer)
@@ -250,10 +263,17 @@ class PostgresStore(_PostgresReads):
             finally:
                 target.close()
 
-    def scrub(self) -> None:
-        """Let the space of erased payloads be overwritten."""
-        with _storage_errors():
-            _carry_out(self._connection(), "VACUUM record")
+    def scrub(self) -> bool:
+        """Let the space of erased payloads be overwritten, beside everything else, since that takes long."""
+        if self._cleaner is not None and self._cleaner.is_alive():
+            return False  # it may have passed what was erased since it began
+        self._cleaner = threading.Thread(target=self._clean, name="spuir-cleaner", daemon=True)
+        self._cleaner.start()
+        return True
+
+    def _clean(self) -> None:
+        with suppress(psycopg.Error), self._connect(purpose="cleaner") as connection:
+            _carry_out(connection, "VACUUM record")
 
     def close(self) -> None:
         """Close every connection."""

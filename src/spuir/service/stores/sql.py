@@ -122,13 +122,13 @@ class SqlReads:
 
     def model(self, name: str, version: int) -> bytes | None:
         """Return the saved model of a version."""
-        sql = "SELECT content FROM model WHERE experiment = ? AND version = ?"
+        sql = "SELECT content FROM model WHERE experiment = ? AND version = ? ORDER BY piece"
         rows = self._all(sql, (self._number(name), version))
-        return rows[0][0] if rows else None
+        return b"".join(row[0] for row in rows) if rows else None
 
     def models(self, name: str) -> list[int]:
         """Return the versions whose models are saved, the oldest first."""
-        sql = "SELECT version FROM model WHERE experiment = ? ORDER BY version"
+        sql = "SELECT DISTINCT version FROM model WHERE experiment = ? ORDER BY version"
         return [row[0] for row in self._all(sql, (self._number(name),))]
 
 
@@ -161,13 +161,15 @@ class SqlWrites(SqlReads):
         erase = "UPDATE record SET payload = NULL, unit = NULL WHERE position = ?"
         self._many(erase, [(base + seq,) for seq in seqs])
 
-    def put_model(self, name: str, version: int, content: bytes) -> None:
-        """Save the model of a version."""
+    def put_model(self, name: str, version: int, content: bytes, piece: int = 0) -> None:
+        """Save the model of a version, or the next piece of it."""
+        if piece == 0:
+            self.drop_models(name, [version])
         put = (
-            "INSERT INTO model (experiment, version, content) VALUES (?, ?, ?)"
-            " ON CONFLICT (experiment, version) DO UPDATE SET content = excluded.content"
+            "INSERT INTO model (experiment, version, piece, content) VALUES (?, ?, ?, ?)"
+            " ON CONFLICT (experiment, version, piece) DO UPDATE SET content = excluded.content"
         )
-        self._many(put, [(self._number(name), version, content)])
+        self._many(put, [(self._number(name), version, piece, content)])
 
     def drop_models(self, name: str, versions: Iterable[int]) -> None:
         """Delete saved models."""

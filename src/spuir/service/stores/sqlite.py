@@ -38,7 +38,8 @@ _MIGRATIONS: tuple[str, ...] = (
     CREATE INDEX record_unit ON record (experiment, unit) WHERE unit IS NOT NULL;
     CREATE INDEX record_control ON record (position) WHERE NOT ({TRAFFIC});
     CREATE TABLE model (
-        experiment INTEGER NOT NULL, version INTEGER NOT NULL, content BLOB NOT NULL, PRIMARY KEY (experiment, version)
+        experiment INTEGER NOT NULL, version INTEGER NOT NULL, piece INTEGER NOT NULL, content BLOB NOT NULL,
+        PRIMARY KEY (experiment, version, piece)
     ) STRICT;
     CREATE TABLE damaged (
         experiment INTEGER NOT NULL, position INTEGER NOT NULL, time INTEGER, kind TEXT, key TEXT, payload BLOB,
@@ -48,6 +49,8 @@ _MIGRATIONS: tuple[str, ...] = (
 )
 """What brings a file from each version to the next."""
 
+CHECKPOINT = 4_000
+"""Pages of the write-ahead log after which they are copied to the database; the commit that does it takes longer."""
 _AT_ONCE = (128, 32, 8, 2, 1)
 """How many records one statement adds: few sizes, so that their statements are prepared once."""
 _INSERTS = {size: "INSERT INTO record VALUES " + ", ".join([ROW] * size) for size in _AT_ONCE}
@@ -137,6 +140,7 @@ class SqliteStore(_SqliteReads):
     def _connect(self, flags: int) -> apsw.Connection:
         made = apsw.Connection(self.path, flags=flags, vfs=self._vfs)
         made.set_busy_timeout(10_000)
+        made.wal_autocheckpoint(CHECKPOINT)
         for setting in ("synchronous = FULL", "secure_delete = ON", "cache_size = -32000", "temp_store = MEMORY"):
             made.execute(f"PRAGMA {setting}")
         return made
@@ -212,11 +216,15 @@ class SqliteStore(_SqliteReads):
                     self._writer.close()
             self._writer = None
             self._writer = self._open_writer()
-            busy = self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()[0][0]
-            if busy:
+            if self._checkpoint(self._writer):
                 raise apsw.BusyError("a reader holds the write-ahead log")
             self._verify_tails()
         self._failed = False
+
+    @staticmethod
+    def _checkpoint(writer: apsw.Connection) -> bool:
+        """Write everything to its place and empty the write-ahead log; return whether a reader was in the way."""
+        return bool(writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()[0][0])
 
     def available(self) -> bool:
         """Return whether the last transaction could be written."""
@@ -282,11 +290,10 @@ class SqliteStore(_SqliteReads):
                 target.close()
                 source.close()
 
-    def scrub(self) -> None:
-        """Make erased payloads disappear from the write-ahead log too."""
+    def scrub(self) -> bool:
+        """Make erased payloads disappear from the write-ahead log too; a reader can be in the way."""
         with self._lock, _storage_errors():
-            if self._writer is not None:
-                self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            return self._writer is not None and not self._checkpoint(self._writer)
 
     def close(self) -> None:
         """Close every connection."""
