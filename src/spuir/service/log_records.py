@@ -1,4 +1,4 @@
-"""Records, the facts of the log: their canonical bytes, their digests, and the chain of digests.
+"""Records, the facts of the log: their bytes, their digests, and the chain of digests.
 
 The log of an experiment is one sequence of records. Each carries the digest of its payload, and a chain digest over
 the chain before it, its place, time, kind, key and payload digest. A payload that was erased leaves its digest, so
@@ -32,7 +32,7 @@ class Record(NamedTuple):
     kind, key
         What it is about; a key is used once per kind.
     payload
-        Canonical JSON; None after it was erased.
+        JSON; None after it was erased. The numbers of a context are as the client wrote them.
     digest, chain
         Of the payload, and of everything up to here.
     owner
@@ -163,7 +163,7 @@ class ForgetFact(msgspec.Struct, omit_defaults=True):
 
 _encoder = msgspec.json.Encoder(order="deterministic")
 encode = _encoder.encode
-"""Return the canonical bytes of a payload: equal for equal content."""
+"""Return the bytes of a payload, which are equal for equal content."""
 decision_fact = msgspec.json.Decoder(DecisionFact).decode
 reward_fact = msgspec.json.Decoder(RewardFact).decode
 

@@ -128,3 +128,20 @@ def test_late_early_unknown_and_duplicate_rewards_get_their_own_answer(open_serv
         assert records(open_server, shop) == before + 1, "it is recorded all the same"
         several = client.post(f"{shop}/rewards", json={"rewards": [one, {"decision_id": "d4", "reward": 1}]}).json()
         assert [answer["status"] for answer in several["rewards"]] == ["duplicate", "unknown"]
+
+
+@pytest.mark.parametrize("written", ["[1,-0,2.50]", "[ 1.0, 0, 25e-1 ]", f"[1,{' ' * 500}0,2.5]"])
+def test_numbers_written_in_another_way_are_the_same_context(
+    open_server: RunningServer, shop: str, written: str
+) -> None:
+    how = {"Content-Type": "application/json"}
+    with open_server.client() as client:
+        first = client.post(f"{shop}/decisions", json={"id": "d1", "context": [1.0, 0.0, 2.5]}).json()
+        before = records(open_server, shop)
+        body = f'{{"id": "d1", "context": {written}}}'
+        assert client.post(f"{shop}/decisions", content=body, headers=how).json() == {**first, "replayed": True}
+        assert records(open_server, shop) == before
+        other = f'{{"decisions": [{{"id": "d2", "context": {written}}}]}}'
+        assert client.post(f"{shop}/decisions", content=other, headers=how).status_code == 200
+        again = client.post(f"{shop}/decisions", json={"id": "d2", "context": [1.0, 0.0, 2.5]}).json()
+        assert again["replayed"] is True
