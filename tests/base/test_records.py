@@ -31,7 +31,7 @@ def test_lists_become_arrays_of_the_right_kind() -> None:
     assert rows.actions.dtype == np.intp
     assert rows.rewards.dtype == np.float64
     assert rows.propensities is not None and rows.propensities.dtype == np.float64
-    assert rows.eligible is not None and rows.eligible.dtype == np.bool_
+    assert isinstance(rows.eligible, np.ndarray) and rows.eligible.dtype == np.bool_
     assert rows.row_ids is not None and rows.row_ids.dtype == np.int64
     assert rows.conversion is None
 

@@ -118,7 +118,7 @@ def test_a_catalogue_gives_the_local_model(engine: WorkEngine, tmp_path: Path, e
     else:
         write_parts(log, table)
     for place, out in ((engine, "there"), ("local", "here")):
-        given = {} if events else {"actions": ITEMS}
+        given: dict[str, Any] = {} if events else {"actions": ITEMS}
         train(str(log), "hierarchical", batch_size=BATCH, engine=place, out=tmp_path / out, **given)
     assert (tmp_path / "there").read_bytes() == (tmp_path / "here").read_bytes()
 

@@ -26,8 +26,8 @@ def drawn(seed: int, n: int, m: int, ties_too: bool = False):
 
 def dense(mask, means, bonuses, floor):
     """Return the probabilities (n, m) level by level."""
-    total = sum(ties.argmax_probabilities(means + level * bonuses, mask) for level in LEVELS)
-    return ties.with_floor(total / len(LEVELS), mask, floor)
+    levels = [ties.argmax_probabilities(means + level * bonuses, mask) for level in LEVELS]
+    return ties.with_floor(np.mean(levels, axis=0), mask, floor)
 
 
 @settings(max_examples=60, deadline=None)

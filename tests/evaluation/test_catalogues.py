@@ -33,7 +33,7 @@ def test_rows_know_the_features_of_their_actions() -> None:
     some = np.array([7, 300, 41])
     assert np.array_equal(rows.at(some).executed_features(slice(None))["price"], executed_prices(table)[some])
     offered = rows.offered_features(slice(3, 5))
-    names = [rows.labels[code] for code in offered["action"]]
+    names = [str(rows.labels[code]) for code in offered["action"]]
     expected = table["eligible"].to_pylist()[3:5]
     assert [sorted(n for n, row in zip(names, offered["row"], strict=True) if row == at) for at in (0, 1)] == [
         sorted(one) for one in expected

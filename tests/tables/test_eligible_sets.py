@@ -32,7 +32,7 @@ def learned(name: str) -> spuir.Bandit:
     given: dict[str, Any] = {"intercept": True} if name in ("puir", "sbucb", "spuir", "greedy") else {}
     given["random_state"] = 5
     bandit = spuir.Bandit(name, LABELS, **given)
-    columns = {"row_ids": np.arange(300)} if "sketched" in bandit.policy_.traits else {}
+    columns: dict[str, Any] = {"row_ids": np.arange(300)} if "sketched" in bandit.policy_.traits else {}
     return bandit.partial_fit(X, labels, X[:, 0] + rng.standard_normal(300), propensities=np.full(300, 0.25), **columns)
 
 
