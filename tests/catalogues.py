@@ -43,7 +43,7 @@ class Shop:
         x = self.catalogue.loc[list(labels), list(COLUMNS)].to_numpy(np.float64)
         return np.einsum("nk,kd,nd->n", x, self.weights, contexts) + self.noise * self.rng.standard_normal(len(x))
 
-    def teach(self, bandit: spuir.Bandit, episodes: int = 3, n: int = 260, **given: Any) -> spuir.Bandit:
+    def teach(self, bandit: spuir.Bandit, episodes: int = 3, n: int = 260, **given: Any) -> Any:
         live = [label for label, on in zip(bandit.actions_, bandit.active_, strict=True) if on]
         for _ in range(episodes):
             X = self.contexts(n)
@@ -52,7 +52,7 @@ class Shop:
         return bandit
 
 
-def taught(seed: int = 0, **parameters: Any) -> tuple[spuir.Bandit, Shop]:
+def taught(seed: int = 0, **parameters: Any) -> tuple[Any, Shop]:
     """Return a bandit with a catalogue after three episodes, and where it learned."""
     shop = Shop(items(), seed)
     return shop.teach(spuir.Bandit("hierarchical", shop.catalogue, random_state=seed, **parameters)), shop

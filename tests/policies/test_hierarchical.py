@@ -1,6 +1,7 @@
 """The policy for actions with features: the contract with a catalogue, what it learns, actions that come and go."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -192,7 +193,7 @@ class TestCatalogues:
         X = rng.standard_normal((600, 2))
         labels = rng.integers(60, size=600)
         bandit.partial_fit(X, labels, base[labels, 0] * X[:, 0] + 0.1 * rng.standard_normal(600))
-        state = bandit.state_
+        state: Any = bandit.state_
         assert state.action_map.directions.shape == (40, 16)
         assert bandit.shared_coefficients_.shape == (41, 3)
         said = np.column_stack([wide.to_numpy(), np.ones(60)]) @ bandit.shared_coefficients_
@@ -268,7 +269,7 @@ class TestLife:
             bandit.partial_fit(decided, shop.rewards(X, decided.actions))
             _, arrays = packing.pack(bandit.state_)
             sizes[day] = sum(array.nbytes for array in arrays.values())
-        state = bandit.state_
+        state: Any = bandit.state_
         assert len(state.live) == 20
         assert len(state.retired) == REMEMBERED < 3 * 365
         assert state.n_actions == 20 + 3 * 365
@@ -327,7 +328,7 @@ class TestLife:
         bandit.update_action("n0", features=dict(shop.catalogue.iloc[3])).remove_action("n1")
         shop.catalogue = pd.concat([shop.catalogue, shop.catalogue.iloc[[1, 2]].set_axis(["new", "copy"])])
         shop.teach(bandit, 2)
-        state = bandit.state_
+        state: Any = bandit.state_
         np.testing.assert_array_equal(
             state.catalogue[state.live.tolist().index(5)], state.catalogue[state.live.tolist().index(2)]
         )

@@ -202,7 +202,7 @@ def config(command: Callable[..., Any], envvar: str | None = None) -> Callable[.
         expose_value=False,
         callback=_read_config,
         envvar=envvar,
-        help="TOML file with options, e.g. batch-size = 500; the command line takes precedence.  [default: none]",
+        help="TOML file with options by name; the command line takes precedence.  [default: none]",
     )(command)
 
 
