@@ -88,7 +88,8 @@ class TestLabels:
         table = make_log()
         known = train(table, "hierarchical", batch_size=BATCH, actions=ITEMS).bandit
         before = known.coefficients_.copy()
-        later: dict[str, list[Any]] = {name: [*column, column[0]] for name, column in ITEMS.items()} | {"action": [*LABELS, "new"]}
+        later: dict[str, list[Any]] = {name: [*column, column[0]] for name, column in ITEMS.items()}
+        later["action"] = [*LABELS, "new"]
         later["size"] = [later["size"][0] + 5.0, *later["size"][1:]]
         rows = table.slice(0, BATCH).set_column(0, "action", pa.array(["new"] * BATCH))
         rows = rows.set_column(rows.schema.get_field_index("eligible"), "eligible", pa.array([["new"]] * BATCH))
