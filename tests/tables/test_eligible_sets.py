@@ -108,7 +108,8 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "a missing label": (lambda b: b.decide(X1, eligible=[["n1", None]]), "eligible: got None at row 0"),
     "an empty list": (lambda b: b.decide(X2, eligible=[["n1"], []]), "no action at row 1, but every row needs one"),
     "a label twice": (lambda b: b.decide(X1, eligible=[["n1", "n2", "n1"]]), "'n1' twice at row 0"),
-    "too few lists": (lambda b: b.decide(X2, eligible=[["n1"]]), "1 lists, but there are 2 rows"),
+    "too few lists": (lambda b: b.decide(X2, eligible=[["n1"]]), "length 1, but there are 2 rows"),
+    "no list in a row": (lambda b: b.decide(X2, eligible=[["n1"], None]), "None at row 1, but every row has a list"),
     "no features": (lambda b: b.add_action("new"), "none for action 'new', .*'age', 'price', 'length', 'topic'"),
     "a missing column": (
         lambda b: b.add_action("new", features={"age": 1}),
@@ -120,6 +121,12 @@ REFUSED: dict[str, tuple[Any, str]] = {
     ),
     "an infinite feature": (lambda b: b.add_action("new", features={**GOOD, "price": np.inf}), "finite"),
     "a list of features": (lambda b: b.add_action("new", features=[1, 2]), "features of an action go by name"),
+    "features in the place of an action": (
+        lambda b: b.add_action("new", GOOD),
+        "label of another action; pass features=",
+    ),
+    "a label of NumPy": (lambda b: b.add_action(b.actions_[1], features=GOOD), "got 'n1', but a label is never reused"),
+    "an unknown label of NumPy": (lambda b: b.decide(X1, eligible=[np.array(["n99"])]), "got 'n99' at row 0"),
     "a label in use": (lambda b: b.add_action("n1", features=GOOD), "a label is never reused"),
     "an update of nothing": (lambda b: b.update_action("n1", features=None), "none for action 'n1'"),
     "an update of a stranger": (lambda b: b.update_action("n99", features=GOOD), "'n99'"),
@@ -150,6 +157,8 @@ def test_an_update_of_a_retired_action_is_refused():
 
 
 Y = np.ones((2, 12, 2))
+AT_ROW_1 = Y.copy()
+AT_ROW_1[1, 4, 1] = np.nan
 LONG = pd.DataFrame({"row": [0, 1, 1], "action": ["n1", "n1", "n2"], "y0": 1.0, "y1": [1.0, 2.0, 3.0]})
 VARYING: dict[str, tuple[Any, str]] = {
     "none": (lambda b: b.decide(X2), "has the features per decision 'y0', 'y1'; pass them"),
@@ -158,6 +167,7 @@ VARYING: dict[str, tuple[Any, str]] = {
         r"shape \(2, 5, 2\), but it must be \(2, 12, 2\)",
     ),
     "NaN": (lambda b: b.decide(X2, action_features=np.where(Y == 1, np.nan, Y)), "nan in 'y0' at row 0"),
+    "NaN in a later row": (lambda b: b.decide(X2, action_features=AT_ROW_1), "nan in 'y1' at row 1"),
     "NaN to learn": (
         lambda b: b.partial_fit(X2, ["n1", "n2"], [0, 1], action_features=[[1, np.nan], [1, 1]]),
         "nan in 'y1' at row 0",
@@ -165,7 +175,12 @@ VARYING: dict[str, tuple[Any, str]] = {
     "text": (lambda b: b.decide(X2, action_features=LONG.assign(y1="cheap")), "features per decision are numbers"),
     "a missing column": (lambda b: b.decide(X2, action_features=LONG.drop(columns="y1")), "no column 'y1'"),
     "a row too many": (lambda b: b.decide(X1, action_features=LONG), "row 1, but the column 'row' has row numbers"),
-    "an unknown label": (lambda b: b.decide(X2, action_features=LONG.assign(action="x")), "'x' at row 0"),
+    "a negative row": (lambda b: b.decide(X2, action_features=LONG.assign(row=[0, -1, 1])), "row -1, but the column"),
+    "no column of labels": (lambda b: b.decide(X2, action_features=LONG.drop(columns="action")), "without 'action'"),
+    "an unknown label": (
+        lambda b: b.decide(X2, action_features=LONG.assign(action="x")),
+        "action_features: got 'x' at row 0",
+    ),
     "both": (lambda b: b.decide(X2, eligible=[["n1"]] * 2, action_features=LONG), "says who is eligible"),
     "a row without actions": (lambda b: b.decide(X2, action_features=LONG.iloc[:1]), "no action at row 1"),
     "not of the executed": (
@@ -199,6 +214,8 @@ def test_bad_catalogues_are_refused():
         spuir.Bandit("hierarchical", table.rename(index={"n1": np.nan}))
     with pytest.raises(ParameterError, match="1 for 'b', but a catalogue as a dict has a dict of features"):
         spuir.Bandit("hierarchical", {"a": {"u": 1}, "b": 1})
+    with pytest.raises(ParameterError, match=r"\[1, 2\] for 'a', but a catalogue as a dict has a dict of features"):
+        spuir.Bandit("hierarchical", {"a": [1, 2], "b": [3, 4]})
     with pytest.raises(ParameterError, match="labels in the column 'action'"):
         spuir.Bandit("hierarchical", pa.table({"item": ["a"], "u": [1.0]}))
     with pytest.raises(ParameterError, match=r"features for policy 'auto', .* use policy='hierarchical'"):

@@ -29,8 +29,8 @@ def columns_of(names: Sequence[str], log: Log, model: str) -> list[str]:
     for name in names:
         if f"{ACTION_PREFIX}{name}" not in log.action_columns:
             rule = f"{model} reads the feature {name!r} of actions at each decision"
-            has = listed(list(log.action_columns))
-            raise InputError("log", f"no column '{ACTION_PREFIX}{name}' among {has}", rule, "add it to the log")
+            among = f" among {listed(list(log.action_columns))}" if log.action_columns else ""
+            raise InputError("log", f"no column '{ACTION_PREFIX}{name}'{among}", rule, "add it to the log")
     lists = ["eligible"] if names and "eligible" in log.schema.names else []
     return [*lists, *(f"{ACTION_PREFIX}{name}" for name in names)]
 

@@ -186,7 +186,8 @@ class Hierarchical(Optimism):
 
         ``features explain`` is the part of the variance between the coefficients of actions that their features
         explain. ``evidence`` has the logarithms of the evidence of the model, of a model of features alone (shared)
-        and of one regression per action (disjoint): the largest describes the data best.
+        and of one regression per action (disjoint): the largest describes the data best. Both are absent until rewards
+        that differ were learned.
         """
         readout = self._own.fitted(state)
         fit, columns = readout.fit, self._own.columns(state)
@@ -197,7 +198,7 @@ class Hierarchical(Optimism):
             "actions": {"live": len(state.live), "retired": state.n_actions - len(state.live)},
             "ridges": {"own": own},
         }
-        if not columns.feature_width:
+        if not columns.feature_width or not self._own.scale(state):  # nothing to explain while rewards are alike
             return found
         names = ["constant", "linear", "kernel"][: len(columns.features)]
         inputs = ["constant", "context", "per decision"][: len(columns.own)]

@@ -12,7 +12,7 @@ from spuir.tables.contexts import is_arrow
 from spuir.tables.encoder import Encoder
 
 LABELS = "action"
-"""The column of an Arrow or Polars catalogue that has the labels; the index of a pandas one has them."""
+"""The column of a catalogue that has the labels; of a pandas one the index has them, unless it just counts rows."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -70,7 +70,7 @@ def labels_and_features(actions: Any) -> tuple[Any, Any]:
     if isinstance(actions, Mapping):
         if not actions:
             raise ParameterError("actions", "an empty dict", "at least one action is needed", "pass label → features")
-        if not any(isinstance(row, Mapping) for row in actions.values()):
+        if not any(isinstance(row, (Mapping, list, tuple, np.ndarray)) for row in actions.values()):
             return list(actions), None  # labels alone
         wrong = next((label for label, row in actions.items() if not isinstance(row, Mapping)), None)
         if wrong is not None:
@@ -79,7 +79,10 @@ def labels_and_features(actions: Any) -> tuple[Any, Any]:
         rows = [dict(row) for row in actions.values()]
         return list(actions), rows if any(rows) else None
     if hasattr(actions, "iloc") and hasattr(actions, "columns"):
-        return list(actions.index), actions if len(actions.columns) else None
+        labels: Any = actions.index
+        if LABELS in actions.columns and hasattr(labels, "step"):  # a default index: a file was read as it is
+            labels, actions = actions[LABELS], actions.drop(columns=LABELS)
+        return list(labels), actions if len(actions.columns) else None
     if hasattr(actions, "to_arrow") and hasattr(actions, "columns"):
         actions = actions.to_arrow()
     if is_arrow(actions):

@@ -57,7 +57,7 @@ def as_pairs(labels: Labels, given: Any, n: int) -> Pairs | None:
         return None
     lengths, flat = given
     if len(lengths) != n:
-        raise InputError("eligible", f"{len(lengths)} lists", f"there are {n} rows", "give one list of labels per row")
+        raise InputError("eligible", f"length {len(lengths)}", f"there are {n} rows", "give one list of labels per row")
     _refuse_empty(lengths)
     codes = _codes(labels, flat, lengths)
     return sorted_pairs(labels, np.repeat(np.arange(n), lengths), codes, n)
@@ -80,7 +80,7 @@ def sorted_pairs(labels: Labels, rows: Codes, codes: Codes, n: int, features: Fl
     return Pairs(n_actions=m, starts=starts, codes=codes, features=features)
 
 
-def _codes(labels: Labels, flat: Any, lengths: Codes) -> Codes:
+def _codes(labels: Labels, flat: Any, lengths: Codes, subject: str = "eligible") -> Codes:
     """Return flat labels as codes; an unknown one is refused with the row of its list."""
     try:
         return labels.encode(flat)
@@ -88,7 +88,7 @@ def _codes(labels: Labels, flat: Any, lengths: Codes) -> Codes:
         values = flat.to_pylist() if hasattr(flat, "to_pylist") else list(flat)
         place = next(at for at, label in enumerate(values) if not hashable(label) or label not in labels.codes)
         row = int(np.searchsorted(np.cumsum(lengths), place, side="right"))
-        labels.unknown(values[place], row, "eligible")
+        labels.unknown(values[place], row, subject)
         raise
 
 
@@ -107,8 +107,13 @@ def _one_list_per_row(labels: Labels, given: Any, n: int) -> tuple[Codes, Any] |
     rows = cast("Sequence[Any]", given)
     if rows and all(isinstance(one, str) for one in rows):
         rows = [rows] * n
-    if not rows or not all(isinstance(one, (list, tuple, set, frozenset, np.ndarray)) for one in rows):
+    lists = [isinstance(one, (list, tuple, set, frozenset, np.ndarray)) for one in rows]
+    if not any(lists):
         return None
+    if not all(lists):
+        row = lists.index(False)
+        rule = "every row has a list of labels"
+        raise InputError("eligible", f"{rows[row]!r} at row {row}", rule, "list the actions that can be chosen there")
     flat = [label for one in rows for label in (one.tolist() if isinstance(one, np.ndarray) else one)]
     if _is_mask(rows, flat, len(labels.names)):
         return None
@@ -169,13 +174,17 @@ def read_varying(labels: Labels, given: Any, eligible: Any, n: int, names: Seque
     if is_long(given):
         if eligible is not None:
             rule = "a long table of action_features says who is eligible"
-            raise InputError("eligible", "both", rule, "pass one of the two")
+            raise InputError("eligible", "lists or a mask too", rule, "pass one of the two")
         rows = _whole(_column(given, ROW), n)
         features = _numbers(given, names, len(rows))
-        codes = labels.encode(_column(given, ACTION))
+        codes = _long_codes(labels, given)
         if len(codes) != len(rows):
             raise InputError("action_features", f"{len(codes)} actions", f"there are {len(rows)} rows", "match them")
         return active_pairs(labels, sorted_pairs(labels, rows, codes, n, features))
+    if _names(given) is not None:
+        got = f"a table without {' and '.join(repr(one) for one in (ROW, ACTION) if one not in (_names(given) or ()))}"
+        rule = "a long table has the row of X and the label in the columns 'row' and 'action'"
+        raise InputError("action_features", got, rule, "add what is missing, or pass an array (n, M, y)")
     table = as_array("action_features", given)
     shape = (n, len(labels.names), len(names))
     if table.shape != shape:
@@ -184,12 +193,18 @@ def read_varying(labels: Labels, given: Any, eligible: Any, n: int, names: Seque
     found = read_eligible(labels, eligible, n)
     if not isinstance(found, Pairs):
         found = Pairs.of_mask(eligible_mask(found, n, len(labels.names)))
-    return replace(found, features=_finite(table[found.rows, found.codes], names))
+    return replace(found, features=_finite(table[found.rows, found.codes], names, found.rows))
 
 
 def long_pairs(labels: Labels, given: Any, n: int) -> Pairs:
     """Return the pairs of a long table, without its features."""
-    return sorted_pairs(labels, _whole(_column(given, ROW), n), labels.encode(_column(given, ACTION)), n)
+    return sorted_pairs(labels, _whole(_column(given, ROW), n), _long_codes(labels, given), n)
+
+
+def _long_codes(labels: Labels, given: Any) -> Codes:
+    """Return the actions of a long table as codes; an unknown one is refused with its line in the table."""
+    column = _column(given, ACTION)
+    return _codes(labels, column, np.ones(len(column), np.intp), "action_features")
 
 
 def with_executed(labels: Labels, pairs: Pairs, codes: Codes) -> Pairs:
@@ -242,7 +257,11 @@ def _whole(column: Any, n: int) -> Codes:
     rows = np.asarray(column)
     if rows.dtype.kind not in "iu" or len(rows) == 0 or rows.min() < 0 or rows.max() >= n:
         rule = f"the column 'row' has row numbers of X, 0 to {n - 1}"
-        got = f"{rows.dtype} column" if rows.dtype.kind not in "iu" or not len(rows) else f"row {rows.max()}"
+        got = (
+            f"{rows.dtype} column"
+            if rows.dtype.kind not in "iu" or not len(rows)
+            else f"row {rows.min() if rows.min() < 0 else rows.max()}"
+        )
         raise InputError("action_features", got, rule, "number the rows from 0")
     return rows.astype(np.intp)
 
@@ -263,8 +282,8 @@ def _numbers(given: Any, names: Sequence[str], length: int) -> Floats:
     )
 
 
-def _finite(table: Any, names: Sequence[str]) -> Floats:
-    """Return numbers (k, y); text, NaN and infinity are refused with their column and row."""
+def _finite(table: Any, names: Sequence[str], rows: Codes | None = None) -> Floats:
+    """Return numbers (k, y); text, NaN and infinity are refused with their column and row, one of ``rows`` (k,)."""
     try:
         numbers = only_numbers(table) if table.dtype == object else table.astype(np.float64)
     except (TypeError, ValueError, OverflowError):
@@ -273,7 +292,7 @@ def _finite(table: Any, names: Sequence[str]) -> Floats:
         raise InputError("action_features", got, "features per decision are numbers", remedy) from None
     bad = np.argwhere(~np.isfinite(numbers))
     if len(bad):
-        row, column = bad[0][0], bad[0][-1]
+        row, column = bad[0][0] if rows is None else rows[bad[0][0]], bad[0][-1]
         got = f"{numbers[tuple(bad[0])]} in {names[column]!r} at row {row}"
         raise InputError("action_features", got, "every feature must be finite", "drop or fill that value")
     return numbers

@@ -25,6 +25,11 @@ def hashable(label: Any) -> bool:
     return True
 
 
+def shown(label: Any) -> str:
+    """Return a label for a message: one of NumPy, such as ``bandit.actions_`` has, as the plain value that it is."""
+    return repr(label.item() if isinstance(label, np.generic) else label)
+
+
 def _equals_itself(label: Any) -> bool:
     """Tell whether a label is found again: NaN is not, and a missing value of pandas does not even say."""
     try:
@@ -194,7 +199,7 @@ class Labels:
         hint = f"did you mean {named[near]!r}?" if near and not missing else remedy
         place = "" if row is None else f" at row {row}"
         rule = f"the actions are {listed(self.names)}"
-        raise UnknownNameError(subject, f"{label!r}{place}", rule, hint)
+        raise UnknownNameError(subject, f"{shown(label)}{place}", rule, hint)
 
     def added(self, label: Hashable, share: float | None = None, until: int = 0) -> "Labels":
         """Return the labels with one more; a label once used, retired or not, is refused.
@@ -202,7 +207,7 @@ class Labels:
         With a ``share`` it ramps up until ``until`` episodes were learned.
         """
         if hashable(label) and label in self.codes:
-            raise ParameterError("label", repr(label), "a label is never reused", "choose another label")
+            raise ParameterError("label", shown(label), "a label is never reused", "choose another label")
         ramps = self.ramps if share is None else (*self.ramps, Ramp(len(self.names), float(share), until))
         return Labels.of((*self.names, label), (*self.active, True), ramps)
 
@@ -224,7 +229,7 @@ class Labels:
         code = self.code(label)
         left = [on and at != code for at, on in enumerate(self.active)]
         if not any(left):
-            raise ParameterError("label", repr(label), "one action must remain", "add another before removing it")
+            raise ParameterError("label", shown(label), "one action must remain", "add another before removing it")
         return Labels.of(self.names, left, self.ramps)
 
 

@@ -4,9 +4,10 @@ from collections.abc import Hashable, Mapping
 from typing import Any, Self
 
 from spuir.base.parameters import SEED, SHARE, check_value, optional
-from spuir.errors import InputError
+from spuir.errors import InputError, ParameterError
 from spuir.tables.action_catalogue import Catalogue
 from spuir.tables.bandit_arguments import BanditArguments
+from spuir.tables.labels import shown
 
 
 class LiveActions(BanditArguments):
@@ -37,6 +38,8 @@ class LiveActions(BanditArguments):
             Its features by name, where actions have a catalogue: it starts from what they say. None = those of
             ``like``.
         """
+        if isinstance(like, Mapping):
+            raise ParameterError("like", repr(like), "it is the label of another action", "pass features={...} by name")
         check_value("ramp", ramp, optional(SHARE), "the default is 0.1")
         check_value("ramp_episodes", ramp_episodes, SEED, "the default is 5")
         with self._lock:
@@ -66,7 +69,7 @@ class LiveActions(BanditArguments):
             model = self._model
             code, known = model.labels.code(label), model.catalogue or Catalogue()
             if not model.labels.active[code]:
-                raise InputError("label", repr(label), "it was removed", "update an active action")
+                raise InputError("label", shown(label), "it was removed", "update an active action")
             row = known.encode(label, features)
             state = None if model.state is None else self.policy_.describe(model.state, code, row)
             self._current = model._replace(state=state, catalogue=known.changed(code, row))
