@@ -93,6 +93,20 @@ class TestCommands:
         assert more.exit_code == 0, more.output
         assert spuir.load(path).n_episodes_ == bandit.n_episodes_ + 1
 
+    def test_new_actions_of_the_catalogue_join_a_model(self, folder: Path) -> None:
+        path = trained(folder)
+        later = {name: [*column, column[0]] for name, column in ITEMS.items()} | {"action": [*LABELS, "new"]}
+        parquet.write_table(pa.table(later), folder / "later.parquet")
+        again = ("train", folder / "log.parquet", "--from", path, "-b", BATCH, "--allow-repeat")
+        done = call(*again, "--actions", folder / "later.parquet", "-o", folder / "more.spuir")
+        assert done.exit_code == 0, done.output
+        assert "new to the model: new." in done.output
+        assert spuir.load(folder / "more.spuir").actions_.tolist() == [*LABELS, "new"]
+        refused = call(*again, "--actions", "a,b", "-o", folder / "none.spuir")
+        assert refused.exit_code == 2
+        assert "--actions: got a,b, but the model of --from has decided it" in refused.stderr
+        assert not (folder / "none.spuir").exists()
+
     def test_evaluation_reads_lists_and_features(self, folder: Path) -> None:
         held = make_log(600, seed=9, varying="action.price" in open_log(folder / "log.parquet").schema.names)
         parquet.write_table(held, folder / "later.parquet")

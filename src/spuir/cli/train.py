@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -150,7 +150,7 @@ def train(*, out: Path | None, start: Path | None, as_json: bool, quiet: bool, *
 
 
 FIXED = ("policy", "preset", "settings", "context", "actions", "scale", "intercept", "hashing", "max_levels", "seed")
-"""Options that a model to continue has decided already."""
+"""Options that a model to continue has decided already; ``actions`` where it gives labels."""
 
 
 def _new_policy(given: dict[str, Any]) -> "Policy":
@@ -175,10 +175,13 @@ def _continued_policy(bandit: "Bandit", given: dict[str, Any]) -> "Policy":
 
     context, decided = click.get_current_context(), "the model of --from has decided it"
     for one in context.command.params:
-        source = context.get_parameter_source(str(one.name))
+        source, value = context.get_parameter_source(str(one.name)), context.params.get(str(one.name))
+        if one.name == "actions" and options.labels_in(given) is None:
+            continue  # a catalogue, whose new actions join the model
         if one.name in FIXED and source is click.core.ParameterSource.COMMANDLINE:
             remedy = "leave it out, or train a new model without --from"
-            raise ParameterError(f"--{options.option_name(one)}", context.params[str(one.name)], decided, remedy)
+            got = ",".join(map(str, cast("Sequence[Any]", value))) if isinstance(value, tuple) else value
+            raise ParameterError(f"--{options.option_name(one)}", got, decided, remedy)
     policy, wanted = bandit.policy_, _settings(given)  # what is wanted now can only be from the file of --config
     own = {"policy": policy.name, **parameters_of(policy)}
     if context.get_parameter_source("policy") is click.core.ParameterSource.DEFAULT_MAP:
