@@ -1,5 +1,6 @@
 """The policy for actions with features: the contract with a catalogue, what it learns, actions that come and go."""
 
+import tracemalloc
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +13,7 @@ import spuir
 from spuir.base import packing, streams
 from spuir.core import hierarchy
 from spuir.core.hierarchy import Columns, Ridges
+from spuir.policies.hierarchical import SOLVING
 from spuir.policies.hierarchical_learner import REMEMBERED
 from spuir.testing import deciding, laws_for, learning, living, refusing, sharding, trial
 from tests.catalogues import COLUMNS, DIM, Shop, items, taught
@@ -432,6 +434,20 @@ def test_a_diagnosis_before_rewards_differ(rows):
     assert found["noise"] == 0.0
     assert "evidence" not in found
     assert np.isfinite(bandit.shared_coefficients_).all()
+
+
+def test_the_forecast_of_memory_covers_solving():
+    """The peak while a model learns is at most what the forecast says of its sums, and not far below."""
+    count, dim = 300, 40
+    bandit, rng = spuir.Bandit("hierarchical", items(count), random_state=0), streams.generator(0, "peak")
+    contexts, labels = rng.standard_normal((300, dim)), [f"n{at}" for at in range(count)]
+    tracemalloc.start()
+    bandit.partial_fit(contexts, labels, rng.standard_normal(300))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    columns = len(bandit.shared_coefficients_) * (dim + 1)
+    sums = 8 * (count * (dim + 2) ** 2 + columns**2)
+    assert 0.3 * SOLVING * sums < peak <= SOLVING * sums
 
 
 def test_more_memory_than_the_limit_is_refused():

@@ -117,7 +117,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     ),
     "a column of another type": (
         lambda b: b.add_action("new", features={**GOOD, "price": "cheap"}),
-        "the encoder learned this column as numbers",
+        "'cheap' for action 'new', but the encoder learned this column as numbers",
     ),
     "an infinite feature": (lambda b: b.add_action("new", features={**GOOD, "price": np.inf}), "finite"),
     "a list of features": (lambda b: b.add_action("new", features=[1, 2]), "features of an action go by name"),

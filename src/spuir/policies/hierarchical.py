@@ -26,6 +26,9 @@ from spuir.policies.hierarchical_learner import MAX_STEPS, HierarchicalLearner
 from spuir.policies.hierarchical_state import HierarchicalState
 from spuir.policies.optimistic import Optimism
 
+SOLVING = 12
+"""Memory while a model is solved, relative to that of its sums (measured)."""
+
 
 @final
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +53,7 @@ class Hierarchical(Optimism):
         one_of("all", "constant", "none"),
     )
     forgetting: float = parameter(1.0, "discount of observed sums per episode; 1 keeps everything", UNIT)
-    memory_limit: float = parameter(8.0, "most memory for the sums, in GiB", POSITIVE)
+    memory_limit: float = parameter(8.0, "most memory for the sums and for solving them, in GiB", POSITIVE)
 
     state_type = HierarchicalState
     takes_features = True
@@ -105,14 +108,15 @@ class Hierarchical(Optimism):
         return self._own.fixed_on(state, contexts, weights)
 
     def _check_memory(self, n_actions: int, dim: int, k: int) -> None:
-        """Refuse sums larger than the memory limit, with the arithmetic."""
+        """Refuse more memory than the limit, with the arithmetic."""
         width = dim + 1
         shared = ((min(k, self.components) + self.kernel + 1) * width) ** 2 if k else 0
-        size, limit = 8.0 * (n_actions * (width * width + width + 2) + shared), self.memory_limit * 2**30
-        if size > limit:
+        sums, limit = 8.0 * (n_actions * (width * width + width + 2) + shared), self.memory_limit * 2**30
+        if SOLVING * sums > limit:
+            whole = f"{SOLVING * sums / 2**30:.3g} GiB while they are solved"
             raise InputError(
                 "actions",
-                f"{n_actions:,} actions × {width:,}² columns × 8 bytes = {size / 2**30:.3g} GiB of sums",
+                f"{n_actions:,} actions × {width:,}² columns × 8 bytes = {sums / 2**30:.3g} GiB of sums, {whole}",
                 f"memory_limit is {self.memory_limit:g} GiB",
                 "use fewer context columns, or raise memory_limit",
             )

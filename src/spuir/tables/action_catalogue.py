@@ -48,7 +48,11 @@ class Catalogue:
         if absent:
             rule = f"action {label!r} needs every column of the catalogue"
             raise InputError("features", f"no {absent[0]!r}", rule, "add it, with None where it is unknown")
-        return self.encoder.transform([row])[0]
+        try:
+            return self.encoder.transform([row])[0]
+        except InputError as error:  # it knows a table of one row, and the user an action
+            got = error.got.replace(" at row 0", f" for action {label!r}")
+            raise InputError(error.subject, got, error.rule, error.remedy) from None
 
     def added(self, features: Floats | None) -> "Catalogue":
         """Return the catalogue with one action more, as long as it has the features itself."""
