@@ -40,8 +40,8 @@ class Bandit(LearnedModel):
         A policy object, or a registered name; the default needs no tuning.
     actions
         Their number M (labels 0…M−1), a list of labels or, with features, a catalogue: a pandas DataFrame whose index
-        has the labels, an Arrow or Polars table with the column ``action``, or a dict of label → dict of features. Raw
-        columns are encoded. Of the registered policies, ``hierarchical`` uses features.
+        has the labels, a table (pandas, Arrow or Polars) with the column ``action``, or a dict of label → dict of
+        features. Raw columns are encoded. Of the registered policies, ``hierarchical`` uses features.
     random_state
         None, a seed ≥ 0 or a numpy Generator.
     encoder
