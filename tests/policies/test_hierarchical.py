@@ -424,6 +424,20 @@ def test_an_explanation_of_lists_adds_up():
     np.testing.assert_allclose(table[parts].sum(axis=1), table["mean"] - table["competitor_mean"], atol=1e-9)
 
 
+def test_the_evidence_compares_models_on_the_same_rows():
+    """After retirements all models are compared on the rows of live actions: without features they agree."""
+    rng = streams.generator(3, "evidence")
+    bandit = spuir.Bandit("hierarchical", items(), random_state=0)
+    for _ in range(3):
+        X, labels = rng.standard_normal((600, DIM)), rng.choice(items().index, 600)
+        bandit.partial_fit(X, labels, 0.1 * rng.standard_normal(600))
+    for label in items().index[:8]:
+        bandit.remove_action(label)
+    evidence = bandit.diagnosis()["evidence"]
+    # Rewards are pure noise: the three models say the same of the 600 rows that are left.
+    assert np.ptp(list(evidence.values())) < 10.0
+
+
 @pytest.mark.parametrize("rows", [2, 300])
 def test_a_diagnosis_before_rewards_differ(rows):
     """Too few rows to fix the maps, or the same reward in every row: nothing is explained, and nothing fails."""

@@ -70,6 +70,17 @@ def test_columns_of_lists():
     np.testing.assert_allclose(same, bandit.predict_proba(X, eligible=[True, False, False, True]), atol=1e-12)
 
 
+def test_arrays_of_text():
+    """As many labels in each row, as a draw of NumPy gives them; or one list for all rows."""
+    bandit = learned("auto")
+    X = rows(2)[0]
+    table = np.array([["mail", "call"], ["wait", "visit"]])
+    np.testing.assert_array_equal(
+        bandit.predict_proba(X, eligible=table), bandit.predict_proba(X, eligible=table.tolist())
+    )
+    assert (bandit.predict_proba(X, eligible=table[0])[:, 2:] == 0).all()
+
+
 def test_lists_of_numbers():
     """A list of all labels is a list, though a mask has as many entries; 0 and 1 alone are a mask."""
     bandit = spuir.Bandit("uniform", 3, random_state=0)
@@ -85,7 +96,7 @@ def test_retired_labels_may_be_listed():
     table = bandit.predict_proba(np.ones((1, 3)), eligible=[["mail", "call", "wait"]])
     assert table[0, 1] == 0
     assert table[0, [0, 3]].sum() == pytest.approx(1.0)
-    with pytest.raises(InputError, match="no action at row 0"):
+    with pytest.raises(InputError, match="no action that is active at row 0"):
         bandit.decide(np.ones((1, 3)), eligible=[["call"]])
 
 

@@ -190,8 +190,8 @@ class Hierarchical(Optimism):
 
         ``features explain`` is the part of the variance between the coefficients of actions that their features
         explain. ``evidence`` has the logarithms of the evidence of the model, of a model of features alone (shared)
-        and of one regression per action (disjoint): the largest describes the data best. Both are absent until rewards
-        that differ were learned.
+        and of one regression per action (disjoint), all three on the rows of live actions: the largest describes them
+        best. Both are absent until rewards that differ were learned.
         """
         readout = self._own.fitted(state)
         fit, columns = readout.fit, self._own.columns(state)
@@ -215,11 +215,16 @@ class Hierarchical(Optimism):
         return found
 
     def _evidence(self, state: HierarchicalState, fit: HierarchicalFit) -> dict[str, float]:
-        """Return the log evidence of the model, and of simpler ones with ridges of their own."""
+        """Return the log evidence of the model, and of simpler ones with ridges of their own.
+
+        What retired actions left was made with the ridges of this model, and would not be fair to the others.
+        """
         sums, x, columns, ridges, folded = self._own.problem(state)
-        scale = self._own.scale(state)
+        scale, nothing = self._own.scale(state), Folded.nothing(columns)
+        if folded.weight > 0:
+            fit = hierarchy.fit(sums, x, columns, ridges, nothing, scale)
         stiff = Ridges(ridges.shared, np.full(len(ridges.own), hierarchy.LARGEST_RIDGE))
-        shared = hierarchy.fit(sums, x, columns, stiff, folded, scale)
+        shared = hierarchy.fit(sums, x, columns, stiff, nothing, scale)
         plain = Columns(columns.own, ())
         disjoint = hierarchy.improve(
             sums, np.zeros((len(x), 0)), plain, Ridges(np.empty(0), ridges.own), Folded.nothing(plain), scale, MAX_STEPS

@@ -36,14 +36,14 @@ def active_pairs(labels: Labels, pairs: Pairs) -> Pairs:
     """Return the pairs of active actions; a row that has none left is refused."""
     if not labels.all_active:
         pairs = pairs.at(np.array(labels.active)[pairs.codes])
-    _refuse_empty(pairs.counts)
+    _refuse_empty(pairs.counts, "no action that is active")
     return pairs
 
 
-def _refuse_empty(counts: Codes) -> None:
+def _refuse_empty(counts: Codes, got: str = "no action") -> None:
     if not counts.all():
         row = int(np.argmin(counts))
-        raise InputError("eligible", f"no action at row {row}", "every row needs one", "allow an action there")
+        raise InputError("eligible", f"{got} at row {row}", "every row needs one", "allow an action there")
 
 
 def as_pairs(labels: Labels, given: Any, n: int) -> Pairs | None:
@@ -100,7 +100,7 @@ def _one_list_per_row(labels: Labels, given: Any, n: int) -> tuple[Codes, Any] |
         return np.asarray(given.value_lengths().fill_null(0)).astype(np.intp), given.flatten()
     if hasattr(given, "iloc") and not hasattr(given, "columns") and given.dtype == object:
         given = given.tolist()
-    if isinstance(given, np.ndarray) and given.dtype == object and given.ndim == 1:
+    if isinstance(given, np.ndarray) and (given.dtype.kind == "U" or (given.dtype == object and given.ndim == 1)):
         given = given.tolist()
     if not isinstance(given, (list, tuple)):
         return None
@@ -180,7 +180,9 @@ def read_varying(labels: Labels, given: Any, eligible: Any, n: int, names: Seque
         codes = _long_codes(labels, given)
         if len(codes) != len(rows):
             raise InputError("action_features", f"{len(codes)} actions", f"there are {len(rows)} rows", "match them")
-        return active_pairs(labels, sorted_pairs(labels, rows, codes, n, features))
+        pairs = sorted_pairs(labels, rows, codes, n, features)
+        _refuse_empty(pairs.counts)
+        return active_pairs(labels, pairs)
     if _names(given) is not None:
         got = f"a table without {' and '.join(repr(one) for one in (ROW, ACTION) if one not in (_names(given) or ()))}"
         rule = "a long table has the row of X and the label in the columns 'row' and 'action'"
