@@ -174,5 +174,5 @@ class TestRefusals:
 
     def test_a_model_with_features_per_decision_needs_their_column(self) -> None:
         known = train(ROWS, "hierarchical", batch_size=BATCH, actions=ITEMS).bandit
-        with pytest.raises(SpuirError, match=r"no column 'action.price' among none, but the model reads"):
+        with pytest.raises(SpuirError, match=r"no column 'action.price', but the model reads"):
             train(make_log(), batch_size=BATCH, start=known)
