@@ -20,12 +20,18 @@ BUILT_IN = {
     "SnapshotFileError": OSError,
     "MissingSnapshotError": FileNotFoundError,
     "MissingExtraError": ImportError,
+    "ServiceError": RuntimeError,
 }
+
+
+def refusal(kind: type[SpuirError]) -> SpuirError:
+    parts = ("ridge", -1, "it must be > 0", "use 1")
+    return kind("invalid", *parts) if kind is errors.ServiceError else kind(*parts)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("kind", FAMILY)
 def test_a_refusal_is_one_sentence_of_four_parts(kind: type[SpuirError]) -> None:
-    error = kind("ridge", -1, "it must be > 0", "use 1")
+    error = refusal(kind)
     assert str(error) == "ridge: got -1, but it must be > 0; use 1."
     assert (error.subject, error.got, error.rule, error.remedy) == ("ridge", "-1", "it must be > 0", "use 1")
     assert "ridge: got -1" in repr(error)
@@ -37,11 +43,16 @@ def test_a_question_ends_as_one() -> None:
 
 @pytest.mark.parametrize("kind", FAMILY)
 def test_a_refusal_can_be_copied(kind: type[SpuirError]) -> None:
-    error = kind("ridge", -1, "it must be > 0", "use 1")
+    error = refusal(kind)
     back = copy.copy(error)
     assert type(back) is kind
     assert str(back) == str(error)
     assert back.remedy == error.remedy
+
+
+def test_a_refusal_of_the_service_keeps_its_code() -> None:
+    back = copy.copy(errors.ServiceError("conflict", "id", "'a'", "it was used before", "use another", "decisions[3]"))
+    assert (back.code, back.where) == ("conflict", "decisions[3]")
 
 
 def test_a_refusal_crosses_process_boundaries() -> None:

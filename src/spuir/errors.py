@@ -100,7 +100,7 @@ def did_you_mean(name: object, names: Iterable[str], kind: str = "names") -> str
     return f"the {kind} are {', '.join(known)}" if near is None else f"did you mean {near!r}?"
 
 
-class ServiceError(SpuirError):
+class ServiceError(SpuirError, RuntimeError):
     """A request to the decision service that was refused, or could not be carried out; nothing was recorded for it.
 
     Parameters
