@@ -159,7 +159,7 @@ def _policy(name: str, given: dict[str, Any]) -> Any:
     from spuir.training import policy_for_logs
 
     values = {n: options.parse(text) for n, text in options.pairs_in(given["settings"], "--set", "alpha=0.3").items()}
-    return policy_for_logs(name, preset="paper" if given["preset"] == "paper" else None, **values)
+    return policy_for_logs(name, preset=options.preset_of(given["preset"]), **values)
 
 
 def _show(report: "EvaluationReport", notices: list[str], out: Path | None, as_json: bool, quiet: bool) -> None:

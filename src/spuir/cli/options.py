@@ -26,11 +26,18 @@ WORKERS = click.option(
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
 PRESET = click.option(
     "--preset",
-    type=click.Choice(["default", "paper"]),
+    type=click.Choice(["default", "authors-code", "paper"]),
     default="default",
     show_default=True,
-    help="Parameter values: those of this library (default) or those of the authors' code (paper).",
+    help="Parameter values: those of this library (default) or those of the authors' code (paper is another name).",
 )
+
+
+def preset_of(name: str) -> str | None:
+    """Return the preset of :func:`spuir.make_policy` that a value of ``--preset`` stands for."""
+    return None if name == "default" else name
+
+
 QUIET = click.option("-q", "--quiet", is_flag=True, help="Print errors only, and the JSON if --json is given.")
 
 _OPENING = (

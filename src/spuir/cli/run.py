@@ -95,7 +95,7 @@ def run_command(
         {name: POLICIES.get(name).parameters() for name in names},
         parameter_names(ENVIRONMENTS.get(environment)),
     )
-    compared = [make_policy(name, preset="paper" if preset == "paper" else None, **given[name]) for name in names]
+    compared = [make_policy(name, preset=options.preset_of(preset), **given[name]) for name in names]
     numbers = range(seed, seed + seeds)
     worlds = {number: make_environment(environment, **{"seed": number} | given["environment"]) for number in numbers}
     tasks = [

@@ -159,8 +159,7 @@ def _new_policy(given: dict[str, Any]) -> "Policy":
 
     if given["allow_repeat"]:
         raise ParameterError("--allow-repeat", True, "it belongs to --from", "add --from, or leave it out")
-    preset = "paper" if given["preset"] == "paper" else None
-    return policy_for_logs(given["policy"], preset=preset, **_settings(given))
+    return policy_for_logs(given["policy"], preset=options.preset_of(given["preset"]), **_settings(given))
 
 
 def _settings(given: dict[str, Any]) -> dict[str, Any]:

@@ -33,6 +33,9 @@ POLICIES = Registry(
     },
 )
 
+AUTHORS_PRESETS = ("authors-code", "paper")
+"""Two names of one preset: the values in the authors' code."""
+
 
 def list_policies() -> list[str]:
     """Return the names of the registered policies."""
@@ -47,13 +50,15 @@ def make_policy(name: str, *, preset: str | None = None, **parameters: Any) -> P
     name
         A registered name; the error for an unknown name suggests the nearest one.
     preset
-        None for our defaults, ``"paper"`` for the values in the authors' code.
+        None for our defaults, ``"authors-code"`` for the values in the authors' public code; ``"paper"`` is another
+        name for these, although the paper itself states only c = 150, C_B ≈ 25 and 20 repeats.
     **parameters
         Hyper-parameters by word; they override the preset.
     """
     recipe: Recipe = POLICIES.get(name)
-    if preset not in (None, "paper"):
-        raise ParameterError("preset", repr(preset), 'the presets are None and "paper"', "use one of these")
+    if preset not in (None, *AUTHORS_PRESETS):
+        rule = f"the presets are None, {' and '.join(map(repr, AUTHORS_PRESETS))}"
+        raise ParameterError("preset", repr(preset), rule, "use one of these")
     return recipe.make(name, preset, parameters)
 
 

@@ -211,9 +211,9 @@ class Recipe:
         return [item.name for item in fields(self.target) if item.name != "name"]
 
     def make(self, name: str, preset: str | None, parameters: Mapping[str, Any]) -> Policy:
-        """Build the policy; an unknown parameter is answered with the nearest one."""
+        """Build the policy; any preset is the authors'. An unknown parameter is answered with the nearest one."""
         check_names(parameters, self.parameters(), "policy", name)
-        defaults = {**self.defaults, **(self.paper if preset == "paper" else {})}
+        defaults = {**self.defaults, **({} if preset is None else self.paper)}
         check_fields(self.target, parameters, defaults, "policy", name)
         chosen = {**defaults, **parameters}
         return self.target(name=name, **chosen)

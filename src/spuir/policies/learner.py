@@ -245,6 +245,8 @@ class RidgeLearner(Learner):
         How the rows of an episode become sums, and sums its statistics.
     rate, discount, imputed
         The rule for γ, η, and what is imputed.
+    observed_bonus
+        Whether widths come from the observed sums alone, λI + Φ_j instead of Ψ_j.
     """
 
     ridge: float
@@ -252,6 +254,7 @@ class RidgeLearner(Learner):
     rate: Rate
     discount: float
     imputed: ImputedRewards
+    observed_bonus: bool = False
 
     @property
     def link(self) -> Link:
@@ -356,7 +359,11 @@ class RidgeLearner(Learner):
             else:
                 add_scaled(total.table, float(rates[0]), state.imputed.table)
         solved = solve(total.gram, total.moment, self.ridge)  # (2), (6)
-        return Readout(rates, solved, self.ridge, state.shared)
+        if not self.observed_bonus:
+            return Readout(rates, solved, self.ridge, state.shared)
+        # θ_j with imputed rewards, widths without: the shared bound of identity 4 holds for Ψ_j only.
+        observed = solve(state.observed.gram.copy(), state.observed.moment, self.ridge)
+        return Readout(rates, replace(observed, theta=solved.theta), self.ridge, shared=None)
 
     def standard_errors(self, state: RidgeState) -> Floats:
         """Return the standard errors of the ridge fit on the observed rows alone: imputed ones add no information."""

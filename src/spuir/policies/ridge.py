@@ -174,6 +174,11 @@ class Ridge(Estimating, ABC):
     )
     discount: float = parameter(0.9, "discount of imputed sums per episode (η)", UNIT)
     balance: float = parameter(1.0, 'with "balanced": imputed weight per observed weight (κ)', POSITIVE)
+    bonus: str = parameter(
+        "imputed",
+        'sums that widths come from: "imputed" (Ψ_j, the paper\'s) or "observed" (λI + Φ_j, as without imputation)',
+        one_of("imputed", "observed"),
+    )
     forgetting: float = parameter(1.0, "discount of observed sums per episode; 1 keeps everything", UNIT)
     link: str = parameter("linear", "expected reward as a function of ⟨θ,s⟩", one_of(*LINKS))
     imputed_cap: float | None = parameter(None, "largest imputed reward of a nonlinear link", optional(POSITIVE))
@@ -211,6 +216,7 @@ class Ridge(Estimating, ABC):
             discount=self.discount,
             imputed=ImputedRewards(LINKS[self.link], self.imputed_cap, on=self.imputation_rate != 0),
             forgetting=self.forgetting,
+            observed_bonus=self.bonus == "observed",
         )
 
     @property

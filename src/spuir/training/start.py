@@ -18,13 +18,13 @@ from spuir.policies import Policy, as_policy, make_policy
 def policy_for_logs(name: str, *, preset: str | None = None, **parameters: Any) -> Policy:
     """Build the policy called ``name`` for columns as they come: with an intercept, and contexts scaled.
 
-    ``preset`` and ``parameters`` are those of :func:`spuir.make_policy`. The preset "paper" is taken as it is.
+    ``preset`` and ``parameters`` are those of :func:`spuir.make_policy`. The preset "authors-code" is taken as it is.
     """
     made = make_policy(name, preset=preset, **parameters)
     known = parameter_names(made)
     scale = "scale_contexts" if "scale_contexts" in known else "scale"
     wanted = {flag: True for flag in ("intercept", scale) if flag in known and flag not in parameters}
-    return made if preset == "paper" else replace(made, **wanted)
+    return made if preset is not None else replace(made, **wanted)
 
 
 def policy_to_train(policy: Policy | str, start: Bandit | None) -> Policy:
