@@ -1,4 +1,4 @@
-"""``bonus="observed"``: estimates with imputed rewards, widths without them."""
+"""``bonus``: what imputed rewards change, apart from each other: the estimates and the widths."""
 
 from typing import Any, cast
 
@@ -58,9 +58,7 @@ def naive(some: list[Batch], contexts: np.ndarray, *, rate: float, discount: flo
 def test_the_naive_form_agrees(seed: int, rate: float, discount: float) -> None:
     rng = np.random.default_rng(seed)
     some, contexts = batches(rng), rng.normal(0.2, 0.5, (30, DIM))
-    policy = cast(
-        Optimistic, make_policy("puir", bonus="observed", imputation_rate=rate, discount=discount, alpha=0.7)
-    )
+    policy = cast(Optimistic, make_policy("puir", bonus="observed", imputation_rate=rate, discount=discount, alpha=0.7))
     state = learned(policy, some)
     means, widths = policy.estimates(state, contexts)
     expected = naive(some, contexts, rate=rate, discount=discount)
@@ -96,18 +94,31 @@ def test_screened_decisions_are_those_of_the_table(name: str) -> None:
     np.testing.assert_array_equal(actions, table.scores.argmax(axis=1))
 
 
+@pytest.mark.parametrize("name", ["puir", "spuir"])
+def test_only_the_widths_of_imputation(name: str) -> None:
+    """Estimates are those without imputation, widths those with it."""
+    rng = np.random.default_rng(5)
+    some, contexts = batches(rng), rng.normal(0.2, 0.5, (200, DIM))
+    plain = cast(Any, make_policy(name, imputation_rate=0.0, alpha=0.4))
+    both, only = (cast(Any, make_policy(name, bonus=bonus, alpha=0.4)) for bonus in ("imputed", "only"))
+    state = learned(only, some)
+    means, widths = only.estimates(state, contexts)
+    np.testing.assert_array_equal(means, plain.estimates(learned(plain, some), contexts)[0])
+    np.testing.assert_array_equal(widths, both.estimates(learned(both, some), contexts)[1])
+    actions = only.decide(state, contexts, np.random.default_rng(0)).actions
+    np.testing.assert_array_equal(actions, (means + 0.4 * widths).argmax(axis=1))
+
+
 def test_without_imputation_the_parameter_changes_nothing() -> None:
     rng = np.random.default_rng(11)
     some, contexts = batches(rng), rng.normal(0.2, 0.5, (20, DIM))
     plain, observed = (cast(Any, make_policy("sbucb", bonus=bonus)) for bonus in ("imputed", "observed"))
-    for one, other in zip(
-        plain.estimates(learned(plain, some), contexts), observed.estimates(learned(observed, some), contexts), strict=True
-    ):
-        np.testing.assert_array_equal(one, other)
+    usual, same = (policy.estimates(learned(policy, some), contexts) for policy in (plain, observed))
+    np.testing.assert_array_equal(usual, same)
 
 
 def test_an_unknown_bonus_is_refused() -> None:
-    with pytest.raises(spuir.errors.ParameterError, match="'imputed', 'observed'"):
+    with pytest.raises(spuir.errors.ParameterError, match="'imputed', 'observed', 'only'"):
         make_policy("puir", bonus="full")
 
 

@@ -1,5 +1,6 @@
 """Every registered experiment runs, from its grid to its figures, on one seed of its quick form in small batches."""
 
+import pickle
 import re
 import time
 from collections.abc import Iterable
@@ -8,8 +9,8 @@ from functools import cache
 import pytest
 
 from spuir.reproduction import EXPERIMENTS, get_experiment, list_experiments
-from spuir.reproduction.base import AUTHORS_ONLY, FAILS, HOLDS, OPEN, Experiment, Scope
-from spuir.reproduction.overview import overview
+from spuir.reproduction.base import Experiment, Scope
+from spuir.reproduction.claims import NOT_TESTED, UNDECIDED
 from spuir.reproduction.report import Section
 from spuir.reproduction.schedule import Asked, ask
 from spuir.reproduction.tasks import Result, Task
@@ -73,24 +74,25 @@ def section_of(folder):
 def test_it_runs_and_has_everything_to_show(name, section_of, folder):
     assert get_experiment(name).name == name
     section = section_of(name)
-    assert section["figures"]
+    assert section["figures"] or name == "table1", "its map needs shapes that the quick form leaves out"
     assert section["tables"]
-    assert section["verdicts"]
-    assert section["lesson"]
+    assert all(figure["caption"] and figure["alt"] for figure in section["figures"])
     files = [item["file"] for item in (*section["figures"], *section["tables"])]
     assert len(set(files)) == len(files)
     assert all((folder / file).stat().st_size for file in files)
     assert all(table["rows"] and table["title"] for table in section["tables"])
-    assert {verdict["outcome"] for verdict in section["verdicts"]} <= {HOLDS, AUTHORS_ONLY, FAILS, OPEN}
-    assert all(verdict["claim"] and verdict["evidence"] for verdict in section["verdicts"])
+    assert section["verdicts"] or name == "overview"
+    assert {verdict["outcome"] for verdict in section["verdicts"]} <= {UNDECIDED, NOT_TESTED}, (
+        "one seed decides nothing"
+    )
+    assert all(verdict["wording"] and verdict["place"] for verdict in section["verdicts"])
 
 
-def test_every_verdict_has_an_id_of_its_own_and_the_summary_finds_those_it_names(section_of):
+def test_every_verdict_has_an_id_of_its_own(section_of):
     sections = {name: section_of(name) for name in EXPERIMENTS.names()}
     ids = [verdict["id"] for section in sections.values() for verdict in section["verdicts"]]
     assert len(set(ids)) == len(ids)
     assert all(re.fullmatch(r"[a-z0-9-]+(/[a-z0-9-_]+)+", id) for id in ids)
-    assert next(part["title"] for part in overview(sections)) == "The verdicts"
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS.names())
@@ -105,3 +107,10 @@ def test_the_quick_form_is_a_part_of_the_full_one(name):
 def test_all_are_listed():
     assert list_experiments() == EXPERIMENTS.names()
     assert len(list_experiments()) == 19
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS.names())
+def test_experiments_travel_to_other_processes(name):
+    experiment = get_experiment(name)
+    copy = pickle.loads(pickle.dumps(experiment))
+    assert {task.key for task in copy.grid(QUICK, [])} == {task.key for task in experiment.grid(QUICK, [])}

@@ -2,16 +2,13 @@
 
 import csv
 import json
-import re
 from dataclasses import replace
 from html.parser import HTMLParser
-from pathlib import Path
 
 import pytest
 
 from spuir.reproduction.base import Scope
-from spuir.reproduction.pages import markdown_page
-from spuir.reproduction.report import caption, flat, tidy, write_report
+from spuir.reproduction.report import described, flat, tidy, write_report
 from spuir.reproduction.schedule import Asked, carry_out
 from spuir.reproduction.store import open_store
 from spuir.reproduction.table_text import lay_out, number, typeset
@@ -20,9 +17,6 @@ from tests.reproduction import toy
 
 pytest.importorskip("matplotlib")
 pytest.importorskip("jinja2")
-
-ROOT = Path(__file__).parents[2]
-STORED = ROOT / "docs" / "reproduction" / "results.json"
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +71,7 @@ def outline(folder):
 
 def test_every_file_is_there(folder):
     assert set(files(folder)) == {
+        "figures/toy.pdf",
         "figures/toy.png",
         "figures/toy.svg",
         "lock",
@@ -86,9 +81,12 @@ def test_every_file_is_there(folder):
         "results.jsonl",
         "rows/silent.csv",
         "rows/toy.csv",
+        "samples/toy-runs.csv",
+        "samples/toy-values.csv",
         "tables/toy-odd.csv",
+        "tables/toy-odd.tex",
         "tables/toy.csv",
-        "verdicts.csv",
+        "tables/toy.tex",
         "verdicts.json",
     }
 
@@ -109,13 +107,15 @@ def test_the_page_says_what_was_found(folder):
     text = (folder / "report.html").read_text(encoding="utf-8")
     for said in (
         "A toy &amp; its box",
-        "Nothing &lt;b&gt;bold&lt;/b&gt;.",
+        "Rewards &amp; more, −0.5 to 5\u202f%.",
         "a | b &lt;c&gt;",
         "1,234,567",
-        "−0.5 [−0.6, −0.4]",
-        "5\u202f% of 7\u202f%",
+        "high − low: 1.5 [1.5, 1.5], n = 4",
+        "5\u202f% is not 7\u202f%.",
         '<span class="badge holds">holds</span>',
-        '<span class="badge fails">does not hold here</span>',
+        '<span class="badge contradicted">contradicted</span>',
+        '<span class="badge untested">not a test</span>',
+        "only at the settings of the authors&#39; code",
         "could not be written: ValueError: nothing to say",
         "spuir reproduce --only toy,silent",
     ):
@@ -131,9 +131,15 @@ def test_tables_verdicts_and_rows_as_files(folder):
     assert [row["cell"] for row in rows[::2]] == [row["cell"] for row in table]
     assert [row["reward"] for row in rows[1::2]] == [row["reward"] for row in table]
     verdicts = json.loads((folder / "verdicts.json").read_text(encoding="utf-8"))
-    assert [one["outcome"] for one in verdicts] == ["holds", "does not hold here", "not decided"]
-    assert {one["experiment"] for one in verdicts} == {"toy"}
-    assert [one["id"] for one in verdicts] == ["toy/one-two", "toy/two-one", "toy/open"]
+    outcomes = ["holds", "contradicted", "undecided", "not a test", "only at the settings of the authors' code"]
+    assert [one["outcome"] for one in verdicts] == outcomes
+    assert [one["id"] for one in verdicts[:3]] == ["toy/one-two", "toy/two-one", "toy/open"]
+    with (folder / "samples" / "toy-values.csv").open(encoding="utf-8") as file:
+        samples = {row.pop("sample"): row for row in csv.DictReader(file)}
+    assert samples["high"] == {"0": "1.0", "1": "1.01", "2": "1.02", "3": "1.03"}
+    tex = (folder / "tables" / "toy-odd.tex").read_text(encoding="utf-8")
+    assert r"\caption{Odd \& ends}" in tex
+    assert tex.count(r"\\") == 2
 
 
 def test_the_same_results_give_the_same_bytes(folder):
@@ -220,36 +226,11 @@ def test_rows_carry_their_arguments_flattened():
 
 def test_a_figure_is_told_in_words(tmp_path):
     findings = toy.report(Scope(), [Result(toy.drawing(tmp_path, 0, 0), [{"reward": 0.5}, {"reward": 1.0}], 0.1)])
-    figure = findings.figures[""]
+    figure = findings.drawings[""].figure
     figure.axes[0].set_title("mean of 2", loc="left")
     figure.axes[0].text(0, 0, "puir")
     figure.axes[0].text(0, 0, "0.25")
-    assert caption(figure) == "mean of 2: reward over episode for puir"
-
-
-def test_the_page_of_the_documentation_is_made_of_the_stored_results(folder):
-    data = json.loads((folder / "results.json").read_text(encoding="utf-8"))
-    text = markdown_page(data, "figures/reproduction")
-    assert text.startswith("<!-- Written by docs/reproduction.py")
-    for said in (
-        "## Figure 0: A toy & its box",
-        "![reward over episode](figures/reproduction/toy.svg)",
-        "| a \\| b <c> |",
-        "**does not hold here**",
-        "spuir reproduce --only toy,silent",
-    ):
-        assert said in text
-    rows = [line for line in text.splitlines() if line.startswith("|")]
-    assert all(len(re.findall(r"(?<!\\)\|", line)) >= 3 for line in rows)
-
-
-def test_the_documentation_says_what_the_full_run_found():
-    data = json.loads(STORED.read_text(encoding="utf-8"))
-    found = (ROOT / "docs" / "reproduction.md").read_text(encoding="utf-8")
-    assert found == markdown_page(data, "figures/reproduction"), "run python docs/reproduction.py"
-    assert len(data["seeds"]) == 20
-    assert not data["quick"]
-    assert not data["failures"]
+    assert described(figure) == "mean of 2: reward over episode for puir"
 
 
 def test_a_section_without_results_is_still_listed(tmp_path):

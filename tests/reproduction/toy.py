@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from spuir.base.streams import generator
-from spuir.reproduction.base import FAILS, HOLDS, OPEN, Experiment, Findings, ReportTable, Scope, Verdict
+from spuir.reproduction.base import Drawing, Experiment, Findings, ReportTable, Scope
+from spuir.reproduction.claims import Claim, Sample, difference
 from spuir.reproduction.schedule import carry_out
 from spuir.reproduction.store import open_store
 from spuir.reproduction.tasks import Result, Task
@@ -85,22 +86,32 @@ def report(plan: Scope, results: Sequence[Result]) -> Findings:
             ReportTable(name="", title="Rewards", rows=rows, formats={"reward": ".3f"}),
             ReportTable(name="odd", title="Odd & ends", rows=odd),
         ],
-        verdicts=[
-            Verdict("one-two", "One < two.", HOLDS, "-0.5 [-0.6, -0.4]"),
-            Verdict("two-one", "Two is one.", FAILS, "1.0"),
-            Verdict("open", "Who knows?", OPEN, "5% of 7 %"),
-        ],
-        figures={"": figure},
-        lesson=f"The last of {len(results)} is {results[-1].rows[-1]['reward']:.3f}.",
+        claims=claims(),
+        drawings={"": Drawing(figure, "Rewards & more, -0.5 to 5%.")},
     )
+
+
+def claims() -> list[Claim]:
+    """Return a claim for every outcome."""
+    low, high = (
+        Sample(name=name, values={seed: level + 0.01 * seed for seed in range(4)}, runs=dict.fromkeys(range(4), "ab"))
+        for name, level in (("low", -0.5), ("high", 1.0))
+    )
+    about: dict[str, Any] = {"place": "Figure 0"}
+    rise, fall = difference("high − low", high, low), difference("low − high", low, high)
+    return [
+        Claim(id="one-two", wording="One < two.", coded=[rise], **about),
+        Claim(id="two-one", wording="Two is one.", coded=[fall], **about),
+        Claim(id="open", wording="Who knows?", **about),
+        Claim(id="untested", wording="Nobody.", coded=[rise], untested="5% is not 7 %.", **about),
+        Claim(id="ours", wording="Here only.", coded=[rise], tuned=[fall], fair=True, source="ours", **about),
+    ]
 
 
 EXPERIMENT = Experiment(
     name="toy",
     title="A toy & its box",
     source="Figure 0",
-    shown="Nothing <b>bold</b>.",
-    setting="Two cells, then a third.",
     grid=grid,
     report=report,
 )

@@ -21,13 +21,27 @@ FAILURES_SHOWN = 20
 
 @click.command("reproduce")
 @click.option("--only", multiple=True, help="Experiments to run, separated by commas; repeatable.  [default: all]")
-@click.option("--quick", is_flag=True, help="Run a small subset of the grid, to check that everything works.")
+@click.option("--quick", is_flag=True, help="Run a small subset of the grid on three seeds.")
 @click.option(
     "--repeats",
-    type=click.IntRange(min=1),
+    type=click.IntRange(min=1, max=10_000),
     default=REPEATS,
     show_default=True,
-    help="Number of seeds per cell of the grid, starting at 0.",
+    help="Number of seeds per cell of the grid.",
+)
+@click.option(
+    "--first-seed",
+    type=click.IntRange(min=0, max=90_000),
+    default=0,
+    show_default=True,
+    help="First seed of each cell.",
+)
+@click.option(
+    "--policy",
+    "policies",
+    multiple=True,
+    metavar="MODULE:NAME",
+    help="Your own policy, a Recipe or a subclass of Policy, to be compared with the others; repeatable.",
 )
 @click.option("--data", type=click.Path(path_type=Path), help="Folder with your own data files.  [default: none]")
 @options.WORKERS
@@ -39,6 +53,8 @@ def reproduce(
     only: Sequence[str],
     quick: bool,
     repeats: int,
+    first_seed: int,
+    policies: Sequence[str],
     data: Path | None,
     workers: int | None,
     out: Path,
@@ -48,6 +64,7 @@ def reproduce(
     """Run the evaluation of the paper.
 
     Runs its figures, tables and theorems, and experiments of our own, and writes a report with a verdict on each claim.
+    With --policy, a policy of your own joins the comparisons of methods (figure3a, figure3b, figure3c, real, overview).
     Finished results stay in the folder. Run the same command again to resume after an interruption, and to retry what
     failed.
     """
@@ -55,6 +72,7 @@ def reproduce(
     from spuir.reproduction import EXPERIMENTS
     from spuir.reproduction.base import Scope
     from spuir.reproduction.pages import templates
+    from spuir.reproduction.policy_runs import own_recipe
     from spuir.results import figures
 
     chosen = [EXPERIMENTS.get(name) for name in options.names_in(only, "--only")] or [
@@ -64,7 +82,9 @@ def reproduce(
         raise ParameterError("--data", data, "it has to be a folder", "name the folder that holds your files")
     figures.new_figure(1)  # The report needs matplotlib and Jinja2, so a missing one is refused before any work.
     templates()
-    scope = Scope(repeats=repeats, quick=quick, data=data)
+    for path in policies:
+        own_recipe(path)  # refused before any work if it is none
+    scope = Scope(repeats=repeats, first_seed=first_seed, quick=quick, data=data, policies=tuple(policies))
     results = _carry_out(chosen, scope, out, workers or os.cpu_count() or 1, command_of(only, scope), quiet)
     if as_json:
         click.echo(json.dumps(results, indent=2, ensure_ascii=False))
@@ -86,6 +106,8 @@ def command_of(only: Sequence[str], scope: "Scope") -> str:
     parts = ["spuir", "reproduce", *(["--only", ",".join(names)] if names else [])]
     parts += ["--quick"] if scope.quick else []
     parts += ["--repeats", str(scope.repeats)] if scope.repeats != REPEATS else []
+    parts += ["--first-seed", str(scope.first_seed)] if scope.first_seed else []
+    parts += [word for path in scope.policies for word in ("--policy", path)]
     parts += ["--data", scope.data.resolve().name] if scope.data is not None else []
     return shlex.join(parts)
 

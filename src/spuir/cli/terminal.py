@@ -176,16 +176,32 @@ def print_catalogue(families: Mapping[str, Mapping[str, str]]) -> None:
 
 
 def print_verdicts(sections: Sequence[Mapping[str, Any]]) -> None:
-    """Print one line per claim with its outcome, by experiment."""
-    colours = {"holds": "green", "does not hold here": "red", "not decided": "dim"}
+    """Print one line per claim: its id, its outcome, and its least favourable estimate with the interval."""
+    colours = {"holds": "green", "contradicted": "red", "undecided": "dim", "not a test": "dim"}
     table = Table(title="verdicts", title_justify="left", box=None, pad_edge=False, title_style="bold")
-    for heading in ("experiment", "outcome", "claim"):
-        table.add_column(heading, no_wrap=heading == "experiment")
-    for section in sections:
-        for verdict in section["verdicts"]:
-            outcome = verdict["outcome"]
-            table.add_row(section["name"], Text(outcome, style=colours.get(outcome, "yellow")), verdict["claim"])
+    for heading in ("claim", "outcome", "least favourable estimate", "unit"):
+        table.add_column(heading, no_wrap=heading == "claim")
+    for verdict in (one for section in sections for one in section["verdicts"]):
+        outcome = verdict["outcome"]
+        shown = Text(outcome, style=colours.get(outcome, "yellow"))
+        table.add_row(verdict["id"], shown, least_favourable(verdict), verdict["unit"])
     console().print(table)
+
+
+def least_favourable(verdict: Mapping[str, Any]) -> str:
+    """Return the estimate of a verdict that speaks most against its claim, as "estimate [low, high]"."""
+    known = [one for one in verdict["estimates"] if one["estimate"] is not None]
+    fair = [one for one in known if one["settings"] == "tuned"] or known
+    if not fair:
+        return "–"
+    against = {
+        "more": lambda one: one["estimate"],
+        "less": lambda one: -one["estimate"],
+        "alike": lambda one: -abs(one["estimate"]),
+    }
+    worst = min(fair, key=against[verdict["kind"]])
+    numbers = ["∞" if worst[name] is None else f"{worst[name]:.3g}" for name in ("estimate", "low", "high")]
+    return f"{numbers[0]} [{numbers[1]}, {numbers[2]}]"
 
 
 def print_evaluation(report: "EvaluationReport") -> None:

@@ -245,8 +245,9 @@ class RidgeLearner(Learner):
         How the rows of an episode become sums, and sums its statistics.
     rate, discount, imputed
         The rule for γ, η, and what is imputed.
-    observed_bonus
-        Whether widths come from the observed sums alone, λI + Φ_j instead of Ψ_j.
+    bonus
+        What imputed sums change: ``"imputed"`` estimates and widths, ``"observed"`` estimates alone, ``"only"``
+        widths alone. The other part comes from the observed sums, λI + Φ_j instead of Ψ_j.
     """
 
     ridge: float
@@ -254,7 +255,7 @@ class RidgeLearner(Learner):
     rate: Rate
     discount: float
     imputed: ImputedRewards
-    observed_bonus: bool = False
+    bonus: str = "imputed"
 
     @property
     def link(self) -> Link:
@@ -359,10 +360,12 @@ class RidgeLearner(Learner):
             else:
                 add_scaled(total.table, float(rates[0]), state.imputed.table)
         solved = solve(total.gram, total.moment, self.ridge)  # (2), (6)
-        if not self.observed_bonus:
+        if self.bonus == "imputed":
             return Readout(rates, solved, self.ridge, state.shared)
-        # θ_j with imputed rewards, widths without: the shared bound of identity 4 holds for Ψ_j only.
         observed = solve(state.observed.gram.copy(), state.observed.moment, self.ridge)
+        if self.bonus == "only":
+            return Readout(rates, replace(solved, theta=observed.theta), self.ridge, state.shared)
+        # The shared bound of identity 4 holds for Ψ_j only.
         return Readout(rates, replace(observed, theta=solved.theta), self.ridge, shared=None)
 
     def standard_errors(self, state: RidgeState) -> Floats:

@@ -173,11 +173,12 @@ class Ridge(Estimating, ABC):
         either(UNIT, one_of("paper-schedule", "balanced")),
     )
     discount: float = parameter(0.9, "discount of imputed sums per episode (η)", UNIT)
-    balance: float = parameter(1.0, 'with "balanced": imputed weight per observed weight (κ)', POSITIVE)
+    balance: float = parameter(0.1, 'with "balanced": imputed weight per observed weight (κ)', POSITIVE)
     bonus: str = parameter(
         "imputed",
-        'sums that widths come from: "imputed" (Ψ_j, the paper\'s) or "observed" (λI + Φ_j, as without imputation)',
-        one_of("imputed", "observed"),
+        'what imputed rewards change: estimates and widths ("imputed", the paper\'s), estimates with widths from the '
+        'observed sums ("observed"), or widths alone ("only")',
+        one_of("imputed", "observed", "only"),
     )
     forgetting: float = parameter(1.0, "discount of observed sums per episode; 1 keeps everything", UNIT)
     link: str = parameter("linear", "expected reward as a function of ⟨θ,s⟩", one_of(*LINKS))
@@ -216,7 +217,7 @@ class Ridge(Estimating, ABC):
             discount=self.discount,
             imputed=ImputedRewards(LINKS[self.link], self.imputed_cap, on=self.imputation_rate != 0),
             forgetting=self.forgetting,
-            observed_bonus=self.bonus == "observed",
+            bonus=self.bonus,
         )
 
     @property

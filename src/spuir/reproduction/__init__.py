@@ -3,30 +3,13 @@
 from spuir.base.registry import Registry
 from spuir.reproduction.base import Experiment
 
+_NAMES = (
+    "overview ablation figure1 table1 table2 figure3a figure3b figure3c figure3d figure3e figure3f theorem1 theorem2 "
+    "theorem3 regret sketches many-actions real catalogue default"
+).split()
 EXPERIMENTS = Registry(
     "experiment",
-    {
-        "figure1": "spuir.reproduction.experiments.figure1:EXPERIMENT",
-        "table1": "spuir.reproduction.experiments.table1:EXPERIMENT",
-        "table2": "spuir.reproduction.experiments.table2:EXPERIMENT",
-        "figure3a": "spuir.reproduction.experiments.figure3a:EXPERIMENT",
-        "figure3b": "spuir.reproduction.experiments.figure3b:EXPERIMENT",
-        "figure3c": "spuir.reproduction.experiments.figure3c:EXPERIMENT",
-        "figure3d": "spuir.reproduction.experiments.figure3d:EXPERIMENT",
-        "figure3e": "spuir.reproduction.experiments.figure3e:EXPERIMENT",
-        "figure3f": "spuir.reproduction.experiments.figure3f:EXPERIMENT",
-        "theorem1": "spuir.reproduction.experiments.theorem1:EXPERIMENT",
-        "theorem2": "spuir.reproduction.experiments.theorem2:EXPERIMENT",
-        "theorem3": "spuir.reproduction.experiments.theorem3:EXPERIMENT",
-        "regret": "spuir.reproduction.experiments.regret:EXPERIMENT",
-        "rate": "spuir.reproduction.experiments.rate:EXPERIMENT",
-        "fairness": "spuir.reproduction.experiments.fairness:EXPERIMENT",
-        "sketches": "spuir.reproduction.experiments.sketches:EXPERIMENT",
-        "many-actions": "spuir.reproduction.experiments.many_actions:EXPERIMENT",
-        "real": "spuir.reproduction.experiments.real:EXPERIMENT",
-        "catalogue": "spuir.reproduction.experiments.catalogue:EXPERIMENT",
-        "default": "spuir.reproduction.experiments.default:EXPERIMENT",
-    },
+    {name: f"spuir.reproduction.experiments.{name.replace('-', '_')}:EXPERIMENT" for name in _NAMES},
 )
 
 

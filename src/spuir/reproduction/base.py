@@ -1,16 +1,18 @@
-"""What an experiment is: a grid of tasks, and a report on their results.
+"""What an experiment is: a grid of tasks, and findings from their results.
 
 An experiment is frozen data with a name. Its grid is a list of :class:`~spuir.reproduction.tasks.Task`, made from a
-:class:`Scope` and from the results so far; the scheduler runs the tasks that are not done yet. Its report turns results
-into tables, figures and verdicts. No number in a report is typed by hand.
+:class:`Scope` and from the results so far; the scheduler runs the tasks that are not done yet. Its findings are
+tables, figures with captions, and claims, which :mod:`spuir.reproduction.claims` judges. Nothing here writes prose:
+pages are written by hand around the numbers.
 """
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from spuir.reproduction.claims import Claim
 from spuir.reproduction.tasks import Result, Task
 
 if TYPE_CHECKING:
@@ -19,13 +21,9 @@ if TYPE_CHECKING:
 Value = TypeVar("Value")
 Row = Mapping[str, Any]
 
-HOLDS = "holds"
-AUTHORS_ONLY = "holds only against the authors' settings"
-FAILS = "does not hold here"
-OPEN = "not decided"
-Outcome = Literal["holds", "holds only against the authors' settings", "does not hold here", "not decided"]
-
-QUICK_SEEDS = 2
+QUICK_SEEDS = 3
+FIRST_TUNING_SEED = 100_000
+"""Seeds from here on choose settings; reported seeds are smaller."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,23 +32,33 @@ class Scope:
 
     Parameters
     ----------
-    repeats
-        Number of seeds per cell: 0…repeats − 1.
+    repeats, first_seed
+        The seeds of each cell are ``first_seed`` … ``first_seed + repeats − 1``.
     quick
         Run a subset only: the first seeds, and the values that each axis names for it. Every quick cell is also a
         cell of the full grid, so a full run after a quick one resumes from it.
     data
         Folder with the user's files (docs/howto/reproduce.md has their names), or None.
+    policies
+        The user's own policies, each as "module:name", which join the methods in the comparisons.
     """
 
     repeats: int = 20
+    first_seed: int = 0
     quick: bool = False
     data: Path | None = None
+    policies: tuple[str, ...] = ()
 
     @property
     def seeds(self) -> range:
         """The seeds of each cell."""
-        return range(min(self.repeats, QUICK_SEEDS) if self.quick else self.repeats)
+        count = min(self.repeats, QUICK_SEEDS) if self.quick else self.repeats
+        return range(self.first_seed, self.first_seed + count)
+
+    @property
+    def tuning_seeds(self) -> range:
+        """The seeds that choose settings; no reported number uses them."""
+        return range(FIRST_TUNING_SEED, FIRST_TUNING_SEED + 24)
 
     def axis(self, values: Sequence[Value], quick: Sequence[Value]) -> Sequence[Value]:
         """Return the values of one axis of the grid: all of them, or the subset for a quick run."""
@@ -61,7 +69,7 @@ class Scope:
 
 @dataclass(frozen=True, kw_only=True)
 class ReportTable:
-    """A table of the report: CSV with all digits, HTML and Markdown with rounded numbers.
+    """A table of the report: CSV with all digits; HTML, Markdown and LaTeX with rounded numbers.
 
     Parameters
     ----------
@@ -82,26 +90,11 @@ class ReportTable:
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """The outcome of one claim.
+class Drawing:
+    """A figure in the style of :mod:`spuir.results.figures`, with a caption that says what is drawn and on what."""
 
-    Parameters
-    ----------
-    id
-        Stable name of the claim, unique in its experiment. Reports put the experiment's name before it:
-        ``"figure3a/puir-over-sbucb"``. The wording of a claim may change; its id must not.
-    claim
-        What the paper (or its reader) says, in one sentence of our own.
-    outcome
-        One of the outcomes above, which follows from the numbers by a stated rule.
-    evidence
-        The numbers with their intervals, and the rule, in a sentence or two.
-    """
-
-    id: str
-    claim: str
-    outcome: Outcome
-    evidence: str
+    figure: "Figure"
+    caption: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,41 +103,33 @@ class Findings:
 
     Parameters
     ----------
-    tables, verdicts
+    tables, claims
         In the order of the report.
-    figures
-        Name (``""`` for the main one) → figure in the style of :mod:`spuir.results.figures`.
-    lesson
-        Two to five plain sentences: what a reader learns here, with numbers from the results, including what the paper
-        does not say.
+    drawings
+        Name (``""`` for the main one) → figure with its caption.
     """
 
     tables: Sequence[ReportTable]
-    verdicts: Sequence[Verdict]
-    figures: "Mapping[str, Figure]"
-    lesson: str
+    claims: Sequence[Claim] = ()
+    drawings: Mapping[str, Drawing] = field(default_factory=dict[str, Drawing])
 
     def __post_init__(self) -> None:
-        repeated = [name for name, count in Counter(verdict.id for verdict in self.verdicts).items() if count > 1]
-        assert not repeated, f"the verdict ids {repeated} are used twice"
+        repeated = [name for name, count in Counter(claim.id for claim in self.claims).items() if count > 1]
+        assert not repeated, f"the claim ids {repeated} are used twice"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
-    """One figure, table or theorem.
+    """One figure, table or theorem, or a question of our own.
 
     Parameters
     ----------
     name
         Name in the registry.
     title
-        Title of its section in the report.
+        Title of its page.
     source
         Where it is in the paper ("Figure 3(a)", "Theorem 3", "Table 2"), or "beyond the paper".
-    shown
-        What the paper shows there, in a sentence or two of our own, with its numbers where it prints any.
-    setting
-        What we run: environment, N, B, policies, and how it differs from the paper.
     grid
         (scope, results so far) → tasks. The scheduler calls it again after its tasks are done, until it returns nothing
         new: a grid that chooses settings first returns the tuning tasks, then the tasks of the chosen settings.
@@ -155,8 +140,6 @@ class Experiment:
     name: str
     title: str
     source: str
-    shown: str
-    setting: str
     grid: Callable[[Scope, Sequence[Result]], Sequence[Task]]
     report: Callable[[Scope, Sequence[Result]], Findings]
 

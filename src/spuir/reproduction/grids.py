@@ -6,7 +6,6 @@ from typing import Any, Generic, TypeVar
 
 from spuir.reproduction.base import Scope
 from spuir.reproduction.tasks import Result, Task
-from spuir.reproduction.verdicts import last, with_error
 
 Name = TypeVar("Name", bound=Hashable)
 Cells = Mapping[Name, Sequence[Task]]
@@ -14,13 +13,14 @@ Cells = Mapping[Name, Sequence[Task]]
 
 @dataclass(frozen=True)
 class CellGrid(Generic[Name]):
-    """The grid of an experiment whose cells depend on the scope alone."""
+    """The grid of an experiment whose cells depend on the scope alone; ``order`` arranges its tasks."""
 
     cells: Callable[[Scope], Cells[Name]]
+    order: Callable[[Sequence[Task]], list[Task]] = list
 
     def __call__(self, scope: Scope, results: Sequence[Result] = ()) -> list[Task]:
         """Return the tasks of all cells, in order."""
-        return tasks_of(self.cells(scope))
+        return self.order(tasks_of(self.cells(scope)))
 
     def fill(self, scope: Scope, results: Iterable[Result]) -> dict[Name, list[Result]]:
         """Return the results of each cell."""
@@ -36,11 +36,3 @@ def fill(cells: Cells[Name], results: Iterable[Result]) -> dict[Name, list[Resul
     """Return the results of each cell in the order of its tasks, without those that are missing."""
     known = {result.task.key: result for result in results}
     return {name: [known[task.key] for task in tasks if task.key in known] for name, tasks in cells.items()}
-
-
-def measured(results: Sequence[Result], columns: Mapping[str, str]) -> dict[str, Any]:
-    """Return what a table shows of one cell: mean and standard error of the last values, by title → column."""
-    record: dict[str, Any] = {}
-    for title, column in columns.items():
-        record |= with_error(title, last(results, column).values())
-    return record

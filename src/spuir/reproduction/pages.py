@@ -1,42 +1,34 @@
-"""The report as one HTML page that needs no other file, and as a Markdown page of the documentation.
-
-Both are Jinja templates over what ``results.json`` holds.
-"""
+"""The report as one HTML page that needs no other file: a Jinja template over what ``results.json`` holds."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from spuir.errors import MissingExtraError
-from spuir.reproduction.base import AUTHORS_ONLY, FAILS, HOLDS, OPEN
+from spuir.reproduction.claims import CODE_ONLY, CONTRADICTED, HOLDS, NOT_TESTED, UNDECIDED
 from spuir.reproduction.table_text import lay_out, number, typeset
 
 if TYPE_CHECKING:
     from jinja2 import Environment as Templates
 
-OUTCOME_CLASSES = {HOLDS: "holds", AUTHORS_ONLY: "authors", FAILS: "fails", OPEN: "open"}
+OUTCOME_CLASSES = {
+    HOLDS: "holds",
+    CODE_ONLY: "code",
+    UNDECIDED: "undecided",
+    CONTRADICTED: "contradicted",
+    NOT_TESTED: "untested",
+}
 """Outcomes in the order of their counts → their CSS classes."""
-
 PAPER = (
     "Xiao Zhang, Ninglu Shao, Zihua Si, Jun Xu, Wenhan Wang, Hanjing Su and Ji-Rong Wen: Reward Imputation with "
     "Sketching for Contextual Batched Bandits, NeurIPS 2023"
 )
-BEYOND = "beyond the paper"
-RULE = (
-    "Every verdict follows from the numbers by one rule. A claim holds if the 95 % interval of the paired difference "
-    "over seeds lies entirely on the claimed side, both at the authors' settings and against the rival at its own best "
-    "setting. It holds only against the authors' settings if the second condition fails. Otherwise it does not hold "
-    "here. With fewer than three seeds nothing is decided."
-)
 PIXELS_PER_INCH = 135
 """Figures are drawn for print, and shown larger on a screen."""
 
-LONGEST_TABLE = 24
-"""The Markdown page leaves longer tables to the report, except the main table of an experiment."""
-
 
 def templates() -> "Templates":
-    """Return the Jinja environment of the two pages. Values in HTML are typeset and escaped."""
+    """Return the Jinja environment of the pages. Values in HTML are typeset and escaped."""
     try:
         from jinja2 import Environment, PackageLoader, StrictUndefined
     except ImportError:
@@ -49,12 +41,24 @@ def templates() -> "Templates":
         keep_trailing_newline=True,
     )
     made.filters |= {
-        "cell": lambda text: text.replace("|", "\\|"),
         "number": number,
         "sheet": lambda table: lay_out(table["rows"], table["formats"]),
+        "estimate": estimate_text,
     }
-    made.globals |= {"paper": PAPER, "rule": RULE, "outcome_classes": OUTCOME_CLASSES}
+    made.globals |= {"paper": PAPER, "outcome_classes": OUTCOME_CLASSES}
     return made
+
+
+def estimate_text(one: Mapping[str, Any]) -> str:
+    """Return "name: estimate [low, high], n" of one estimate of a verdict."""
+    numbers = ["–" if one[name] is None else f"{one[name]:.3g}" for name in ("estimate", "low", "high")]
+    return f"{one['name']}: {numbers[0]} [{numbers[1]}, {numbers[2]}], n = {one['n']}"
+
+
+def counts(verdicts: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """Return how often each outcome occurs, in the order of the outcomes."""
+    found = Counter(verdict["outcome"] for verdict in verdicts)
+    return {outcome: found[outcome] for outcome in OUTCOME_CLASSES if found[outcome]}
 
 
 def html_page(data: Mapping[str, Any], pictures: Mapping[str, str], manifest: Mapping[str, Any]) -> str:
@@ -71,49 +75,27 @@ def html_page(data: Mapping[str, Any], pictures: Mapping[str, str], manifest: Ma
     """
     from markupsafe import Markup
 
-    # A data address is safe as it is, and must not be typeset.
-    safe = {file: Markup(address) for file, address in pictures.items()}
-    values = _values(data) | {
-        "pictures": safe,
-        "pixels_per_inch": PIXELS_PER_INCH,
-        "sittings": [_sitting_row(sitting) for sitting in manifest.get("sittings", [])],
-    }
-    values["origin"]["results"] = f"{manifest.get('results', 0):,} finished tasks"
-    return templates().get_template("report.html.j2").render(values)
-
-
-def markdown_page(data: Mapping[str, Any], figure_folder: str) -> str:
-    """Return the page of the documentation; ``figure_folder`` is the folder of the figures as seen from the page."""
-    values = _values(data) | {"figure_folder": figure_folder, "longest_table": LONGEST_TABLE}
-    return typeset(templates().get_template("page.md.j2").render(values))
-
-
-def _values(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what both templates read: the results, with headings, counts and the origin of the numbers."""
-    sections: Sequence[Mapping[str, Any]] = data["experiments"]
-    count = Counter(verdict["outcome"] for section in sections for verdict in section["verdicts"])
-    machine, seeds = data["machine"], data["seeds"]
+    verdicts = [verdict for section in data["experiments"] for verdict in section["verdicts"]]
+    machine = data["machine"]
     origin = {
         "versions": ", ".join(f"{name} {value}" for name, value in data["versions"].items()),
         "linear algebra": str(data["blas"]),
-        "machine": f"{machine.get('processor')}, {machine.get('cores')} cores, {machine.get('memory_gb')} GB, "
-        f"{machine.get('system')}",
-        "seeds": f"{seeds[0]} to {seeds[-1]}" if seeds else "none",
+        "machine": ", ".join(f"{name} {value}" for name, value in machine.items()),
+        "results": f"{manifest.get('results', 0):,} finished tasks",
     }
-    experiments = [
-        dict(section)
-        | {
-            "heading": f"{section['source'][:1].upper()}{section['source'][1:]}: {section['title']}",
-            "place": section["name"] if section["source"].startswith(BEYOND) else section["source"],
-        }
-        for section in sections
-    ]
-    counts = {outcome: count[outcome] for outcome in OUTCOME_CLASSES if count[outcome]}
-    versions, known = {"spuir": "", **data["versions"]}, dict.fromkeys(("processor", "cores")) | machine
-    return {**data, "versions": versions, "machine": known, "experiments": experiments} | {
-        "counts": counts,
+    values = {
+        **data,
+        "counts": {
+            "The paper's claims": counts([one for one in verdicts if one["source"] == "paper"]),
+            "Claims of the authors' code and of ours": counts([one for one in verdicts if one["source"] != "paper"]),
+        },
+        # A data address is safe as it is, and must not be typeset.
+        "pictures": {file: Markup(address) for file, address in pictures.items()},
+        "pixels_per_inch": PIXELS_PER_INCH,
+        "sittings": [_sitting_row(sitting) for sitting in manifest.get("sittings", [])],
         "origin": origin,
     }
+    return templates().get_template("report.html.j2").render(values)
 
 
 def _sitting_row(sitting: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,71 +1,77 @@
-"""The figures that several experiments draw, in the style of :mod:`spuir.results.figures`.
+"""The figures of the reproduction, in the style of :mod:`spuir.results.figures`: panels side by side under one title.
 
-There are five kinds: values over episodes, panels of lines side by side, rankings and comparisons as dots with their
-intervals, and tables as shaded cells.
+There are three kinds of panel: lines over an axis, paired differences as dots with their intervals, and tables as
+shaded cells. A policy has one colour in all of them; values of a parameter are shades of brown.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from spuir.base.records import Floats
+from spuir.reproduction.claims import Interval, summary
+from spuir.reproduction.table_text import typeset
 from spuir.reproduction.tasks import Result
-from spuir.reproduction.verdicts import Interval, summary
 from spuir.results import figures
-from spuir.results.figures import TUNED, Curve, Style, style_of
+from spuir.results.figures import Curve, Style, style_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-PALETTE = (figures.BLUE, figures.VERMILLION, figures.GREEN, figures.PINK, figures.ORANGE, figures.WINE)
-DASHES = (figures.SOLID, figures.DASHED, figures.MIXED, figures.DOTTED)
-"""Colour and dashes change together, so that lines differ without colour too."""
 _TICKS = ((40, (1.0, 2.0, 5.0)), (500, (1.0, 3.0)), (np.inf, (1.0,)))
 """Ratio of the ends of a logarithmic axis → ticks of each decade."""
-LABEL_POINTS = figures.TEXT_POINTS - 0.5
+SMALL_POINTS = figures.TEXT_POINTS - 0.5
+NEAR = 0.05
+"""As in the paper, lines that end more than this share below the best are left out of a zoomed panel."""
 
 
-def over_episodes(
-    groups: Mapping[str, Sequence[Result]],
-    levels: Mapping[str, float] | None = None,
-    styles: Mapping[str, Style] | None = None,
-) -> "Figure":
-    """Draw the running average reward: one line per label, with a band of one standard error over its results.
+class FigurePanel(Protocol):
+    """What a figure is made of."""
 
-    A second panel shows only the lines that end within 5 % of the best, as in the paper. ``levels`` are constants to
-    compare with: "uniform", "best fixed", "oracle". ``styles`` replace the labels' own. Empty groups are left out.
-    """
-    drawn: list[Curve] = []
-    for label, results in groups.items():
-        if results:
-            values = np.array([[row["average_reward"] for row in result.rows] for result in results], dtype=np.float64)
-            episodes = np.array([row["episode"] for row in results[0].rows], dtype=np.float64)
-            curve = figures.curve_of(label, values, episodes)
-            drawn.append(replace(curve, style=(styles or {}).get(label)))
-    return figures.running(drawn, zoom=0.05, levels=levels)
+    def draw(self, ax: "Axes") -> Sequence[Curve]:
+        """Draw on some axes; return the curves to be named at their ends."""
+        ...
+
+    @property
+    def height(self) -> float:
+        """The height it needs, in inches."""
+        ...
 
 
-def line(
-    label: str,
-    x: Sequence[float],
-    samples: Iterable[Iterable[float]],
-    *,
-    rank: int | None = None,
-    policy: str | None = None,
-) -> Curve:
-    """Return the line of the means of ``samples``, one sample over the seeds at each ``x``; NaN where one is empty.
+def compose(title: str, panels: Sequence[FigurePanel], width: float = figures.COLUMN) -> "Figure":
+    """Draw panels side by side, each of some width in inches, under a title that names the environment."""
+    figure, axes = figures.new_figure(len(panels))
+    figure.set_size_inches(width * len(panels), 0.25 + max(panel.height for panel in panels))
+    figure.suptitle(title, fontsize=figures.TEXT_POINTS + 0.5, color=figures.INK, x=0.01, ha="left")
+    named = {ax: panel.draw(ax) for ax, panel in zip(axes, panels, strict=True)}
+    figures.label_ends(figure, {ax: curves for ax, curves in named.items() if curves})
+    return figure
 
-    Its colour and dashes are those of ``policy`` (by default the one that the label names) or, given a ``rank``, of the
-    palette.
-    """
+
+def shades(count: int) -> list[Style]:
+    """Return styles for the values of a parameter, small to large: solid lines from sand to dark brown."""
+    light, dark = np.array([0xE3, 0xB9, 0x7A]), np.array([0x4B, 0x2E, 0x05])
+    steps = np.linspace(0.0, 1.0, count)
+    mixed = [(light + step * (dark - light)).round().astype(int) for step in steps]
+    return [("#" + "".join(f"{part:02x}" for part in colour), figures.SOLID) for colour in mixed]
+
+
+def curve(label: str, x: Sequence[float], samples: Iterable[Iterable[float]], style: Style | None = None) -> Curve:
+    """Return the line of the means of ``samples``, one sample over the seeds at each ``x``; NaN where one is empty."""
     values = [list(sample) for sample in samples]
-    means, errors = zip(*(summary(sample) for sample in values), strict=True)
-    style = style_of(policy or label) if rank is None else (PALETTE[rank % len(PALETTE)], DASHES[rank % len(DASHES)])
-    seeds = max(len(sample) for sample in values)
-    return Curve(label, np.array(means), np.array(errors), seeds, np.array(x, dtype=np.float64), style)
+    means, errors = zip(*(summary(sample) for sample in values), strict=True) if values else ((), ())
+    seeds = max((len(sample) for sample in values), default=0)
+    return Curve(label, np.array(means), np.nan_to_num(errors), seeds, np.array(x, dtype=np.float64), style)
+
+
+def running(label: str, results: Sequence[Result], column: str = "average_reward", style: Style | None = None) -> Curve:
+    """Return a running column over the episodes, as a mean over the results; an empty line without any."""
+    episodes = [row["episode"] for row in results[0].rows] if results else []
+    by_episode = zip(*([row[column] for row in result.rows] for result in results), strict=True)
+    return curve(label, episodes, by_episode, style)
 
 
 def guide(label: str, x: Sequence[float], values: Sequence[float]) -> Curve:
@@ -75,54 +81,82 @@ def guide(label: str, x: Sequence[float], values: Sequence[float]) -> Curve:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Panel:
-    """A panel of lines. Without a title it states the number of seeds; ``ticks`` name the places 0, 1, 2 and so on."""
+class Lines:
+    """Lines with bands of one standard error, each named at its right end.
 
+    Parameters
+    ----------
+    title, xlabel, ylabel, log_x, log_y
+        Of the axes.
+    lines
+        What is drawn.
+    marks
+        Text → position of a thin vertical line, such as the paper's batch size.
+    measured
+        Whether the measured places are marked, and the ticks put there.
+    near
+        Whether lines that end more than 5 % below the best are left out.
+    """
+
+    title: str
     xlabel: str
     ylabel: str
     lines: Sequence[Curve]
-    title: str = ""
     log_x: bool = False
     log_y: bool = False
-    ticks: Sequence[str] | None = None
+    marks: Mapping[str, float] = field(default_factory=dict[str, float])
+    measured: bool = True
+    near: bool = False
 
+    @property
+    def height(self) -> float:
+        """One panel."""
+        return figures.HEIGHT
 
-def side_by_side(panels: Sequence[Panel]) -> "Figure":
-    """Draw panels of lines side by side, every line labelled at its right end."""
-    figure, axes = figures.new_figure(len(panels))
-    drawn: dict[Axes, list[Curve]] = {}
-    for ax, panel in zip(axes, panels, strict=True):
+    def _shown(self) -> list[Curve]:
         # A line without any value that its axis can hold has no end to put its label at.
-        least = 0.0 if panel.log_y else -np.inf
-        drawn[ax] = [one for one in panel.lines if (np.isfinite(one.mean) & (one.mean > least)).any()]
-        ax.set(xlabel=panel.xlabel, ylabel=panel.ylabel, xscale="log" if panel.log_x else "linear")
-        ax.set_yscale("log" if panel.log_y else "linear")
-        banded = any(np.nan_to_num(one.error).any() for one in drawn[ax])
-        title = f"{panel.title} (± standard error)" if panel.title and banded else panel.title
-        title = title or figures.seeds_note([one for one in drawn[ax] if not one.guide])
-        ax.set_title(title, fontsize=figures.TEXT_POINTS, color=figures.INK, loc="left")
-        figures.draw_curves(ax, drawn[ax], marked=True)
-        if panel.log_y:
+        least = 0.0 if self.log_y else -np.inf
+        shown = [one for one in self.lines if (np.isfinite(one.mean) & (one.mean > least)).any()]
+        if not (self.near and shown):
+            return shown
+        best = max(one.mean[-1] for one in shown)
+        return [one for one in shown if one.mean[-1] >= best - NEAR * abs(best)]
+
+    def draw(self, ax: "Axes") -> Sequence[Curve]:
+        """Draw the lines and the marks."""
+        shown = self._shown()
+        ax.set(xlabel=self.xlabel, ylabel=self.ylabel, xscale="log" if self.log_x else "linear")
+        ax.set_yscale("log" if self.log_y else "linear")
+        _head(ax, self.title)
+        figures.draw_curves(ax, shown, settle=0.3 if self.near else 0.0, marked=self.measured)
+        if not shown:
+            return ()
+        places = np.unique(np.concatenate([one.x for one in shown]))
+        ax.set_xlim(*figures.framed(places, self.log_x, 0.03))
+        if self.measured:
+            _measured_ticks(ax, places)
+        if self.log_y:
             _plain_decades(ax, "y")
-        _mark_measured(figure, ax, panel)
-    figures.label_ends(figure, {ax: some for ax, some in drawn.items() if some})
-    return figure
+        for text, at in self.marks.items():
+            ax.axvline(at, color=figures.GREY, linewidth=0.7, linestyle=figures.DOTTED, zorder=0.5)
+            side = {"transform": ax.get_xaxis_transform(), "fontsize": SMALL_POINTS - 1, "color": figures.GREY}
+            ax.text(at, 1.0, f" {text}", ha="left", va="top", **side)
+        return shown
 
 
-def _mark_measured(figure: "Figure", ax: "Axes", panel: Panel) -> None:
+def _head(ax: "Axes", title: str) -> None:
+    ax.set_title(title, fontsize=figures.TEXT_POINTS, color=figures.INK, loc="left")
+
+
+def _measured_ticks(ax: "Axes", places: Floats) -> None:
     """Put ticks at the measured places as plain numbers, except where a tick label would touch the previous one."""
-    if panel.ticks is not None:
-        ax.set_xticks(range(len(panel.ticks)), panel.ticks)
-        return
-    places = np.unique(np.concatenate([one.x for one in panel.lines]))
-    low, high = figures.framed(places, panel.log_x, 0.03)
-    ax.set_xlim(low, high)
-    figure.draw_without_rendering()
-    points = ax.transData.transform([(place, ax.get_ylim()[0]) for place in places])[:, 0] * 72 / figure.dpi
+    width = ax.get_position().width * figures.COLUMN * 72
+    low, high = ax.get_xlim()
+    scaled = np.log(places / low) / np.log(high / low) if ax.get_xscale() == "log" else (places - low) / (high - low)
     kept: list[int] = []
-    for i, point in enumerate(points):
-        width = 0.6 * figures.TEXT_POINTS * len(f"{places[i]:,g}") + 4
-        if not kept or point - points[kept[-1]] >= width:
+    for i, share in enumerate(scaled):
+        need = (0.6 * figures.TEXT_POINTS * len(f"{places[i]:,g}") + 4) / max(width, 100.0)
+        if not kept or share - scaled[kept[-1]] >= need:
             kept.append(i)
     ax.set_xticks(places[kept], [f"{place:,g}" for place in places[kept]])
     ax.set_xticks([], minor=True)
@@ -140,90 +174,83 @@ def _plain_decades(ax: "Axes", name: str) -> None:
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}" if 1e-4 <= value < 1e6 else f"{value:.0e}"))
 
 
-def dots(
-    estimates: Mapping[str, Interval],
-    xlabel: str,
-    *,
-    log_x: bool = False,
-    smaller_is_better: bool = False,
-    key: bool = True,
-    zoom: float | None = None,
-) -> "Figure":
-    """Draw a ranking, one row per policy, the best on top: each value with its interval, hollow unless tuned.
-
-    ``key`` explains the two markers above the rows. With ``zoom``, values that are smaller than the largest by more
-    than this share are written as text; so are values that a logarithmic axis cannot hold.
-    """
-    sign = 1 if smaller_is_better else -1
-    best: dict[str, float] = {}
-    for label, value in estimates.items():
-        row = label.removesuffix(TUNED)
-        best[row] = min(best.get(row, np.inf), sign * value.estimate)
-    rows = sorted(best, key=lambda row: best[row])
-    figure, (ax,) = figures.new_figure(1)
-    figure.set_size_inches(figures.COLUMN, 0.75 + 0.19 * len(rows))
-    ax.set(xlabel=xlabel, xscale="log" if log_x else "linear", ylim=(len(rows) - 0.4, -0.6))
-    ax.set_yticks(range(len(rows)), rows)
-    ax.grid(axis="y", color=figures.FAINT, linewidth=0.5, linestyle=figures.DOTTED)
-    title = "○ the authors' setting   ● its own best" if key else ""
-    ax.set_title(title, fontsize=figures.TEXT_POINTS, color=figures.INK, loc="left")
-    floor = _lowest_drawn(list(estimates.values()), log_x, zoom)
-    # On a logarithmic axis the low ends of wide intervals would take all the room.
-    ends = [end for one in estimates.values() for end in (one.estimate, one.high, *(() if log_x else (one.low,)))]
-    low, high = figures.framed(np.array([end for end in ends if end >= floor]), log_x, 0.04)
-    ax.set_xlim(low, high)
-    if log_x:
-        _plain_decades(ax, "x")
-    for label, value in estimates.items():
-        tuned = label.endswith(TUNED)
-        place = rows.index(label.removesuffix(TUNED)) + (0.16 if tuned else -0.16) * key
-        colour, _ = style_of(label)
-        if value.estimate < floor:
-            text = f"◂ {value.estimate:.4g}"
-            ax.text(low, place, text, fontsize=figures.TEXT_POINTS - 1, color=colour, va="center")
-            continue
-        ax.plot(np.clip([value.low, value.high], low, high), [place] * 2, color=colour, linewidth=1.1)
-        ax.plot(value.estimate, place, "o", markersize=4, color=colour, markerfacecolor=colour if tuned else "white")
-    return figure
-
-
-def forest(panels: Mapping[str, Mapping[str, Interval]], xlabel: str, margin: float) -> "Figure":
-    """Draw one estimate with its interval per row, panels side by side with the same rows, in the order of the first.
-
-    The dotted line is the margin. An interval that reaches below it is drawn hollow.
-    """
-    rows = list(next(iter(panels.values())))
-    figure, axes = figures.new_figure(len(panels))
-    figure.set_size_inches(figures.COLUMN * len(panels), 0.8 + 0.19 * len(rows))
-    for ax, (title, intervals) in zip(axes, panels.items(), strict=True):
-        ax.set(xlabel=xlabel, ylim=(len(rows) - 0.4, -0.6))
-        ax.set_yticks(range(len(rows)), rows if ax is axes[0] else [""] * len(rows))
-        ax.locator_params(axis="x", nbins=6)
-        ax.grid(axis="y", color=figures.FAINT, linewidth=0.5, linestyle=figures.DOTTED)
-        ax.set_title(title, fontsize=figures.TEXT_POINTS, color=figures.INK, loc="left")
-        ax.axvline(0.0, color=figures.INK, linewidth=0.6)
-        ax.axvline(margin, color=figures.GREY, linewidth=0.8, linestyle=figures.DOTTED)
-        for row, value in intervals.items():
-            place, inside = rows.index(row), value.low >= margin
-            colour = figures.BLUE if inside else figures.VERMILLION
-            if np.isfinite([value.low, value.high]).all():
-                ax.plot([value.low, value.high], [place] * 2, color=colour, linewidth=1.1)
-            ax.plot(
-                value.estimate, place, "o", markersize=4, color=colour, markerfacecolor=colour if inside else "white"
-            )
-    return figure
-
-
-def _lowest_drawn(values: Sequence[Interval], log_x: bool, zoom: float | None) -> float:
-    """Return the lowest value that is drawn at its place."""
-    largest = max(value.estimate for value in values)
-    floor = -np.inf if zoom is None else largest - zoom * abs(largest)
-    return max(floor, np.finfo(np.float64).tiny) if log_x else floor
+Pair = tuple[Interval | None, Interval | None]
+"""Intervals at the settings of the authors' code and with each method at its own best."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShadedTable:
-    """A table of numbers (rows, columns) drawn as shaded cells with the numbers in them; NaN is left empty."""
+class Dots:
+    """Differences with their intervals, one row each: hollow at the settings of the authors' code, filled when tuned.
+
+    Parameters
+    ----------
+    title, xlabel
+        Of the axes.
+    rows
+        Label → the two intervals; either may be None.
+    styles
+        Label → name of the policy whose colour a row has, its own label by default.
+    band
+        Half width of a grey band around 0, within which differences are of no interest.
+    reach
+        Rows further than this from 0 are cut off at the edge, with their value written there.
+    named
+        Whether the rows are named at the left.
+    """
+
+    title: str
+    xlabel: str
+    rows: Mapping[str, Pair]
+    styles: Mapping[str, str] = field(default_factory=dict[str, str])
+    band: float = 0.0
+    reach: float | None = None
+    named: bool = True
+
+    @property
+    def height(self) -> float:
+        """Grows with the rows."""
+        return max(0.75 + 0.21 * len(self.rows), 1.6)
+
+    def draw(self, ax: "Axes") -> Sequence[Curve]:
+        """Draw every row."""
+        ax.set(xlabel=self.xlabel, ylim=(len(self.rows) - 0.4, -0.6))
+        ax.set_yticks(range(len(self.rows)), list(self.rows) if self.named else [""] * len(self.rows))
+        ax.grid(axis="y", color=figures.FAINT, linewidth=0.5, linestyle=figures.DOTTED)
+        _head(ax, self.title)
+        ax.axvline(0.0, color=figures.INK, linewidth=0.6)
+        if self.band:
+            ax.axvspan(-self.band, self.band, color=figures.FAINT, alpha=0.45, linewidth=0, zorder=0.2)
+        ends = [end for pair in self.rows.values() for one in pair if one is not None for end in (one.low, one.high)]
+        limits = figures.framed(np.array([*ends, 0.0, -self.band, self.band]), False, 0.05)
+        if self.reach is not None:
+            limits = max(limits[0], -self.reach), min(limits[1], self.reach)
+        ax.set_xlim(*limits)
+        for place, (label, pair) in enumerate(self.rows.items()):
+            both = all(one is not None for one in pair)
+            for one, filled in zip(pair, (False, True), strict=True):
+                if one is not None:
+                    colour = style_of(self.styles.get(label, label))[0]
+                    _dot(ax, one, place + (0.17 if filled else -0.17) * both, colour, filled)
+        return ()
+
+
+def _dot(ax: "Axes", one: Interval, place: float, colour: str, filled: bool) -> None:
+    low, high = ax.get_xlim()
+    if not low <= one.estimate <= high:
+        right = one.estimate > high
+        text = typeset(f"{one.estimate:+.1f} ▸" if right else f"◂ {one.estimate:+.1f}")
+        at = {"fontsize": SMALL_POINTS - 1, "color": colour, "va": "center"}
+        ax.text(high if right else low, place, text, ha="right" if right else "left", **at)
+        return
+    if np.isfinite([one.low, one.high]).all():
+        ax.plot(np.clip([one.low, one.high], low, high), [place] * 2, color=colour, linewidth=1.1)
+    face = colour if filled else "white"
+    ax.plot(one.estimate, place, "o", markersize=4, color=colour, markerfacecolor=face, markeredgewidth=0.9)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shaded:
+    """A table of numbers (rows, columns) as shaded cells: blue above the centre and orange below; NaN is left empty."""
 
     title: str
     xlabel: str
@@ -231,34 +258,30 @@ class ShadedTable:
     columns: Sequence[str]
     rows: Sequence[str]
     values: Floats
-    spec: str = ".3f"
-    centre: float | None = None
+    spec: str = ".2f"
+    centre: float = 0.0
+    reach: float | None = None
 
+    @property
+    def height(self) -> float:
+        """Grows with the rows."""
+        return max(0.7 + 0.2 * len(self.rows), 1.5)
 
-def shaded(tables: Sequence[ShadedTable]) -> "Figure":
-    """Draw tables of cells side by side: darker is larger, or blue below and orange above a centre."""
-    figure, axes = figures.new_figure(len(tables))
-    for ax, table in zip(axes, tables, strict=True):
+    def draw(self, ax: "Axes") -> Sequence[Curve]:
+        """Draw the cells with their numbers."""
+        known = self.values[np.isfinite(self.values)]
+        reach = self.reach or 1.4 * float(np.abs(known - self.centre).max(initial=0.0)) or 1.0
+        scale: dict[str, Any] = {"cmap": "PuOr", "vmin": self.centre - reach, "vmax": self.centre + reach}
         ax.grid(visible=False)
-        image = ax.imshow(table.values, aspect="auto", origin="lower", **_colour_scale(table))
-        light = image.to_rgba(table.values)[..., :3] @ (0.3, 0.6, 0.1)
-        ax.set_xticks(range(len(table.columns)), table.columns)
-        ax.set_yticks(range(len(table.rows)), table.rows)
-        ax.set(xlabel=table.xlabel, ylabel=table.ylabel)
-        ax.set_title(table.title, fontsize=figures.TEXT_POINTS, color=figures.INK, loc="left")
-        for (row, column), value in np.ndenumerate(table.values):
+        image = ax.imshow(self.values, aspect="auto", **scale)
+        light = image.to_rgba(self.values)[..., :3] @ (0.3, 0.6, 0.1)
+        ax.set_xticks(range(len(self.columns)), self.columns)
+        ax.set_yticks(range(len(self.rows)), self.rows)
+        ax.set(xlabel=self.xlabel, ylabel=self.ylabel)
+        _head(ax, self.title)
+        for (row, column), value in np.ndenumerate(self.values):
             if np.isfinite(value):
                 ink = figures.INK if light[row, column] > 0.5 else "white"
-                text = f"{value:{table.spec}}"
-                ax.text(column, row, text, ha="center", va="center", color=ink, fontsize=LABEL_POINTS)
-    return figure
-
-
-def _colour_scale(table: ShadedTable) -> dict[str, Any]:
-    """Return the colours of a table: one hue that darkens, or two hues on the sides of the centre."""
-    known = table.values[np.isfinite(table.values)]
-    low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 1.0)
-    if table.centre is None:
-        return {"cmap": "Blues", "vmin": low, "vmax": low + 1.3 * (high - low) or 1.0}
-    reach = 1.4 * max(high - table.centre, table.centre - low) or 1.0
-    return {"cmap": "PuOr_r", "vmin": table.centre - reach, "vmax": table.centre + reach}
+                text = typeset(f"{value:{self.spec}}")
+                ax.text(column, row, text, ha="center", va="center", color=ink, fontsize=SMALL_POINTS - 0.5)
+        return ()

@@ -1,26 +1,57 @@
 """The tasks that most experiments share: run one policy in one environment, or measure what needs no learning.
 
 What needs no learning are three reference levels: the uniform policy, the best fixed action, and the best action for
-each context. Reports show them with every comparison, because on some data the best fixed action earns almost all
-there is to earn.
+each context (the oracle). On some data the best fixed action earns almost all there is to earn.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 
+from spuir.base.records import Floats
 from spuir.base.streams import generator
 from spuir.environments import make_environment
+from spuir.errors import ParameterError
 from spuir.loop import run
 from spuir.policies import make_policy
-from spuir.reproduction.tasks import Result, Task
-from spuir.reproduction.verdicts import last, mean_of, with_error
+from spuir.policies.base import Policy, Recipe
+from spuir.reproduction.tasks import Task
 from spuir.results.history import History
 
 CHECKPOINTS = 30
+AUTHORS = "authors-code"
 LEVELS = ("uniform", "best fixed", "oracle")
+REWARD, REGRET = "average_reward", "regret_per_step"
+
+
+@lru_cache(maxsize=16)
+def own_recipe(path: str) -> Recipe:
+    """Return the user's policy "module:name" as a recipe: a Recipe, or a subclass of Policy with defaults."""
+    module, _, name = path.partition(":")
+    try:
+        member = getattr(import_module(module), name)
+    except (ImportError, AttributeError) as failure:
+        rule = f"it cannot be imported ({failure})"
+        raise ParameterError(
+            "--policy", repr(path), rule, "give module:name, and put the module on PYTHONPATH"
+        ) from None
+    if isinstance(member, Recipe):
+        return member
+    if isinstance(member, type) and issubclass(member, Policy):
+        return Recipe(target=member, defaults={}, paper={}, summary=(member.__doc__ or name).splitlines()[0])
+    rule = "a policy of your own is a Recipe or a subclass of Policy"
+    raise ParameterError("--policy", repr(path), rule, "see docs/howto/adding-a-policy.md")
+
+
+def policy_of(policy: str, preset: str | None, parameters: Mapping[str, Any]) -> Policy:
+    """Return a policy by its registered name, or the user's own by "module:name"."""
+    if ":" in policy:
+        return own_recipe(policy).make(policy.rpartition(":")[2], preset, parameters)
+    return make_policy(policy, preset=preset, **parameters)
 
 
 def play(
@@ -37,7 +68,7 @@ def play(
 ) -> list[dict[str, Any]]:
     """Run one policy in one environment; return running values at up to 30 episodes, including the last."""
     history = run(
-        make_policy(policy, preset=preset, **parameters),
+        policy_of(policy, preset, parameters),
         make_environment(environment, **{"seed": seed} | dict(world)),
         episodes,
         batch_size,
@@ -47,13 +78,23 @@ def play(
     return checkpoints(history)
 
 
+def tried(**arguments: Any) -> list[dict[str, Any]]:
+    """Run one policy as :func:`play` does; return the last row only, which is all that a choice of settings needs."""
+    return play(**arguments)[-1:]
+
+
+def kept_episodes(length: int) -> list[int]:
+    """Return up to 30 episodes, counted from 0, evenly spread and including the last."""
+    return np.unique(np.linspace(0, length - 1, min(length, CHECKPOINTS)).round().astype(int)).tolist()
+
+
 def checkpoints(history: History) -> list[dict[str, Any]]:
     """Return the running values at each checkpoint, one row each; the last row covers the whole run."""
     length = len(history)
     steps = history.batch_size * np.arange(1, length + 1)
     columns = {
-        "average_reward": history.average_reward,
-        "regret_per_step": history.regret / steps,
+        REWARD: history.average_reward,
+        REGRET: history.regret / steps,
         "fixed_regret_per_step": history.fixed_regret / steps,
         "decide_seconds": np.cumsum(history.decide_seconds),
         "learn_seconds": np.cumsum(history.learn_seconds),
@@ -61,42 +102,55 @@ def checkpoints(history: History) -> list[dict[str, Any]]:
     if history.clicks is not None and history.conversions is not None:
         clicks, conversions = np.cumsum(history.clicks), np.cumsum(history.conversions)
         columns |= {"cvr": conversions / np.maximum(clicks, 1), "ctcvr": conversions / steps}
-    kept = np.unique(np.linspace(0, length - 1, min(length, CHECKPOINTS)).round().astype(int))
-    return [{"episode": int(n) + 1} | {name: float(values[n]) for name, values in columns.items()} for n in kept]
+    return [
+        {"episode": n + 1} | {name: float(values[n]) for name, values in columns.items()} for n in kept_episodes(length)
+    ]
 
 
 def levels(
     *, environment: str, world: Mapping[str, Any], episodes: int, batch_size: int, seed: int
 ) -> list[dict[str, Any]]:
-    """Return the mean expected reward of each reference level on the contexts that a run with this seed meets.
+    """Return the reference levels on the contexts and the noise that a run with this seed meets, over episodes.
 
-    The row also says how many actions and columns the environment has, and whether its rows are generated.
+    ``average_reward`` is what the best action for each context has really earned so far, as the curves of policies
+    are; the three levels are expectations. The rows also say how many actions and columns the environment has, and
+    whether its rows are generated.
     """
     place = make_environment(environment, **{"seed": seed} | dict(world))
-    sums, best = np.zeros(place.n_actions), 0.0
+    sums, best, earned = np.zeros(place.n_actions), 0.0, 0.0
+    facts = {"actions": place.n_actions, "columns": place.dim, "generated": bool(getattr(place, "generated", False))}
+    kept, rows = set(kept_episodes(episodes)), list[dict[str, Any]]()
     for n in range(1, episodes + 1):
-        expected = place.expected_rewards(place.draw(batch_size, generator(seed, "environment", "contexts", n)))
+        rounds = place.draw(batch_size, generator(seed, "environment", "contexts", n))
+        expected: Floats = place.expected_rewards(rounds)
         sums += expected.sum(axis=0)
         best += float(expected.max(axis=1).sum())
-    values = np.array([sums.mean(), sums.max(), best]) / (episodes * batch_size)
-    facts = {"actions": place.n_actions, "columns": place.dim, "generated": bool(getattr(place, "generated", False))}
-    return [dict(zip(LEVELS, values.tolist(), strict=True)) | facts]
+        noise = generator(seed, "environment", "noise", n)
+        earned += float(place.feedback(rounds, expected.argmax(axis=1), noise).rewards.sum())
+        if n - 1 in kept:
+            values = np.array([sums.mean(), sums.max(), best, earned]) / (n * batch_size)
+            rows.append({"episode": n} | dict(zip((*LEVELS, REWARD), values.tolist(), strict=True)) | facts)
+    return rows
 
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:
-    """Where policies run: an environment with its parameters ``world``, and the length of a run."""
+    """Where policies run: an environment with its parameters ``world``, and the length of a run.
+
+    ``seeded`` names further parameters of the world that are set to the seed of the run.
+    """
 
     environment: str
     episodes: int
     batch_size: int
     world: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    seeded: tuple[str, ...] = ()
 
     def arguments(self, seed: int) -> dict[str, Any]:
         """Return the arguments that a task of this setup has, whatever runs."""
         return {
             "environment": self.environment,
-            "world": dict(self.world),
+            "world": dict(self.world) | dict.fromkeys(self.seeded, seed),
             "episodes": self.episodes,
             "batch_size": self.batch_size,
             "seed": seed,
@@ -110,21 +164,17 @@ class Setup:
         preset: str | None = None,
         parameters: Mapping[str, Any] | None = None,
         feedback: float = 0.0,
+        tuning: bool = False,
     ) -> list[Task]:
         """Return the tasks of :func:`play`, one per seed. Equal runs are one task, whichever experiment asks."""
         given = {"policy": policy, "preset": preset, "parameters": dict(parameters or {}), "feedback": feedback}
-        return [Task.of(play, **given, **self.arguments(seed)) for seed in seeds]
+        return [Task.of(tried if tuning else play, **given, **self.arguments(seed)) for seed in seeds]
 
     def levels(self, seeds: Iterable[int]) -> list[Task]:
         """Return the tasks of :func:`levels`, one per seed."""
         return [Task.of(levels, **self.arguments(seed)) for seed in seeds]
 
 
-def mean_levels(results: Sequence[Result]) -> dict[str, float]:
-    """Return each reference level as a mean over the seeds, or nothing without results."""
-    return {name: mean_of(last(results, name)) for name in LEVELS} if results else {}
-
-
-def level_rows(results: Sequence[Result], first: str, title: str) -> list[dict[str, Any]]:
-    """Return a table row for each reference level, its name under ``first`` and its value under ``title``."""
-    return [{first: name} | with_error(title, last(results, name).values()) for name in LEVELS]
+def by_world(tasks: Sequence[Task]) -> list[Task]:
+    """Return tasks with those of one environment and seed together, so that a process makes each world once."""
+    return sorted(tasks, key=lambda task: (str(task.arguments.get("environment")), int(task.arguments.get("seed", 0))))

@@ -1,23 +1,23 @@
-"""The files of a report: figures, tables, verdicts and rows, then one page with all of it.
+"""The files of a report: figures, tables, samples, verdicts and rows, then one page with all of it.
 
-The same results give the same bytes. ``results.json`` has everything that the pages say. Only ``manifest.json`` has
+The same results give the same bytes. ``results.json`` has everything that the pages show. Only ``manifest.json`` has
 times.
 """
 
 import json
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spuir.base.hashing import digest
-from spuir.reproduction.base import Findings, ReportTable, Scope
-from spuir.reproduction.overview import overview
+from spuir.reproduction.base import Drawing, Findings, ReportTable, Scope
+from spuir.reproduction.claims import Claim, judge_all, samples_of
 from spuir.reproduction.pages import html_page
 from spuir.reproduction.schedule import Asked, Failures, error_line
 from spuir.reproduction.store import Store
-from spuir.reproduction.table_text import lay_out
+from spuir.reproduction.table_text import latex, lay_out
 from spuir.reproduction.tasks import Result
 from spuir.reproduction.workers import Watcher, spread
 from spuir.results import figures
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PACKAGE = Path(__file__).parents[1]
-RESULTS, PAGE, VERDICTS = "results.json", "report.html", "verdicts"
+RESULTS, PAGE, VERDICTS = "results.json", "report.html", "verdicts.json"
 MISSING_SHOWN = 12
 TITLE = "Reward Imputation with Sketching for Contextual Batched Bandits, reproduced"
 GENERATED = ", on generated Criteo rows"
@@ -42,48 +42,56 @@ class Section:
     folder: Path
 
     def run(self, step: Watcher | None = None) -> dict[str, Any]:
-        """Write the figures, tables and rows; return what the pages say about the experiment."""
+        """Write the figures, tables, samples and rows; return what the pages show of the experiment."""
         experiment, results = self.asked.experiment, self.asked.results
         write_csv(self.folder / "rows" / f"{experiment.name}.csv", tidy(results))
         findings = experiment.report(self.scope, results)
+        self._keep_samples(findings.claims)
         return describe(self.asked) | self._shown(findings)
 
     def _shown(self, findings: Findings) -> dict[str, Any]:
         return {
-            "figures": [self._draw(name, figure) for name, figure in findings.figures.items()],
+            "figures": [self._draw(name, drawing) for name, drawing in findings.drawings.items()],
             "tables": [self._tabulate(table) for table in findings.tables],
-            "verdicts": [
-                asdict(verdict) | {"id": f"{self.asked.experiment.name}/{verdict.id}"} for verdict in findings.verdicts
-            ],
-            "lesson": findings.lesson,
+            "verdicts": [verdict.record(self.asked.experiment.name) for verdict in judge_all(findings.claims)],
         }
+
+    def _keep_samples(self, claims: Sequence[Claim]) -> None:
+        """Write one line per sample: its values by seed in one file, the keys of its tasks in another."""
+        samples = samples_of(claims)
+        for kind in ("values", "runs") if samples else ():
+            lines = [
+                {"sample": name} | {str(seed): value for seed, value in sorted(getattr(one, kind).items())}
+                for name, one in sorted(samples.items())
+            ]
+            write_csv(self.folder / "samples" / f"{self.asked.experiment.name}-{kind}.csv", lines)
 
     def _file(self, kind: str, name: str) -> str:
         stem = self.asked.experiment.name
         return f"{kind}/{stem}-{name}" if name else f"{kind}/{stem}"
 
-    def _draw(self, name: str, figure: "Figure") -> dict[str, Any]:
+    def _draw(self, name: str, drawing: Drawing) -> dict[str, Any]:
         file = self._file("figures", name)
-        figures.save(figure, self.folder / file)
-        inches = round(float(figure.get_figwidth()), 2)
-        return {"name": name, "file": f"{file}.svg", "inches": inches, "alt": caption(figure)}
+        figures.save(drawing.figure, self.folder / file, pdf=True)
+        inches = round(float(drawing.figure.get_figwidth()), 2)
+        shown = {"name": name, "file": f"{file}.svg", "inches": inches}
+        return shown | {"alt": described(drawing.figure), "caption": drawing.caption}
 
     def _tabulate(self, table: ReportTable) -> dict[str, Any]:
-        lay_out(table.rows, table.formats)
-        file = self._file("tables", table.name) + ".csv"
-        write_csv(self.folder / file, table.rows)
-        return {"name": table.name, "title": table.title, "file": file, "formats": table.formats, "rows": table.rows}
+        stem = self._file("tables", table.name)
+        write_csv(self.folder / f"{stem}.csv", table.rows)
+        write_text(self.folder / f"{stem}.tex", latex(lay_out(table.rows, table.formats), table.title))
+        about = {"name": table.name, "title": table.title, "file": f"{stem}.csv"}
+        return about | {"formats": table.formats, "rows": table.rows}
 
 
 def describe(asked: Asked) -> dict[str, Any]:
-    """Return what the pages say about an experiment before its report is made."""
+    """Return what the pages show of an experiment before its report is made."""
     experiment, missing = asked.experiment, asked.missing
     return {
         "name": experiment.name,
         "title": experiment.title,
         "source": experiment.source,
-        "shown": experiment.shown,
-        "setting": experiment.setting,
         "tasks": len(asked.tasks),
         "core_seconds": round(sum(result.seconds for result in asked.results), 1),
         "missing": [task.label for task in missing[:MISSING_SHOWN]],
@@ -92,7 +100,6 @@ def describe(asked: Asked) -> dict[str, Any]:
         "figures": [],
         "tables": [],
         "verdicts": [],
-        "lesson": "",
     }
 
 
@@ -116,7 +123,7 @@ def flat(data: Mapping[str, Any], before: str = "") -> dict[str, Any]:
     return columns
 
 
-def caption(figure: "Figure") -> str:
+def described(figure: "Figure") -> str:
     """Return what a figure shows, for readers who cannot see it: its axes and the labels in it."""
     panels: list[str] = []
     for ax in figure.axes:
@@ -148,15 +155,8 @@ def write_report(
         return known
     sections = _sections(asked, scope, store.folder, workers, follow)
     data = finite(about(asked, failures, scope, store, command) | {"experiments": sections})
-    data["overview"] = overview({section["name"]: section for section in sections})
     write_json(store.folder / RESULTS, data)
-    rows = [
-        {"experiment": one["name"], "source": one["source"]} | verdict
-        for one in sections
-        for verdict in one["verdicts"]
-    ]
-    write_csv(store.folder / f"{VERDICTS}.csv", rows)
-    write_json(store.folder / f"{VERDICTS}.json", rows)
+    write_json(store.folder / VERDICTS, [verdict for one in sections for verdict in one["verdicts"]])
     write_text(store.folder / PAGE, html_page(data, pictures(sections, store.folder), store.manifest))
     store.note(report={"command": command, "experiments": [one["name"] for one in sections], "stamp": stamp})
     return data
@@ -171,7 +171,7 @@ def _known(store: Store, stamp: str) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     files = [item["file"] for one in data["experiments"] for item in (*one["figures"], *one["tables"])]
-    return data if all((store.folder / file).exists() for file in (*files, PAGE, f"{VERDICTS}.csv")) else None
+    return data if all((store.folder / file).exists() for file in (*files, PAGE, VERDICTS)) else None
 
 
 def fingerprint(asked: Sequence[Asked], failures: Failures, scope: Scope, command: str) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 from spuir.environments.base import Environment
 from spuir.loop import run
 from spuir.policies.base import Policy
-from spuir.reproduction.verdicts import summary
+from spuir.reproduction.claims import summary
 from spuir.reproduction.workers import Watcher, spread
 from spuir.results.history import History
 

@@ -38,6 +38,23 @@ def _cell(row: Mapping[str, Any], name: str, spec: str | None) -> str:
     return shown if error == UNKNOWN else f"{shown} ± {error.removeprefix('+')}"
 
 
+def latex(sheet: Sheet, title: str) -> str:
+    """Return a table for LaTeX, with the rules of the package booktabs."""
+    columns = "".join("r" if right else "l" for right in sheet.numeric)
+    lines = [" & ".join(map(_escaped, row)) + r" \\" for row in (sheet.heads, *sheet.rows)]
+    body = "\n".join([lines[0], r"\midrule", *lines[1:]])
+    return (
+        f"\\begin{{table}}\n\\caption{{{_escaped(title)}}}\n\\begin{{tabular}}{{{columns}}}\n\\toprule\n{body}\n"
+        "\\bottomrule\n\\end{tabular}\n\\end{table}\n"
+    )
+
+
+def _escaped(text: str) -> str:
+    """Return text with the signs that LaTeX reads as commands written out."""
+    escaped = re.sub(r"([&%$#_{}])", r"\\\1", text)
+    return escaped.replace("^", r"\textasciicircum{}").replace("~", r"\textasciitilde{}").replace("\u202f", r"\,")
+
+
 def number(value: Any, spec: str | None = None) -> str:
     """Return a value as text: numbers by ``spec`` or with about four digits, and a dash for None."""
     if value is None:

@@ -1,177 +1,248 @@
-"""One shared grid of settings for the methods of the paper, so that reports can show each method at its best too.
+"""The same search for every method on every set: 40 settings, chosen by regret on seeds that no result uses.
 
-A setting holds the parameters that differ from the authors' preset; ``{}`` is the preset itself. The best setting has
-the highest mean reward over the tuning seeds 1000 to 1004, which no reported number uses. A grid that tunes comes in
-two stages: first the tuning runs, then the runs of the chosen settings.
+Every setting is a draw from the method's own parameters (all of them have a bonus or a rate, and λ; some have γ, η or
+c). The first 24 are drawn from wide ranges, the values of the authors' code among them. Then the best four are varied
+four times each, which may leave the ranges, so that no best setting is held at an edge. Two seeds rank the 40
+settings, eight the best six of them, and 24 the best three: a setting that fails on one seed in twenty must not win by
+luck. Regret leaves out the noise of the rewards. A smaller search, of 20 settings, serves where there are many sets.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.random import Generator
 
+from spuir.base.streams import generator
 from spuir.reproduction.base import Scope
-from spuir.reproduction.policy_runs import Setup
+from spuir.reproduction.policy_runs import AUTHORS, REGRET, Setup, own_recipe, policy_of
 from spuir.reproduction.tasks import Result, Task
-from spuir.results.figures import TUNED
 
 Setting = Mapping[str, Any]
-"""Parameters that differ from the authors' preset."""
-
-METHODS = ("sbucb", "puir", "spuir", "puir-rs", "spuir-rs", "bexp3", "bexp3-ipw", "blts-b", "dfm-s")
-"""The methods of the paper's table."""
-
-ALPHAS = (0.0, 0.03, 0.1, 0.2, 0.5, 1.0)
-"""Values of α for every method that has one, including the authors' 0.1, 0.2 and 1."""
-
-RIDGES = (1.0, 10.0)
-"""The authors' λ, and one that shrinks estimates as imputation does."""
-
-TUNING_SEEDS = range(1000, 1005)
-PRESET = "paper"
-
-QUICK_METHODS = ("sbucb", "puir", "spuir")
-"""In a quick run these choose between two settings on one seed; the others keep the authors' setting."""
-
-SLOW_ENVIRONMENTS = ("criteo-recent", "criteo-all")
-"""Where runs take long, methods choose among the settings with the authors' λ only, about half of them."""
+"""Parameters that differ from the authors' code."""
 
 
-def _grid(authors: Setting, others: Iterable[Setting]) -> tuple[Setting, ...]:
-    """Return the authors' setting as ``{}``, then the others without the one that repeats it."""
-    return ({}, *(setting for setting in others if setting != authors))
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """How long a search is.
+
+    ``drawn`` settings are drawn, and each of the best ``parents`` is varied ``varied`` times. ``rounds`` are numbers of
+    settings and of seeds: so many settings are kept for a round with so many seeds, the first round having all.
+    """
+
+    drawn: int
+    parents: int
+    varied: int
+    rounds: tuple[tuple[int, int], ...]
+
+    @property
+    def settings(self) -> int:
+        """How many settings are tried."""
+        return self.drawn + self.parents * self.varied
 
 
-def _optimistic(alpha: float, ridges: Sequence[float] = RIDGES) -> tuple[Setting, ...]:
-    """Return the twelve pairs (α, λ) of every method with an α; ``alpha`` is the authors'."""
-    pairs = [{"alpha": one, "ridge": ridge} for ridge in ridges for one in ALPHAS]
-    return _grid({"alpha": alpha, "ridge": RIDGES[0]}, pairs)
+FULL = Budget(drawn=24, parents=4, varied=4, rounds=((40, 2), (6, 8), (3, 24)))
+SMALL = Budget(drawn=12, parents=2, varied=4, rounds=((20, 1), (4, 4), (2, 12)))
 
 
-_EXPONENTIAL = _grid(
-    {},
-    [
-        {"accumulate": "steps", "rate": rate, "ridge": ridge}
-        for ridge in RIDGES
-        for rate in (None, 0.003, 0.01, 0.03, 0.1)
-    ],
-)
-_BALANCED = _grid(
-    {}, [{"propensity_draws": None, "scale": scale, "ridge": ridge} for ridge in RIDGES for scale in (0.0, 0.05, 0.25)]
-)
-_DELAYED = _grid({}, [{"memory": "laplace", "ridge": ridge} for ridge in (0.1, *RIDGES)])
+@dataclass(frozen=True)
+class Amount:
+    """A positive number, drawn on a logarithmic scale; with ``zero``, one draw in eight is 0."""
 
-SETTINGS: Mapping[str, tuple[Setting, ...]] = {
-    "sbucb": _optimistic(1.0),
-    "puir": _optimistic(0.1),
-    "spuir": _optimistic(0.2),
-    "puir-rs": _optimistic(0.1),
-    "spuir-rs": _optimistic(0.1),
-    "bexp3": _EXPONENTIAL,
-    "bexp3-ipw": _EXPONENTIAL,
-    "blts-b": _BALANCED,
-    "dfm-s": _DELAYED,
-    "puir-kernel": _optimistic(0.1, RIDGES[:1]),
-    "spuir-kernel": _optimistic(0.2, RIDGES[:1]),
+    low: float
+    high: float
+    zero: bool = False
+    whole: bool = False
+
+    def draw(self, rng: Generator) -> float:
+        """Return a value within the range."""
+        value = float(np.exp(rng.uniform(np.log(self.low), np.log(self.high))))
+        return 0.0 if self.zero and rng.random() < 1 / 8 else self._rounded(value)
+
+    def vary(self, value: float, rng: Generator) -> float:
+        """Return a value near another one, by a factor of about two, beyond the range if need be."""
+        if not value:
+            return 0.0 if rng.random() < 0.5 else self._rounded(self.low * float(np.exp(rng.normal())))
+        return self._rounded(value * float(np.exp(rng.normal(0.0, 0.7))))
+
+    def _rounded(self, value: float) -> float:
+        return max(1, round(value)) if self.whole else float(f"{value:.3g}")
+
+
+@dataclass(frozen=True)
+class Share:
+    """A number from 0 to 1, drawn evenly, or on a logarithmic scale from ``low`` to 1."""
+
+    low: float = 0.0
+
+    def draw(self, rng: Generator) -> float:
+        """Return a share."""
+        return float(f"{np.exp(rng.uniform(np.log(self.low), 0.0)) if self.low else rng.random():.3g}")
+
+    def vary(self, value: float, rng: Generator) -> float:
+        """Return a share near another one."""
+        near = value * np.exp(rng.normal(0.0, 0.7)) if self.low else value + rng.normal(0.0, 0.15)
+        return float(f"{min(1.0, max(0.0, near)):.3g}")
+
+
+@dataclass(frozen=True)
+class Option:
+    """One of several values."""
+
+    values: tuple[Any, ...]
+
+    def draw(self, rng: Generator) -> Any:
+        """Return one of the values."""
+        return self.values[int(rng.integers(len(self.values)))]
+
+    def vary(self, value: Any, rng: Generator) -> Any:
+        """Return the value or, in one case of four, another draw."""
+        return self.draw(rng) if rng.random() < 0.25 else value
+
+
+Range = Amount | Share | Option
+_BONUS, _FLAG = Amount(0.003, 3.0, zero=True), Option((True, False))
+RANGES: Mapping[str, Range] = {
+    "alpha": _BONUS,
+    "ridge": Amount(0.01, 1000.0),
+    "imputation_rate": Share(0.003),
+    "discount": Share(),
+    "sketch_size": Amount(50, 400, whole=True),
+    "rate": Amount(1e-4, 1.0),
+    "scale": _BONUS,
+    "iterations": Amount(4, 40, whole=True),
 }
-"""The settings of each method, the authors' first: at most twelve, fewer for slow methods.
-
-Optimistic methods share twelve pairs of α and λ and keep the authors' imputation and sketch. Exponential weights sum
-over steps, as in their papers, at several rates. BLTS-B uses exact propensities. DFM-S keeps all rows."""
+"""The ranges of parameters, by their names."""
 
 
-def tuned(method: str) -> str:
-    """Return the label of a method at its own best setting."""
-    return method + TUNED
+@dataclass(frozen=True, kw_only=True)
+class Method:
+    """A method of a comparison: a policy at the settings of the authors' code, and the parameters to search.
 
-
-def settings_of(scope: Scope, method: str, environment: str) -> Sequence[Setting]:
-    """Return the settings that a method may choose from in an environment, the authors' first."""
-    every = SETTINGS[method]
-    if environment in SLOW_ENVIRONMENTS:
-        every = tuple(setting for setting in every if setting.get("ridge", RIDGES[0]) == RIDGES[0])
-    return scope.axis(every, every[:2] if method in QUICK_METHODS else every[:1])
-
-
-def tuning_tasks(scope: Scope, method: str, setup: Setup) -> list[Task]:
-    """Return the runs that choose a method's setting: each setting on each tuning seed, or none if it has only one."""
-    settings = settings_of(scope, method, setup.environment)
-    if len(settings) == 1:
-        return []
-    seeds = scope.axis(TUNING_SEEDS, TUNING_SEEDS[:1])
-    return [task for setting in settings for task in setting_tasks(seeds, method, setting, setup)]
-
-
-def setting_tasks(seeds: Iterable[int], method: str, setting: Setting, setup: Setup) -> list[Task]:
-    """Return the runs of one setting, one per seed."""
-    return setup.runs(seeds, method, preset=PRESET, parameters=setting)
-
-
-def best(scope: Scope, results: Iterable[Result], method: str, setup: Setup) -> dict[str, Any] | None:
-    """Return the setting with the highest mean reward over the tuning seeds, the first of equals.
-
-    None while a tuning run is missing.
+    ``parameters`` change the authors' preset for every setting: where their code does not do what the method's own
+    paper says, they restore the method. ``searched`` change it for the search alone. ``ranges`` add to the usual ones.
     """
-    return _best(scope, _by_key(results), method, setup)
+
+    policy: str
+    tuned: tuple[str, ...]
+    parameters: Setting = field(default_factory=dict[str, Any])
+    searched: Setting = field(default_factory=dict[str, Any])
+    preset: str | None = AUTHORS
+    ranges: Mapping[str, Range] = field(default_factory=dict[str, Range])
+
+    def tasks(self, seeds: Iterable[int], setup: Setup, setting: Setting, tuning: bool = False) -> list[Task]:
+        """Return the runs of one setting; ``{}`` is that of the authors' code."""
+        given = {**self.parameters, **setting}
+        return setup.runs(seeds, self.policy, preset=self.preset, parameters=given, tuning=tuning)
+
+    def value(self, name: str) -> Any:
+        """Return a parameter's value in the authors' code; None where a rule sets it, such as a rate by the horizon."""
+        value = getattr(policy_of(self.policy, self.preset, self.parameters), name)
+        return None if isinstance(value, str) and not isinstance(self.range(name), Option) else value
+
+    def range(self, name: str) -> Range:
+        """Return the range of a parameter."""
+        return {**RANGES, **self.ranges}[name]
 
 
-def both(scope: Scope, results: Iterable[Result], methods: Iterable[str], setup: Setup) -> list[Task]:
-    """Return the runs of each method at the authors' setting, its tuning runs and, once known, its best setting."""
-    known, tasks = _by_key(results), list[Task]()
-    for method in methods:
-        tasks += setting_tasks(scope.seeds, method, {}, setup)
-        tasks += tuning_tasks(scope, method, setup)
-        chosen = _best(scope, known, method, setup)
-        if chosen:
-            tasks += setting_tasks(scope.seeds, method, chosen, setup)
-    return tasks
+_UCB, _IMPUTED = ("alpha", "ridge"), ("alpha", "ridge", "imputation_rate", "discount")
+_BY_STEPS = {"accumulate": "steps"}
+_ALL_ROWS = {"memory": "all", "horizon": None}
+METHODS: Mapping[str, Method] = {
+    "sbucb": Method(policy="sbucb", tuned=_UCB),
+    "puir": Method(policy="puir", tuned=_IMPUTED),
+    "spuir": Method(policy="spuir", tuned=(*_IMPUTED, "sketch_size")),
+    "puir-rs": Method(policy="puir-rs", tuned=("alpha", "ridge", "discount")),
+    "spuir-rs": Method(policy="spuir-rs", tuned=("alpha", "ridge", "discount", "sketch_size")),
+    "bexp3": Method(policy="bexp3", tuned=("rate", "ridge"), parameters=_BY_STEPS),
+    "bexp3-ipw": Method(policy="bexp3-ipw", tuned=("rate", "ridge"), parameters=_BY_STEPS),
+    "blts-b": Method(policy="blts-b", tuned=("scale", "ridge"), searched={"propensity_draws": None}),
+    "dfm-s": Method(
+        policy="dfm-s", tuned=("ridge", "iterations"), parameters=_ALL_ROWS, searched={"memory": "laplace"}
+    ),
+}
+"""The methods of the paper's table. BEXP3 sums over steps, as its paper says. DFM-S fits all rows, and sees all
+conversions as every other method does; its search keeps a prior in place of earlier rows, which is faster. BLTS-B is
+searched with exact propensities, which are faster than drawn ones."""
 
 
-def labelled(scope: Scope, results: Iterable[Result], methods: Iterable[str], setup: Setup) -> dict[str, list[Result]]:
-    """Return the results on the reported seeds: "puir" at the authors' setting, "puir (tuned)" at its best one.
-
-    The two are equal where the authors' setting is the best. A label without results is left out.
-    """
-    known, groups = _by_key(results), dict[str, list[Result]]()
-    for method in methods:
-        chosen = _best(scope, known, method, setup)
-        for label, setting in ((method, {}), (tuned(method), chosen)):
-            if setting is not None:
-                tasks = setting_tasks(scope.seeds, method, setting, setup)
-                groups[label] = [known[task.key] for task in tasks if task.key in known]
-    return {label: group for label, group in groups.items() if group}
+def own_method(path: str) -> Method:
+    """Return the user's policy "module:name" as a method: all its parameters that have a range are searched."""
+    known = own_recipe(path).parameters()
+    return Method(policy=path, tuned=tuple(name for name in RANGES if name in known), preset=None)
 
 
-def at_alpha(method: str, alpha: float) -> Setting:
-    """Return the setting of the grid in which an optimistic method has this α and otherwise the authors' values."""
-    setting = {"alpha": alpha, "ridge": RIDGES[0]}
-    return setting if setting in SETTINGS[method] else {}
+def drawn(method: Method, setup: Setup, count: int) -> list[Setting]:
+    """Return the first settings: that of the authors' code, then draws from the ranges, the same on every set."""
+    rng = generator(0, "tuning", method.policy)
+    settings: list[Setting] = [{}]
+    for _ in range(count - 1):
+        values = {name: method.range(name).draw(rng) for name in method.tuned}
+        settings.append({**method.searched, **_sketching(values, setup)})
+    return settings
+
+
+def varied(method: Method, setup: Setup, best: Sequence[Setting], times: int) -> list[Setting]:
+    """Return settings near the best ones; what such a setting leaves to the authors' code is read from its policy."""
+    rng = generator(0, "tuning", method.policy, "near")
+    made: list[Setting] = []
+    for setting in (one for one in best for _ in range(times)):
+        values = {name: setting.get(name, method.value(name)) for name in method.tuned}
+        near = {
+            name: method.range(name).draw(rng) if value is None else method.range(name).vary(value, rng)
+            for name, value in values.items()
+        }
+        made.append({**method.searched, **_sketching(near, setup)})
+    return made
+
+
+def _sketching(values: Setting, setup: Setup) -> Setting:
+    """Return a setting whose sketch, if it has one, has at most half as many rows as the batch."""
+    most = setup.batch_size // 2
+    return {name: min(value, most) if name == "sketch_size" else value for name, value in values.items()}
+
+
+class Search:
+    """The search of one method on one set: the tasks it needs next, and the setting it has chosen."""
+
+    def __init__(
+        self, scope: Scope, method: Method, setup: Setup, known: Mapping[str, Result], budget: Budget = FULL
+    ) -> None:
+        self._method, self._setup, self._known = method, setup, known
+        self.tasks: list[Task] = []
+        self.chosen = self._search(scope.tuning_seeds, budget, scope.quick)
+
+    def _search(self, seeds: Sequence[int], budget: Budget, quick: bool) -> Setting | None:
+        if not self._method.tuned:
+            return {}
+        settings = drawn(self._method, self._setup, budget.drawn)
+        if quick:
+            return next(iter(self._best(settings[:3], seeds[:1], 1)), None)
+        parents = self._best(settings, seeds[: budget.rounds[0][1]], budget.parents)
+        if not parents:
+            return None
+        settings += varied(self._method, self._setup, parents, budget.varied)
+        kept = [*(count for count, _ in budget.rounds[1:]), 1]
+        for (_, count), survivors in zip(budget.rounds, kept, strict=True):
+            settings = self._best(settings, seeds[:count], survivors)
+        return next(iter(settings), None)
+
+    def _best(self, settings: Sequence[Setting], seeds: Sequence[int], count: int) -> list[Setting]:
+        """Return the settings with the lowest mean regret, the first of equals; none while runs are missing."""
+        means: list[float] = []  # none for no settings, as in a round that waits for the one before
+        for setting in settings:
+            tasks = self._method.tasks(seeds, self._setup, setting, tuning=True)
+            self.tasks += tasks
+            values = [self._known[task.key].rows[-1][REGRET] for task in tasks if task.key in self._known]
+            means.append(float(np.mean(values)) if len(values) == len(tasks) else np.nan)
+        if np.isnan(means).any():
+            return []
+        return [settings[place] for place in np.argsort(means, kind="stable")[:count]]
 
 
 def words(setting: Setting | None) -> str:
     """Return a setting as a table shows it."""
     if setting is None:
         return "not chosen yet"
-    return ", ".join(f"{name} = {value}" for name, value in setting.items()) or "the authors'"
-
-
-def _by_key(results: Iterable[Result]) -> dict[str, Result]:
-    return {result.task.key: result for result in results}
-
-
-def _best(scope: Scope, known: Mapping[str, Result], method: str, setup: Setup) -> dict[str, Any] | None:
-    settings, tasks = settings_of(scope, method, setup.environment), tuning_tasks(scope, method, setup)
-    return highest(settings, tasks, known, "average_reward") if tasks else dict(settings[0])
-
-
-def highest(
-    settings: Sequence[Setting], tasks: Sequence[Task], known: Mapping[str, Result], column: str, sign: int = 1
-) -> dict[str, Any] | None:
-    """Return the setting with the highest mean last value of a column, the first of equals; None if a run is missing.
-
-    ``tasks`` has as many runs of each setting, in the order of the settings. ``sign`` −1 takes the lowest mean.
-    """
-    if any(task.key not in known for task in tasks):
-        return None
-    values = np.reshape([known[task.key].rows[-1][column] for task in tasks], (len(settings), -1))
-    return dict(settings[int(np.argmax(sign * values.mean(axis=1)))])
+    return ", ".join(f"{name} = {value}" for name, value in setting.items()) or "as in the authors' code"

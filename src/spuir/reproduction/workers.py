@@ -17,7 +17,7 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from threading import current_thread, main_thread
-from time import perf_counter
+from time import process_time
 from typing import Any, Protocol
 
 from spuir.errors import SpuirError
@@ -35,7 +35,7 @@ class WorkerJob(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Done:
-    """How one job ended: its place among the jobs, its value or its failure, and the seconds it took."""
+    """How one job ended: its place among the jobs, its value or its failure, and the processor seconds it took."""
 
     place: int = 0
     value: Any = None
@@ -79,12 +79,12 @@ def _in_this_process(jobs: Sequence[WorkerJob], step: Watcher) -> Generator[Done
 
 
 def _attempt(unpack: Callable[[], WorkerJob], step: Watcher) -> Done:
-    started = perf_counter()
+    started = process_time()
     try:
         value, failure = unpack().run(step), None
     except Exception as caught:  # what one job raises must not stop the others
         value, failure = None, caught
-    return Done(value=value, failure=failure, seconds=perf_counter() - started)
+    return Done(value=value, failure=failure, seconds=process_time() - started)
 
 
 def _in_processes(jobs: Sequence[WorkerJob], count: int, step: Watcher) -> Generator[Done]:

@@ -33,6 +33,7 @@ SOLID, DASHED, DOTTED, MIXED, LONG = "-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 
 BLACK, GREY, SILVER, BLUE, SKY, GREEN, ORANGE, VERMILLION, PINK, WINE, OLIVE, VIOLET = (
     "#000000 #7f7f7f #a3a3a3 #0072b2 #56b4e9 #009e73 #e69f00 #d55e00 #cc79a7 #882255 #8a8a00 #5e3c99".split()
 )
+TEAL, PURPLE, MAROON, NAVY = "#2a9d8f #9b4dca #7a1f1f #1d3557".split()
 
 STYLES: Mapping[str, Style] = {
     "auto": (VIOLET, SOLID),
@@ -45,10 +46,10 @@ STYLES: Mapping[str, Style] = {
     "puir + intercept": (VERMILLION, LONG),
     "spuir": (BLUE, SOLID),
     "spuir-rs": (SKY, DASHED),
-    "spuir-exp": (BLUE, DASHED),
-    "spuir-poly": (BLUE, MIXED),
-    "spuir-kernel": (BLUE, DOTTED),
-    "spuir + intercept": (BLUE, LONG),
+    "spuir-exp": (TEAL, DASHED),
+    "spuir-poly": (PURPLE, MIXED),
+    "spuir-kernel": (MAROON, SOLID),
+    "spuir + intercept": (NAVY, LONG),
     "bexp3": (GREEN, SOLID),
     "bexp3-ipw": (PINK, DASHED),
     "blts-b": (WINE, MIXED),
@@ -60,7 +61,7 @@ STYLES: Mapping[str, Style] = {
     "oracle": (SILVER, SOLID),
     "best fixed": (SILVER, DASHED),
 }
-"""Colour (safe for colour-blind readers) and dashes of each policy; sketched forms are blue, exact ones red.
+"""Colour (safe for colour-blind readers) and dashes of each policy; exact forms are red.
 
 Beside the policies: the best action for each context, and the best fixed action, as levels to compare with.
 """
@@ -171,22 +172,15 @@ def running(
     *,
     ylabel: str = "running average reward",
     zoom: float = 0.05,
-    levels: Mapping[str, float] | None = None,
 ) -> "Figure":
-    """Draw values over episodes (larger is better), with a second panel of those near the best.
-
-    ``levels`` are constants to compare with, such as "oracle"; those near the best are in the second panel too.
-    """
-    best = max(curve.mean[-1] for curve in curves)
-    span = np.array([1.0, max(curve.x[-1] for curve in curves)])
-    constants = [Curve(label, np.full(2, at), np.zeros(2), 1, span) for label, at in (levels or {}).items()]
-    near, close = ([c for c in some if abs(c.mean[-1] - best) <= zoom * abs(best)] for some in (curves, constants))
-    split = len(near) > 1 and len(near) + len(close) < len(curves) + len(constants)
-    figure, panels = new_figure(2 if split else 1)
-    shown = dict(zip(panels, ([*curves, *constants], [*near, *close]), strict=False))
+    """Draw values over episodes (larger is better), with a second panel of those near the best."""
+    best, end = max(curve.mean[-1] for curve in curves), max(curve.x[-1] for curve in curves)
+    near = [curve for curve in curves if abs(curve.mean[-1] - best) <= zoom * abs(best)]
+    figure, panels = new_figure(2 if 1 < len(near) < len(curves) else 1)
+    shown = dict(zip(panels, (curves, near), strict=False))
     for ax, some in shown.items():
         draw_curves(ax, some, settle=0.0 if ax is panels[0] else 0.5)
-        ax.set(xlabel="episode", xlim=(1, max(span[1], 2)))
+        ax.set(xlabel="episode", xlim=(1, max(end, 2)))
     panels[0].set_ylabel(ylabel)
     for ax, title in zip(panels, (seeds_note(curves), f"those within {zoom:.0%} of the best"), strict=False):
         ax.set_title(title, fontsize=TEXT_POINTS, color=INK, loc="left")
@@ -271,11 +265,10 @@ def label_ends(figure: "Figure", panels: Mapping["Axes", Sequence[Curve]]) -> No
         ends[:, 1] = np.clip(ends[:, 1], 0.0, 1.0)
         places = keep_apart(ends[:, 1] * points, LABEL_PITCH, points) / points
         for curve, (across, up), place in zip(curves, ends, places, strict=True):
-            colour, dashes = curve.look
             inside = {"transform": ax.transAxes, "clip_on": False}
-            leader = [across, 1.04, 1.10], [up, place, place]
-            ax.plot(*leader, color=colour, linestyle=dashes, linewidth=1.1, zorder=1.5, **inside)
-            ax.text(1.12, place, curve.label, fontsize=TEXT_POINTS - 0.5, color=INK, va="center", **inside)
+            # Thin and grey: a leader in the colour of its line would look like a part of the data.
+            ax.plot([across, 1.05], [up, place], color=SILVER, linewidth=0.4, zorder=1.5, **inside)
+            ax.text(1.06, place, curve.label, fontsize=TEXT_POINTS - 0.5, color=curve.look[0], va="center", **inside)
     # Labels widen the margin. Without a fixed layout, every drawing would move the axes a little further.
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
@@ -301,15 +294,19 @@ def keep_apart(places: Series, pitch: float, height: float) -> Series:
     return apart
 
 
-def save(figure: "Figure", path: str | Path) -> list[Path]:
-    """Write the figure as PNG and SVG, whatever suffix ``path`` has; the same figure gives the same bytes."""
+def save(figure: "Figure", path: str | Path, *, pdf: bool = False) -> list[Path]:
+    """Write the figure as PNG and SVG, and as PDF if asked; the same figure gives the same bytes.
+
+    A suffix of ``path`` is replaced.
+    """
     import matplotlib
 
     stem = Path(path)
     stem = stem.with_suffix("") if stem.suffix.lower() in (".png", ".svg") else stem
     stem.parent.mkdir(parents=True, exist_ok=True)
-    targets = [stem.with_name(stem.name + suffix) for suffix in (".png", ".svg")]
-    with matplotlib.rc_context({"svg.hashsalt": "spuir", "svg.fonttype": "path"}):
-        figure.savefig(targets[0])
-        figure.savefig(targets[1], metadata={"Date": None})
+    undated: dict[str, Any] = {".png": {}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
+    targets = [stem.with_name(stem.name + suffix) for suffix in (".png", ".svg", *((".pdf",) if pdf else ()))]
+    with matplotlib.rc_context({"svg.hashsalt": "spuir", "svg.fonttype": "path", "pdf.fonttype": 42}):
+        for target in targets:
+            figure.savefig(target, metadata=undated[target.suffix] or None)
     return targets

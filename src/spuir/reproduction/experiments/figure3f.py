@@ -1,148 +1,145 @@
 """Figure 3(f): the sketch size, with the paper's moments and with ours."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from spuir.reproduction import plots
-from spuir.reproduction.base import Experiment, Findings, ReportTable, Scope, Verdict
-from spuir.reproduction.grids import CellGrid, measured
-from spuir.reproduction.method_comparison import REGRET, REWARD, SHOWN, SHOWN_FORMATS
-from spuir.reproduction.policy_runs import Setup
+from spuir.reproduction.base import Drawing, Experiment, Findings, ReportTable, Scope
+from spuir.reproduction.claims import MARGIN, Claim
+from spuir.reproduction.experiments.sets import synthetic
+from spuir.reproduction.grids import CellGrid
+from spuir.reproduction.measured import FORMATS, Measured, text_of
+from spuir.reproduction.policy_runs import AUTHORS
 from spuir.reproduction.tasks import Result, Task
-from spuir.reproduction.verdicts import Interval, judge, last, mean_of, paired, say
+from spuir.results.figures import Curve
 
 BATCH = 1400
-SETUP = Setup(environment="synthetic", episodes=90, batch_size=BATCH)
-SIZES = (10, 25, 50, 100, 150, 300, 1400)
+SIZES = (10, 25, 50, 100, 150, 300, 600, 1400)
 QUICK_SIZES = (50, 150, 1400)
-CLAIMED, BELOW = 150, 50
-"""The paper's choice, about a tenth of the batch, and a size clearly below it."""
-ENOUGH = 0.01
-"""A sketch is enough if the interval of what it loses stays within this share of the reward without a sketch."""
-
 MOMENTS = {"sketched": "", "anchored": " (ours)"}
 METHODS = ("spuir", "spuir-rs")
 GOAL = "puir"
 
-Name = tuple[str, int]
+SizeCell = tuple[str, int]
 """Label and sketch size."""
 
 
-def cells(scope: Scope) -> dict[Name, list[Task]]:
+def methods(scope: Scope) -> Sequence[str]:
+    """Return the sketched methods."""
+    return scope.axis(METHODS, METHODS[:1])
+
+
+def cells(scope: Scope) -> dict[SizeCell, list[Task]]:
     """Return both methods with both kinds of moments at every sketch size, and PUIR, which has no sketch.
 
     A sketch as large as the batch is no sketch: the rows are used as they are.
     """
-    made: dict[Name, list[Task]] = {(GOAL, BATCH): SETUP.runs(scope.seeds, GOAL, preset="paper")}
-    for method in _methods(scope):
+    setup = synthetic(scope)
+    made: dict[SizeCell, list[Task]] = {(GOAL, BATCH): setup.runs(scope.seeds, GOAL, preset=AUTHORS)}
+    for method in methods(scope):
         for moments, suffix in MOMENTS.items():
             for size in scope.axis(SIZES, QUICK_SIZES):
                 changed: dict[str, Any] = {"moments": moments if size < BATCH else "sketched", "sketch_size": size}
-                made[method + suffix, size] = SETUP.runs(scope.seeds, method, preset="paper", parameters=changed)
+                made[method + suffix, size] = setup.runs(scope.seeds, method, preset=AUTHORS, parameters=changed)
     return made
-
-
-def _methods(scope: Scope) -> Sequence[str]:
-    return scope.axis(METHODS, METHODS[:1])
 
 
 grid = CellGrid(cells)
 
+CLAIMED, BELOW = 150, 50
+"""The paper's choice, about a tenth of the batch, and a size clearly below it."""
+Sizes = Measured[SizeCell]
+
 
 def report(scope: Scope, results: Sequence[Result]) -> Findings:
     """Return reward and regret against the sketch size."""
-    groups = grid.fill(scope, results)
-    rewards = {cell: last(group, REWARD) for cell, group in groups.items()}
-    sizes, methods = scope.axis(SIZES, QUICK_SIZES), _methods(scope)
-    table = ReportTable(
-        name="",
-        title="Reward and regret by sketch size; 1,400 is the whole batch",
-        rows=[
-            {"policy": label, "c": size, "share of B": size / BATCH}
-            | measured(group, SHOWN)
-            | {"minus no sketch": say(paired(rewards[label, size], rewards[label, BATCH]))}
-            for (label, size), group in groups.items()
-        ],
-        formats=SHOWN_FORMATS | {"share of B": ".1%"},
-    )
-    labels = (GOAL, *(method + suffix for method in methods for suffix in MOMENTS.values()))
-
-    def panel(column: str, ylabel: str, log_y: bool) -> plots.Panel:
-        lines = [
-            plots.line(
-                label,
-                sizes,
-                [last(groups.get((label, size), groups[label, BATCH]), column).values() for size in sizes],
-            )
-            for label in labels
-        ]
-        return plots.Panel(xlabel="sketch size c (B = 1,400)", ylabel=ylabel, lines=lines, log_x=True, log_y=log_y)
-
+    cells = Measured(grid.fill(scope, results), lambda cell: f"{cell[0]}, c = {cell[1]:,}, synthetic")
+    rows: list[dict[str, Any]] = []
+    for label, size in cells:
+        row: dict[str, Any] = {"policy": label, "c": size, "share of B": size / BATCH} | cells.row((label, size))
+        if size < BATCH:
+            row["difference to no sketch, %"] = text_of(cells.lead((label, size), (label, BATCH)).interval())
+        rows.append(row)
+    formats = {**FORMATS, "share of B": ".1%"}
+    table = ReportTable(name="", title="Reward and regret by sketch size", rows=rows, formats=formats)
     return Findings(
         tables=[table],
-        verdicts=[verdict for method in methods for verdict in verdicts(rewards, method, sizes)],
-        figures={
-            "": plots.side_by_side([panel(REWARD, "average reward", False)]),
-            "regret": plots.side_by_side([panel(REGRET, "regret per context", True)]),
-        },
-        lesson=lesson(groups, sizes),
+        claims=[claim for method in methods(scope) for claim in claims(cells, method)],
+        drawings={"": draw(cells)},
     )
 
 
-def verdicts(rewards: Mapping[Name, Mapping[int, float]], method: str, sizes: Sequence[int]) -> list[Verdict]:
-    """Judge, for one method with the paper's moments, that reward rises up to a tenth of B, and that this suffices."""
-    below = max(size for size in sizes if size <= BELOW)
-    rise = paired(rewards[method, CLAIMED], rewards[method, below])
-    margin = -ENOUGH * mean_of(rewards[method, BATCH])
-
-    def lost(label: str) -> Interval:
-        return paired(rewards[label, CLAIMED], rewards[label, BATCH])
-
-    ours = lost(method + MOMENTS["anchored"])
+def claims(cells: Sizes, method: str) -> list[Claim]:
+    """Return what the paper says about the sketch size, for one method."""
+    place, ours = "Section 6, Figure 3(f)", method + MOMENTS["anchored"]
     return [
-        Verdict(
-            f"{method}-gains-to-a-tenth",
-            f"{method.upper()} gains much until the sketch has about a tenth of the batch.",
-            judge(rise),
-            f"c = {CLAIMED} minus c = {below}, the paper's moments: {say(rise)}. It holds if the interval is above 0.",
+        Claim(
+            id=f"{method}/gains-to-a-tenth",
+            place=place,
+            wording=f"The performance of {method.upper()} significantly increases when c reaches 10 % of B "
+            "(≈ d log d).",
+            coded=[cells.lead((method, CLAIMED), (method, BELOW))],
         ),
-        Verdict(
-            f"{method}-tenth-is-enough",
-            f"A sketch of about a tenth of the batch is enough for {method.upper()}.",
-            judge(lost(method), margin=margin),
-            f"c = {CLAIMED} minus no sketch, the paper's moments: {say(lost(method))}. It holds if the "
-            f"interval is above {margin:.4f}, {ENOUGH:.0%} of the reward without a sketch. With our moments: "
-            f"{say(ours, '.5f')}.",
+        Claim(
+            id=f"{method}/tenth-is-enough",
+            place=place,
+            wording=f"Only c of order d polylog d is needed for satisfactory performance: {method.upper()} with c = "
+            f"{CLAIMED} performs like without a sketch.",
+            kind="alike",
+            margin=MARGIN,
+            coded=[cells.lead((method, CLAIMED), (method, BATCH))],
+        ),
+        Claim(
+            id=f"{method}/tenth-is-enough-anchored",
+            place="beyond Figure 3(f)",
+            wording=f"With anchored moments {method.upper()} with c = {CLAIMED} performs like without a sketch.",
+            source="ours",
+            kind="alike",
+            margin=MARGIN,
+            coded=[cells.lead((ours, CLAIMED), (ours, BATCH))],
         ),
     ]
 
 
-def lesson(groups: Mapping[Name, Sequence[Result]], sizes: Sequence[int]) -> str:
-    """Return what a reader learns, in numbers."""
-
-    def regret(label: str, size: int) -> float:
-        return mean_of(last(groups[label, size], REGRET))
-
-    exact, paper, ours = regret("spuir", BATCH), regret("spuir", CLAIMED), regret("spuir (ours)", CLAIMED)
-    enough = [size for size in sizes if regret("spuir (ours)", size) <= paper]
-    unit = exact or float("nan")
-    return (
-        f"Without a sketch SPUIR's regret per context is {exact:.5f}. A sketch of {CLAIMED} rows multiplies it by "
-        f"{paper / unit:.1f} with the paper's moments, which are sketched like the contexts, and by "
-        f"{ours / unit:.1f} with ours, which keep the residuals of the last estimate unsketched. Ours need only "
-        f"c = {min(enough, default=BATCH):,} to match the paper's with {CLAIMED} rows."
+def draw(cells: Sizes) -> Drawing:
+    """Draw the difference to no sketch, and the regret, over the sketch size."""
+    labels = [method + suffix for method in METHODS for suffix in MOMENTS.values()]
+    differences, regrets = list[Curve](), list[Curve]()
+    for label in labels:
+        sizes = sorted(size for other, size in cells if other == label)
+        if sizes:
+            leads = [cells.lead((label, size), (label, BATCH)).by_seed().values() for size in sizes]
+            differences.append(plots.curve(label, sizes, leads))
+            regrets.append(plots.curve(label, sizes, cells.values((label, size) for size in sizes)))
+    goal = cells.sample((GOAL, BATCH)).mean
+    regrets.append(plots.guide("puir", [min(SIZES), BATCH], [goal, goal]))
+    marks = {"c = d·log d": 40 * float(np.log(40))}
+    left = plots.Lines(
+        title="difference to no sketch",
+        xlabel="sketch size c",
+        ylabel="difference of reward, %",
+        lines=differences,
+        log_x=True,
+        marks=marks,
+    )
+    right = plots.Lines(
+        title="regret after the last episode",
+        xlabel="sketch size c",
+        ylabel="regret per decision",
+        lines=regrets,
+        log_x=True,
+        log_y=True,
+        marks=marks,
+    )
+    caption = (
+        f"Settings of the authors' code except c; c = {BATCH:,} is the whole batch. “(ours)” keeps anchored moments in "
+        f"place of the paper's sketched ones. Mean of {cells.seeds} seeds ± standard error."
+    )
+    return Drawing(
+        plots.compose("Sketch size, synthetic data: M = 5, d = 40, N = 90, B = 1,400", [left, right]), caption
     )
 
 
-EXPERIMENT = Experiment(
-    name="figure3f",
-    title="Sketch size",
-    source="Figure 3(f)",
-    shown="SPUIR and SPUIR-RS on synthetic data with several sketch sizes: reward rises steeply until c is about 10 "
-    "% of B (close to d·log d) and little after.",
-    setting="Environment synthetic, 90 episodes of 1,400 decisions, the authors' settings except for c. Beyond the "
-    "paper: the same with our moments, which are called anchored. c = B uses the batch as it is; PUIR at the "
-    "authors' setting is the line to reach.",
-    grid=grid,
-    report=report,
-)
+EXPERIMENT = Experiment(name="figure3f", title="Sketch size", source="Figure 3(f)", grid=grid, report=report)

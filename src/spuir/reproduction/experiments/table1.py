@@ -1,6 +1,7 @@
 """Table 1: the complexities, measured: exponents of learning time, and where sketching beats exact sums."""
 
 import gc
+import math
 from collections.abc import Callable, Mapping, Sequence
 from time import process_time
 from typing import Any, NamedTuple
@@ -13,12 +14,12 @@ from spuir.core.solving import solve
 from spuir.core.statistics import Statistics
 from spuir.environments import make_environment
 from spuir.policies import make_policy
-from spuir.reproduction.base import Experiment, Findings, ReportTable, Scope, Verdict
+from spuir.reproduction import plots
+from spuir.reproduction.base import Drawing, Experiment, Findings, ReportTable, Scope
+from spuir.reproduction.claims import Claim, Contrast, Interval, Sample, exponent, ratio, sample
 from spuir.reproduction.grids import CellGrid
-from spuir.reproduction.plots import Panel, ShadedTable, shaded, side_by_side
+from spuir.reproduction.measured import text_of
 from spuir.reproduction.tasks import Result, Task
-from spuir.reproduction.verdicts import Interval, estimate, judge, power_law, say
-from spuir.results.figures import Curve
 from spuir.sketches import Sketch, make_sketch
 
 
@@ -173,222 +174,154 @@ def cells(scope: Scope) -> dict[tuple[int, str], list[Task]]:
 
 grid = CellGrid(cells)
 
+Place = tuple[str, BatchShape, str, str]
+"""Part, shape, method and step."""
+
 
 class LearningTimes:
-    """Seconds by part, shape, method and step, each by seed."""
+    """Seconds by part, shape, method and step, as samples over the repeats."""
 
     def __init__(self, results: Sequence[Result]) -> None:
-        self._known: dict[tuple[str, BatchShape, str, str], dict[int, float]] = {}
+        self._known: dict[Place, dict[int, Result]] = {}
         for result in results:
             for row in result.rows:
                 place = (row["part"], BatchShape(row["B"], row["d"], row["M"], row["c"]), row["method"], row["what"])
-                self._known.setdefault(place, {})[result.arguments["seed"]] = row["seconds"]
+                self._known.setdefault(place, {})[result.arguments["seed"]] = result
         self.parts = {part for part, *_ in self._known}
 
-    def ratio(self, part: str, shape: BatchShape, over: str, under: str, what: str = "learn") -> Interval:
-        """Return log(time of ``over`` / time of ``under``) with its interval over the repeats."""
-        top, bottom = self._known[part, shape, over, what], self._known[part, shape, under, what]
-        return estimate(float(np.log(top[seed] / bottom[seed])) for seed in top)
+    def sample(self, part: str, shape: BatchShape, method: str, what: str = "learn") -> Sample:
+        """Return the seconds of a method at a shape."""
+        wanted = shape._asdict() | {"part": part, "method": method, "what": what}
 
-    def crossing(self, shape: BatchShape, exact: str, sketched: str) -> Interval:
+        def pick(rows: Sequence[Mapping[str, Any]]) -> float:
+            return next(row["seconds"] for row in rows if wanted.items() <= row.items())
+
+        name = f"{method}, B = {shape.B:,}, d = {shape.d}, M = {shape.M}, c = {shape.c}, {part}/{what} seconds"
+        return sample(name, self._known.get((part, shape, method, what), {}).values(), pick)
+
+    def over(self, part: str, shape: BatchShape, over: str, under: str, what: str = "learn") -> Contrast:
+        """Return the log ratio of two methods' times at a shape."""
+        samples = (self.sample(part, shape, method, what) for method in (over, under))
+        return ratio(f"{over} over {under}, B = {shape.B:,}, d = {shape.d}, M = {shape.M}, c = {shape.c}", *samples)
+
+    def crossing(self, shape: BatchShape, exact: str, sketched: str) -> Contrast:
         """Return log(exact time / sketched time) at a shape of the crossing."""
-        return self.ratio("deep" if shape.B == BATCHES[-1] else "crossing", shape, exact, sketched)
+        return self.over("deep" if shape.B == BATCHES[-1] else "crossing", shape, exact, sketched)
 
-    def curves(self, letter: str, method: str) -> dict[int, list[float]]:
-        """Return learning times along an axis, by seed."""
-        known = [self._known[letter, shape, method, "learn"] for shape in axis_shapes(letter)]
-        return {seed: [times[seed] for times in known] for seed in known[0]}
-
-    def exponent(self, letter: str, method: str, against: str | None = None) -> Interval:
+    def growth(self, letter: str, method: str, against: str | None = None) -> Contrast:
         """Return the exponent of a method's learning time along an axis, or of its ratio to another's."""
-        curves = self.curves(letter, method)
-        if against is not None:
-            others = self.curves(letter, against)
-            curves = {seed: list(np.divide(times, others[seed])) for seed, times in curves.items()}
-        return power_law(AXES[letter], curves)
+        shapes, name = axis_shapes(letter), f"{method}, in {letter}"
+        own = exponent(name, AXES[letter], [self.sample(letter, shape, method) for shape in shapes])
+        if against is None:
+            return own
+        other = exponent(name, AXES[letter], [self.sample(letter, shape, against) for shape in shapes])
+        terms = (*own.terms, *((-weight, part) for weight, part in other.terms))
+        return Contrast(name=f"{method} over {against}, in {letter}", terms=terms, log=True)
 
 
-def ratio_text(ratio: Interval) -> str:
+def times(one: Interval) -> str:
     """Return a ratio of times, given by its logarithm, as "1.9 [1.8, 2.0]"."""
-    middle, low, high = (float(np.exp(value)) for value in (ratio.estimate, ratio.low, ratio.high))
-    return say(Interval(middle, low, high), ".2f")
+    return text_of(one.through(math.exp), ".2f")
 
 
 def report(scope: Scope, results: Sequence[Result]) -> Findings:
     """Return our exponents and the paper's, ratios at its shape, and the map of where sketching pays."""
-    times = LearningTimes(results)
-    letters = [letter for letter in AXES if letter in times.parts]
+    taken = LearningTimes(results)
+    letters = [letter for letter in AXES if letter in taken.parts]
+    exponents = [
+        {"method": method} | {letter: _exponent(taken, letter, method) for letter in letters} for method in METHODS
+    ]
+    multiples = [
+        shape._asdict() | {"method": method, "times SBUCB": times(taken.over("paper", shape, method, SBUCB).interval())}
+        for shape in (PAPER, LEVEL)
+        for method in METHODS[1:]
+    ]
+    title = "Exponents of the learning time of an episode, all actions; in brackets the paper's order"
     tables = [
-        ReportTable(
-            name="",
-            title="Exponents of the learning time of an episode, all actions; in brackets the paper's order",
-            rows=[
-                {"method": method} | {letter: _exponent(times, letter, method) for letter in letters}
-                for method in METHODS
-            ],
-        ),
-        ReportTable(name="shape", title="Times as multiples of SBUCB's in the same run", rows=_multiples(times)),
+        ReportTable(name="", title=title, rows=exponents),
+        ReportTable(name="shape", title="Learning time at the shape of the authors' code", rows=multiples),
     ]
-    figures = {"": side_by_side([_panel(times, letter) for letter in letters if letter in ("B", "M")])}
-    if "crossing" in times.parts:
-        title = "Exact time over sketched time, c = 4d, M = 5: as the paper counts (by action), and with shared sums"
-        tables.append(ReportTable(name="crossing", title=title, rows=_crossing(times)))
-        figures["crossing"] = shaded(
-            [
-                _cells(times, PUIR_DIRECT, SPUIR_DIRECT, "by action", BATCHES[:-1]),
-                _cells(times, PUIR, SPUIR, "shared", BATCHES),
-            ]
-        )
-    return Findings(
-        tables=tables,
-        verdicts=[_grows_with_actions(times), _sketching_saves(times), _level(times), _independent(times)],
-        figures=figures,
-        lesson=_lesson(times),
-    )
+    drawings = {"": draw_map(taken)} if "crossing" in taken.parts else {}
+    return Findings(tables=tables, claims=claims(taken), drawings=drawings)
 
 
-def _exponent(times: LearningTimes, letter: str, method: str) -> str:
+def _exponent(taken: LearningTimes, letter: str, method: str) -> str:
     stated = STATED.get(method, {}).get(letter)
-    return say(times.exponent(letter, method), ".2f") + ("" if stated is None else f" ({stated})")
+    found = text_of(taken.growth(letter, method).interval(), ".2f")
+    return found + ("" if stated is None else f" ({stated})")
 
 
-def _multiples(times: LearningTimes) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = []
-    for shape in (PAPER, LEVEL):
-        for method in METHODS[1:]:
-            row: dict[str, Any] = shape._asdict() | {"method": method}
-            row["learning"] = ratio_text(times.ratio("paper", shape, method, SBUCB))
-            row["deciding"] = "–"
-            if method in (PUIR, SPUIR):
-                row["deciding"] = ratio_text(times.ratio("paper", shape, method, SBUCB, "decide"))
-            rows.append(row)
-    return rows
-
-
-def _crossing(times: LearningTimes) -> list[dict[str, Any]]:
+def claims(taken: LearningTimes) -> list[Claim]:
+    """Return the orders of Table 1, at the shapes where they can be read."""
+    about: dict[str, Any] = {"place": "Section 3, Table 1"}
+    wide = [shape for shape in CROSSING if shape.B == BATCHES[-2]]
     return [
-        {
-            "d": shape.d,
-            "B": shape.B,
-            "c": shape.c,
-            "by action": ratio_text(times.crossing(shape, PUIR_DIRECT, SPUIR_DIRECT)) if shape.B < BATCHES[-1] else "–",
-            "shared": ratio_text(times.crossing(shape, PUIR, SPUIR)),
-        }
-        for shape in CROSSING
+        Claim(
+            id="imputation-cost-grows",
+            wording="Reward imputation increases the time from O(Bd²) to O(MBd²): by a factor of order M.",
+            coded=[taken.growth("M", PUIR_DIRECT, SBUCB)],
+            margin=0.5,
+            unit="exponent",
+            **about,
+        ),
+        Claim(
+            id="sketching-saves",
+            wording="Sketching reduces the time of reward imputation from O(MBd²) to O(Mcd²): it is faster where B is "
+            f"large (B = {BATCHES[-2]:,}, c = 4d), action by action as the paper counts.",
+            coded=[taken.crossing(shape, PUIR_DIRECT, SPUIR_DIRECT) for shape in wide],
+            unit="log ratio",
+            **about,
+        ),
+        Claim(
+            id="sketched-costs-no-more",
+            wording="When Mc ≈ B, reward imputation using sketching is comparable to no imputation: less than twice "
+            "its time.",
+            coded=[taken.over("paper", LEVEL, SPUIR_DIRECT, SBUCB)],
+            kind="less",
+            margin=float(np.log(2)),
+            unit="log ratio",
+            **about,
+        ),
+        Claim(
+            id="shared-sums-save",
+            place="beyond Table 1",
+            wording="With sums shared by all actions exact imputation costs less than twice the time of SBUCB at the "
+            "shape of the authors' code.",
+            source="ours",
+            coded=[taken.over("paper", PAPER, PUIR, SBUCB)],
+            kind="less",
+            margin=float(np.log(2)),
+            unit="log ratio",
+        ),
     ]
 
 
-def _cells(times: LearningTimes, exact: str, sketched: str, title: str, batches: Sequence[int]) -> ShadedTable:
-    ratios = [times.crossing(shape, exact, sketched).estimate for shape in CROSSING if shape.B in batches]
-    return ShadedTable(
-        title=f"exact time / sketched time, {title}",
-        xlabel="batch size B",
-        ylabel="dimension d (c = 4d)",
-        columns=[f"{rows:,}" for rows in batches],
-        rows=[str(dim) for dim in DIMS],
-        values=np.exp(ratios).reshape(len(DIMS), len(batches)),
-        spec=".2f",
-        centre=1.0,
+def draw_map(taken: LearningTimes) -> Drawing:
+    """Draw the ratio of exact to sketched time over B and d, counted as the paper does and with shared sums."""
+    panels: list[plots.Shaded] = []
+    for exact, sketched, title, batches in (
+        (PUIR_DIRECT, SPUIR_DIRECT, "action by action, as the paper counts", BATCHES[:-1]),
+        (PUIR, SPUIR, "sums shared by all actions", BATCHES),
+    ):
+        logs = [taken.crossing(shape, exact, sketched).interval().estimate for shape in CROSSING if shape.B in batches]
+        panel = plots.Shaded(
+            title=title,
+            xlabel="batch size B",
+            ylabel="" if panels else "d (c = 4d)",
+            columns=[f"{rows:,}" for rows in batches],
+            rows=[str(dim) for dim in DIMS],
+            values=np.exp(logs).reshape(len(DIMS), len(batches)),
+            centre=1.0,
+            reach=2.5,
+        )
+        panels.append(panel)
+    caption = (
+        "Time of exact over time of sketched imputation for one episode, M = 5; above 1 (blue) sketching is faster. "
+        "Processor time on one core, methods in turn, median of rounds, mean over repeats."
     )
-
-
-def _panel(times: LearningTimes, letter: str) -> Panel:
-    base = np.array(list(times.curves(letter, SBUCB).values()))
-    lines = []
-    for method in METHODS:
-        ratios = np.array(list(times.curves(letter, method).values())) / base
-        where, median = np.array(AXES[letter], dtype=np.float64), np.median(ratios, axis=0)
-        lines.append(Curve(method, median, np.zeros(len(median)), places=where))
-    return Panel(
-        title="median over the repeats",
-        xlabel={"B": "batch size B", "M": "number of actions M"}[letter],
-        ylabel="learning time / SBUCB's",
-        lines=lines,
-        log_x=True,
-        log_y=True,
-    )
-
-
-def _grows_with_actions(times: LearningTimes) -> Verdict:
-    direct, ours = times.exponent("M", PUIR_DIRECT, SBUCB), times.exponent("M", PUIR, SBUCB)
-    return Verdict(
-        "imputation-cost-grows",
-        "Imputation raises the time of learning by a factor that grows like M, from O(Bd²) to O(MBd²).",
-        judge(direct, ours, margin=0.5),
-        f"Exponent in M of PUIR's time over SBUCB's: {say(direct, '.2f')} action by action, as the paper "
-        f"counts, {say(ours, '.2f')} with complement sums, which give the same numbers. Rule: 95 % t-interval over "
-        "repeats above 0.5, nearer to M than to 1; the second counts as the rival at its best.",
-    )
-
-
-def _sketching_saves(times: LearningTimes) -> Verdict:
-    direct = times.ratio("paper", PAPER, PUIR_DIRECT, SPUIR_DIRECT)
-    ours = times.ratio("paper", PAPER, PUIR, SPUIR)
-    return Verdict(
-        "sketching-saves",
-        "Sketching makes learning with imputation faster, from O(MBd²) to O(Mcd²).",
-        judge(direct, ours),
-        f"Exact over sketched time at B = {PAPER.B:,}, d = {PAPER.d}, M = {PAPER.M}, c = {PAPER.c}: "
-        f"{ratio_text(direct)} action by action, {ratio_text(ours)} with shared sums. Rule: 95 % t-intervals over "
-        "repeats above 1, also against the exact form at its best.",
-    )
-
-
-def _level(times: LearningTimes) -> Verdict:
-    direct, ours = (times.ratio("paper", LEVEL, method, SBUCB) for method in (SPUIR_DIRECT, SPUIR))
-    return Verdict(
-        "sketched-costs-no-more",
-        "With Mc ≈ B, sketched imputation costs about as much as no imputation at all.",
-        judge((-direct).minus(-float(np.log(2)))),
-        f"SPUIR over SBUCB at B = {LEVEL.B:,}, M = {LEVEL.M}, c = {LEVEL.c}: {ratio_text(direct)} action "
-        f"by action, {ratio_text(ours)} with shared sums. Rule: 95 % t-interval over repeats of the first below 2, "
-        "the paper's own measure elsewhere.",
-    )
-
-
-def _independent(times: LearningTimes) -> Verdict:
-    direct, exact, ours = (times.exponent("B", method) for method in (SPUIR_DIRECT, PUIR_DIRECT, SPUIR))
-    return Verdict(
-        "sketched-independent-of-batch",
-        "The time of sketched learning is O(cd²) for an action, whatever the batch size (if cd > B).",
-        judge((-direct).minus(-0.5)),
-        f"Exponent in B from {AXES['B'][0]:,} to {AXES['B'][-1]:,} at cd = {BASE.d * BASE.c:,}: "
-        f"{say(direct, '.2f')} action by action, {say(ours, '.2f')} with shared sums; exact, action by action: "
-        f"{say(exact, '.2f')}. Rule: 95 % t-interval over repeats below 0.5. Every row is still hashed, O(Bd).",
-    )
-
-
-def _lesson(times: LearningTimes) -> str:
-    direct, ours = (times.ratio("paper", PAPER, method, SBUCB) for method in (PUIR_DIRECT, PUIR))
-    text = (
-        f"At the authors' shape imputation action by action takes {np.exp(direct.estimate):.1f} times SBUCB's time; "
-        f"the same sums, taken once and shared by all actions, {np.exp(ours.estimate):.2f} times. "
-    )
-    if "crossing" not in times.parts:
-        return text + "Where sketching pays is measured in the full run."
-    slow = [shape for shape in CROSSING if shape.B < BATCHES[-1]]
-    counted = sum(times.crossing(shape, PUIR_DIRECT, SPUIR_DIRECT).low > 0 for shape in slow)
-    won = [shape for shape in CROSSING if times.crossing(shape, PUIR, SPUIR).low > 0]
-    best = max(CROSSING, key=lambda shape: times.crossing(shape, PUIR, SPUIR).estimate)
-    where = ", ".join(f"(B = {rows:,}, d = {dim})" for rows, dim, *_ in won) or "none"
-    return text + (
-        f"Counted as the paper does, sketching is faster at {counted} of {len(slow)} shapes; against shared exact "
-        f"sums at {len(won)} of {len(CROSSING)}: {where}. It gains most, "
-        f"{ratio_text(times.crossing(best, PUIR, SPUIR))}, at B = {best.B:,}, d = {best.d}. Every row has to be "
-        "hashed, whatever c is: sketching can pay only with large batches and wide contexts."
-    )
+    return Drawing(plots.compose("Where sketching saves time", panels), caption)
 
 
 EXPERIMENT = Experiment(
-    name="table1",
-    title="The complexity table, measured",
-    source="Table 1",
-    shown="Orders of time for one action and episode: O(Bd²) for exact imputation, O(cd²) for sketched, if d < c < B "
-    "and cd > B; over all actions O(MBd²) against O(Mcd²), and O(Bd²) without imputation.",
-    setting="Learning one more episode, in processor time on one core; methods take turns at every shape, a median "
-    f"of {ROUNDS} rounds (9 at the authors' shape) for each of at most {MOST_REPEATS} repeats. Around B = "
-    f"{BASE.B:,}, d = {BASE.d}, M = {BASE.M}, c = {BASE.c} one size is varied at a time. “By action” is the "
-    "paper's own form, with products and sketches of all rows for every action; the others are this library's.",
-    grid=grid,
-    report=report,
+    name="table1", title="The complexity table, measured", source="Table 1", grid=grid, report=report
 )

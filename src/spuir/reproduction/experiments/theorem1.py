@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count
 from typing import Any, cast
 
@@ -17,11 +17,13 @@ from spuir.loop import columns_of, observe
 from spuir.policies import make_policy
 from spuir.policies.learner import RidgeState
 from spuir.policies.optimistic import Optimistic
-from spuir.reproduction.base import FAILS, Experiment, Findings, ReportTable, Scope, Verdict
+from spuir.reproduction import plots
+from spuir.reproduction.base import Drawing, Experiment, Findings, ReportTable, Scope
+from spuir.reproduction.claims import Claim, Contrast, Sample, difference, mean_ratio, sample, with_error
 from spuir.reproduction.grids import CellGrid
-from spuir.reproduction.plots import Panel, line, side_by_side
+from spuir.reproduction.policy_runs import AUTHORS
 from spuir.reproduction.tasks import Result, Task
-from spuir.reproduction.verdicts import Interval, all_above, judge, mean_of, paired, say_all, weakest, with_error
+from spuir.results.figures import style_of
 
 ENVIRONMENTS = ("synthetic", "heterogeneous")
 ALPHAS = (1.0, 0.1)
@@ -55,6 +57,7 @@ def moments(
 ) -> Iterator[ActingEpisode]:
     """Yield the episodes 1, 2, … of the same run as :func:`spuir.run`, with the states that act in them."""
     bandit = Bandit(policy, world.n_actions, random_state=seed)
+    bandit._advises = False  # the paper's policies have no intercept
     for episode in count():
         rounds = world.draw(batch_size, generator(seed, "environment", "contexts", episode))
         decision = bandit.decide(rounds.contexts)
@@ -70,7 +73,7 @@ def compare(*, environment: str, alpha: float, episodes: int, batch_size: int, s
     world = make_environment(environment, seed=seed)
     factor, truth = bound_factor(world, batch_size, seed)
     policies = {
-        name: cast(Optimistic, make_policy(policy, preset="paper", alpha=alpha, ridge=RIDGE))
+        name: cast(Optimistic, make_policy(policy, preset=AUTHORS, alpha=alpha, ridge=RIDGE))
         for name, (policy, _) in SETTINGS.items()
     }
     runs = [
@@ -143,170 +146,119 @@ def cells(scope: Scope) -> dict[tuple[str, float], list[Task]]:
 
 grid = CellGrid(cells)
 
-Rows = dict[int, list[Mapping[str, Any]]]
-"""Seed → rows of one setting along the checkpoints."""
-ByCell = dict[tuple[str, float, str], Rows]
-"""Environment, α and setting → rows."""
+ErrorRow = tuple[str, float]
+"""Environment and α."""
 
 
-def by_setting(scope: Scope, results: Sequence[Result]) -> ByCell:
-    """Return the rows of every environment, α and setting, by seed."""
-    return {
-        (*cell, name): {
-            result.arguments["seed"]: [row for row in result.rows if row["setting"] == name] for result in group
-        }
-        for cell, group in grid.fill(scope, results).items()
-        for name in SETTINGS
-    }
+class Errors:
+    """The results by environment and α; a sample is a column of one setting at one checkpoint."""
 
+    def __init__(self, scope: Scope, results: Sequence[Result]) -> None:
+        self.groups = {cell: group for cell, group in grid.fill(scope, results).items() if group}
 
-def final(rows: Rows, column: str) -> dict[int, float]:
-    """Return a column at the last checkpoint, by seed."""
-    return {seed: some[-1][column] for seed, some in rows.items()}
+    def sample(self, cell: ErrorRow, setting: str, column: str, episode: int = EPISODES) -> Sample:
+        """Return a column at a checkpoint, by seed."""
+
+        def pick(rows: Sequence[Mapping[str, Any]]) -> float:
+            return next(row[column] for row in rows if (row["episode"], row["setting"]) == (episode, setting))
+
+        name = f"{setting}, {cell[0]}, α = {cell[1]:g}, episode {episode}/{column}"
+        return sample(name, self.groups.get(cell, ()), pick)
+
+    def ratios(self, ours: str, column: str) -> list[Contrast]:
+        """Return the mean log ratio of one setting to bandit feedback over all checkpoints, for every cell."""
+        return [
+            mean_ratio(
+                f"{ours} over {BANDIT}, {cell[0]}, α = {cell[1]:g}",
+                [self.sample(cell, ours, column, episode) for episode in CHECKPOINTS],
+                [self.sample(cell, BANDIT, column, episode) for episode in CHECKPOINTS],
+            )
+            for cell in self.groups
+        ]
 
 
 def report(scope: Scope, results: Sequence[Result]) -> Findings:
-    """Return errors, widths and bounds side by side, and the verdicts on the theorem and on its reading."""
-    by_cell = by_setting(scope, results)
+    """Return errors, bounds and regret with bandit feedback, full information and imputed rewards."""
+    errors = Errors(scope, results)
+    rows: list[dict[str, Any]] = []
+    for cell in errors.groups:
+        for name in SETTINGS:
+            row: dict[str, Any] = {"environment": cell[0], "α": cell[1], "rewards": name}
+            for column in ("error", "executed error", "bound", "regret per step"):
+                row |= with_error(column, errors.sample(cell, name, column).values.values())
+            rows.append(row | {column: errors.sample(cell, name, column).mean for column in SHARES})
     title = f"After episode {EPISODES}; covered: error within the bound; no wider, closer: than with bandit feedback"
-    return Findings(
-        tables=[ReportTable(name="", title=title, rows=_rows(by_cell), formats=dict.fromkeys(SHARES, ".1%"))],
-        verdicts=[_tighter(by_cell), _smaller(by_cell), _between(by_cell), _damage(by_cell)],
-        figures={
-            name: side_by_side([_panel(by_cell, environment, column, label) for environment in ENVIRONMENTS])
-            for name, column, label in (("", "error", "mean |⟨θ,s⟩ − ⟨θ*,s⟩|"), ("bound", "bound", "mean bound"))
-        },
-        lesson=_lesson(by_cell),
-    )
+    table = ReportTable(name="", title=title, rows=rows, formats=dict.fromkeys(SHARES, ".1%"))
+    return Findings(tables=[table], claims=claims(errors), drawings={"": draw(errors)})
 
 
-def _panel(by_cell: ByCell, environment: str, column: str, label: str) -> Panel:
-    lines = []
-    for name in SETTINGS:
-        rows = by_cell[environment, ALPHAS[0], name].values()
-        samples = [[row[column] for row in at] for at in zip(*rows, strict=True)]
-        policy = {BANDIT: "sbucb", IMPUTED: "puir"}.get(name)
-        lines.append(line(name, CHECKPOINTS, samples, rank=None if policy else 2, policy=policy))
-    title = f"{environment}, α = {ALPHAS[0]:g}"
-    return Panel(title=title, xlabel="episode", ylabel=label, lines=lines, log_x=True, log_y=True)
-
-
-def _rows(by_cell: ByCell) -> list[dict[str, Any]]:
-    table: list[dict[str, Any]] = []
-    for (environment, alpha, name), rows in by_cell.items():
-        row: dict[str, Any] = {"environment": environment, "α": alpha, "rewards": name}
-        for column in ("error", "executed error", "bound", "regret per step"):
-            row |= with_error(column, final(rows, column).values())
-        table.append(row | {column: mean_of(final(rows, column)) for column in SHARES})
-    return table
-
-
-def _gaps(by_cell: ByCell, column: str, other: str = FULL, alphas: Sequence[float] = ALPHAS) -> dict[str, Interval]:
-    """Return bandit feedback − another setting at the last checkpoint, for each environment and α."""
-    return {
-        f"{environment}, α = {alpha:g}": paired(
-            final(by_cell[environment, alpha, BANDIT], column), final(by_cell[environment, alpha, other], column)
+def claims(errors: Errors) -> list[Claim]:
+    """Return what Section 2 says about full information, and what it expects of imputation."""
+    about: dict[str, Any] = {"kind": "less", "unit": "log ratio"}
+    regrets = [
+        difference(
+            f"regret, {BANDIT} − {FULL}, {cell[0]}, α = {cell[1]:g}",
+            *(errors.sample(cell, name, "regret per step") for name in (BANDIT, FULL)),
         )
-        for environment in ENVIRONMENTS
-        for alpha in alphas
-    }
+        for cell in errors.groups
+    ]
+    return [
+        Claim(
+            id="bound-is-tighter",
+            place="Theorem 1",
+            wording="The upper bound of |⟨θ,s⟩ − ⟨θ*,s⟩| with full information is tighter than with partial "
+            "information.",
+            coded=errors.ratios(FULL, "bound"),
+            **about,
+        ),
+        Claim(
+            id="partial-feedback-costs-regret",
+            place="Section 2, after Theorem 1",
+            wording="Partial-information feedback leads to a deterioration in the regret of the bandit policy.",
+            coded=regrets,
+            unit="regret per decision",
+        ),
+        Claim(
+            id="imputed-error-is-smaller",
+            place="Section 4, the first key factor",
+            wording="Imputing missing rewards gives a more accurate reward estimation than bandit feedback.",
+            coded=errors.ratios(IMPUTED, "error"),
+            **about,
+        ),
+    ]
 
 
-def _mean(by_cell: ByCell, environment: str, name: str, column: str, alpha: float = ALPHAS[0]) -> float:
-    return mean_of(final(by_cell[environment, alpha, name], column))
-
-
-def _tighter(by_cell: ByCell) -> Verdict:
-    share = min(
-        row["no wider"]
-        for (*_, name), rows in by_cell.items()
-        if name == FULL
-        for some in rows.values()
-        for row in some
-    )
-    verdict = all_above(
-        "bound-is-tighter",
-        "The bound on the estimation error is tighter with full information, for every action and context.",
-        f"Mean bound, bandit − full, after episode {EPISODES}",
-        _gaps(by_cell, "bound"),
-        spec=".3f",
-        also="Besides, the share of (context, action) cells whose bound is no larger must be 100 % at every "
-        f"checkpoint and seed; the least is {share:.1%}. On equal contexts it is an identity: the full Gram matrix is "
-        "the bandit one plus a positive semi-definite matrix.",
-    )
-    return verdict if share == 1 else replace(verdict, outcome=FAILS)
-
-
-def _smaller(by_cell: ByCell) -> Verdict:
-    closer = " and ".join(f"{_mean(by_cell, name, FULL, 'closer'):.0%} ({name})" for name in ENVIRONMENTS)
-    return all_above(
-        "error-is-smaller",
-        "The estimation error itself, averaged over contexts and all actions, is smaller with full information.",
-        f"Mean error, bandit − full, after episode {EPISODES}",
-        _gaps(by_cell, "error"),
-        also=f"Cell by cell (α = {ALPHAS[0]:g}) it is smaller in {closer} of the cells.",
-    )
-
-
-def _between(by_cell: ByCell) -> Verdict:
-    return all_above(
-        "imputation-approximates",
-        "Imputed rewards approximate full information: the estimation error lies below that of bandit feedback (how "
-        "the paper motivates them).",
-        f"Mean error, bandit − imputed, at equal α, after episode {EPISODES}",
-        _gaps(by_cell, "error", IMPUTED),
-    )
-
-
-def _damage(by_cell: ByCell) -> Verdict:
-    authors, other = (weakest(_gaps(by_cell, "regret per step", alphas=[alpha]).values()) for alpha in ALPHAS)
-    return Verdict(
-        "bandit-feedback-costs-regret",
-        "Bandit feedback damages the regret of batched UCB (what the paper infers from the theorem).",
-        judge(authors, other),
-        f"Regret per step against the best action for each context, bandit − full, N = {EPISODES}: "
-        f"{say_all(_gaps(by_cell, 'regret per step'), '.5f')}. Rule: 95 % t-intervals over seeds above 0 in both "
-        f"environments, at the authors' α = {ALPHAS[0]:g} and at α = {ALPHAS[1]:g}.",
-    )
-
-
-def _lesson(by_cell: ByCell) -> str:
-    parts = []
+def draw(errors: Errors) -> Drawing:
+    """Draw the error over the episodes, a panel for each environment."""
+    styles = {BANDIT: style_of("sbucb"), FULL: style_of("auto"), IMPUTED: style_of("puir")}
+    panels: list[plots.Lines] = []
     for environment in ENVIRONMENTS:
-        bound, error, executed, imputed = (
-            _mean(by_cell, environment, BANDIT, column) / _mean(by_cell, environment, name, column)
-            for name, column in ((FULL, "bound"), (FULL, "error"), (FULL, "executed error"), (IMPUTED, "error"))
+        cell = (environment, ALPHAS[0])
+        lines = [
+            plots.curve(
+                name,
+                CHECKPOINTS,
+                [errors.sample(cell, name, "error", episode).values.values() for episode in CHECKPOINTS],
+                styles[name],
+            )
+            for name in SETTINGS
+        ]
+        panel = plots.Lines(
+            title=f"{environment}, α = {ALPHAS[0]:g}",
+            xlabel="episode",
+            ylabel="" if panels else "mean |⟨θ,s⟩ − ⟨θ*,s⟩|",
+            lines=lines,
+            log_x=True,
+            log_y=True,
         )
-        slack = _mean(by_cell, environment, FULL, "bound") / _mean(by_cell, environment, FULL, "error")
-        parts.append(
-            f"On {environment} full information makes the bound {bound:.1f} times tighter and the error {error:.1f} "
-            f"times smaller, but only {executed:.1f} times for the action that is executed; imputation at the same α "
-            f"divides the error by {imputed:.2f}. The bound is {slack:,.0f} times the actual error."
-        )
-    first, column = ENVIRONMENTS[0], "regret per step"
-    costs = " and ".join(
-        f"{gap:.4f} at α = {alpha:g}"
-        for alpha in ALPHAS
-        for gap in [_mean(by_cell, first, BANDIT, column, alpha) - _mean(by_cell, first, FULL, column, alpha)]
+        panels.append(panel)
+    caption = (
+        "Estimation error, mean over contexts and actions, of SBUCB with bandit feedback and with all rewards "
+        "revealed, and of PUIR at the same α; mean over seeds ± standard error."
     )
-    parts.append(
-        "Full information mostly adds knowledge about actions that are seldom executed. Its value depends on how much "
-        f"the policy explores anyway: on {first} bandit feedback costs {costs} in regret per step."
-    )
-    return " ".join(parts)
+    return Drawing(plots.compose("Estimation error: M = 5, d = 40, B = 1,400", panels), caption)
 
 
 EXPERIMENT = Experiment(
-    name="theorem1",
-    title="Full information has the tighter bound",
-    source="Theorem 1",
-    shown="The paper proves that the upper bound of |⟨θ_A,s⟩ − ⟨θ*_A,s⟩|, which it calls instantaneous regret, is "
-    "tighter when the rewards of all actions are observed, for every action and context. By Theorem 2 with γ = 0 the "
-    "bound is (λ‖θ*_A‖ + ν)·‖s‖ in the inverse of λI + Φ_A, with ν = C_R·√(2 log(2MB/δ)).",
-    setting="SBUCB with bandit feedback and with all rewards revealed, and PUIR (γ = η = 0.1) at that α, on the same "
-    f"contexts; M = 5, d = 40, N = {EPISODES}, B = {BATCH_SIZE:,}, λ = {RIDGE:g}, δ = {FAILURE}, α = {ALPHAS[0]:g} "
-    f"(the authors') and {ALPHAS[1]:g}. On synthetic the expected reward is not linear: there θ* is its least-squares "
-    "fit. C_R is the largest reward of a sample. PUIR's bound is shown without its unknown bias term γ^½η^-½·C_Imp.",
-    grid=grid,
-    report=report,
+    name="theorem1", title="Full information has the tighter bound", source="Theorem 1", grid=grid, report=report
 )

@@ -12,11 +12,13 @@ from spuir.environments.linear import Linear
 from spuir.policies import make_policy
 from spuir.policies.learner import RidgeState
 from spuir.policies.optimistic import Optimistic
-from spuir.reproduction.base import Experiment, Findings, ReportTable, Scope, Verdict
+from spuir.reproduction import plots
+from spuir.reproduction.base import Drawing, Experiment, Findings, ReportTable, Scope
+from spuir.reproduction.claims import Claim, Contrast, Sample, exponent, mean_ratio, sample, with_error
 from spuir.reproduction.grids import CellGrid
-from spuir.reproduction.plots import Panel, guide, line, side_by_side
+from spuir.reproduction.measured import text_of
 from spuir.reproduction.tasks import Result, Task
-from spuir.reproduction.verdicts import Interval, all_above, judge, mean_of, paired, power_law, say, with_error
+from spuir.results.figures import style_of
 
 SIZES = (24, 40, 80, 160, 320, 640, 1280)
 NOISES = (0.1, 1.0, 10.0)
@@ -118,171 +120,115 @@ def cells(scope: Scope) -> dict[tuple[str, float], list[Task]]:
 
 grid = CellGrid(cells)
 
-Curves = dict[int, list[float]]
-ByCell = dict[tuple[str, float], dict[int, Sequence[Mapping[str, Any]]]]
-"""Map and noise → seed → rows over the sizes."""
+SketchCell = tuple[str, float]
+"""Map and noise."""
 
 
-def curves(by_cell: ByCell, label: str, noise: float, column: str, sizes: Sequence[int] = SIZES) -> Curves:
-    """Return a column over the sizes, by seed."""
-    return {seed: [row[column] for row in rows if row["size"] in sizes] for seed, rows in by_cell[label, noise].items()}
+class SketchErrors:
+    """The results by map and noise; a sample is a column at one sketch size."""
+
+    def __init__(self, scope: Scope, results: Sequence[Result]) -> None:
+        self.groups = {cell: group for cell, group in grid.fill(scope, results).items() if group}
+
+    def sample(self, cell: SketchCell, column: str, size: int) -> Sample:
+        """Return a column at one size, by seed."""
+
+        def pick(rows: Sequence[Mapping[str, Any]]) -> float:
+            return next(row[column] for row in rows if row["size"] == size)
+
+        return sample(f"{cell[0]}, noise {cell[1]:g}, c = {size}/{column}", self.groups.get(cell, ()), pick)
+
+    def rate(self, cell: SketchCell, column: str) -> Contrast:
+        """Return the exponent of a column in c."""
+        samples = [self.sample(cell, column, size) for size in FITTED]
+        return exponent(f"{cell[0]}, noise {cell[1]:g}", FITTED, samples)
 
 
 def report(scope: Scope, results: Sequence[Result]) -> Findings:
     """Return the errors over c with their exponents, measured and stated by the theorem."""
-    groups = grid.fill(scope, results)
-    by_cell: ByCell = {cell: {r.arguments["seed"]: r.rows for r in group} for cell, group in groups.items() if group}
-    noises = [noise for noise in (MIDDLE, NOISES[-1]) if (ONE, noise) in by_cell]
-    return Findings(
-        tables=[
-            ReportTable(name="", title=f"Exponents in c, fitted on c ≥ {FITTED[0]}", rows=_slopes(by_cell)),
-            ReportTable(
-                name="sizes", title="Errors over c, as the paper keeps moments and as we do", rows=_errors(by_cell)
-            ),
-        ],
-        verdicts=[
-            _exponent(
-                by_cell,
-                OBJECTIVE,
-                "objective-rate",
-                "The objective at the sketched solution exceeds its minimum by a factor 1 + ε with c ∝ 1/ε²",
-            ),
-            _exponent(
-                by_cell, SOLUTION, "solution-rate", "The sketched solution is at a distance O(√ε) from the exact one"
-            ),
-            _blocks(by_cell),
-            _anchored(by_cell),
-        ],
-        figures={
-            "": side_by_side([_panel(by_cell, MIDDLE, column) for column in (OBJECTIVE, SOLUTION)]),
-            "statistical": side_by_side([_panel(by_cell, noise, STATISTICAL) for noise in noises]),
-        },
-        lesson=_lesson(by_cell, MIDDLE),
-    )
-
-
-def _slopes(by_cell: ByCell) -> list[dict[str, Any]]:
+    errors = SketchErrors(scope, results)
     rows: list[dict[str, Any]] = []
-    for label, noise in by_cell:
-        row: dict[str, Any] = {"map": label, "noise": noise}
-        for column in (OBJECTIVE, SOLUTION):
-            fitted = power_law(FITTED, curves(by_cell, label, noise, column, FITTED))
-            row |= {column: say(fitted, ".2f"), f"{column}, stated": STATED[column]}
-        rows.append(row)
-    return rows
+    for cell in errors.groups:
+        row: dict[str, Any] = {"map": cell[0], "noise": cell[1]}
+        for column, stated in STATED.items():
+            row |= {column: text_of(errors.rate(cell, column).interval(), ".2f"), f"{column}, stated": stated}
+        rows.append(row | with_error(f"{STATISTICAL}, c = 160", errors.sample(cell, STATISTICAL, 160).values.values()))
+    table = ReportTable(name="", title=f"Exponents in c, fitted on c ≥ {FITTED[0]}", rows=rows)
+    return Findings(tables=[table], claims=claims(errors), drawings={"": draw(errors)})
 
 
-def _errors(by_cell: ByCell) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = []
-    for label, noise in by_cell:
-        for place, size in enumerate(SIZES if label in (ONE, ANCHORED) else ()):
-            row: dict[str, Any] = {"map": label, "noise": noise, "c": size}
-            for column in (OBJECTIVE, SOLUTION, STATISTICAL):
-                by_seed = curves(by_cell, label, noise, column).values()
-                row |= with_error(column, (values[place] for values in by_seed))
-            rows.append(row)
-    return rows
+def claims(errors: SketchErrors) -> list[Claim]:
+    """Return the rates that Theorem 3 gives, and what anchored moments change."""
+    paper = [cell for cell in errors.groups if cell[0] in PAPER]
+    exponents: dict[str, Any] = {"place": "Theorem 3", "kind": "less", "unit": "exponent"}
+    nearer = [
+        mean_ratio(
+            f"{ANCHORED} over {ONE}, noise {noise:g}",
+            [errors.sample((ANCHORED, noise), STATISTICAL, size) for size in FITTED],
+            [errors.sample((ONE, noise), STATISTICAL, size) for size in FITTED],
+        )
+        for label, noise in errors.groups
+        if label == ANCHORED
+    ]
+    return [
+        Claim(
+            id="objective-rate",
+            wording="F(θ̃) ≤ (1 + ρε)·F(θ̄) with c ∝ 1/ε²: the excess falls at least as fast as c^-0.5.",
+            coded=[errors.rate(cell, OBJECTIVE) for cell in paper],
+            margin=STATED[OBJECTIVE],
+            **exponents,
+        ),
+        Claim(
+            id="solution-rate",
+            wording="‖θ̃ − θ̄‖ = O(√(ρε)): the distance falls at least as fast as c^-0.25.",
+            coded=[errors.rate(cell, SOLUTION) for cell in paper],
+            margin=STATED[SOLUTION],
+            **exponents,
+        ),
+        Claim(
+            id="anchored-is-nearer",
+            place="beyond Theorem 3",
+            wording="Anchored moments bring the sketched solution nearer to the exact one than sketched moments do.",
+            source="ours",
+            kind="less",
+            coded=nearer,
+            unit="log ratio",
+        ),
+    ]
 
 
-def _panel(by_cell: ByCell, noise: float, column: str) -> Panel:
-    lines = []
-    for rank, label in enumerate(MAPS):
-        if (label, noise) not in by_cell:
-            continue
-        by_seed = curves(by_cell, label, noise, column).values()
-        lines.append(line(label, SIZES, zip(*by_seed, strict=True), rank=rank))
-    if column in STATED:
-        start = lines[0].mean[SIZES.index(FITTED[0])]
-        stated = [start * (size / FITTED[0]) ** STATED[column] for size in FITTED]
-        lines.append(guide(f"c^{STATED[column]:g} (stated)", FITTED, stated))
-    else:
-        lines.append(guide("statistical error", SIZES, [1.0] * len(SIZES)))
-    return Panel(
-        title=f"noise {noise:g} × signal", xlabel="sketch size c", ylabel=column, lines=lines, log_x=True, log_y=True
+def draw(errors: SketchErrors) -> Drawing:
+    """Draw the two errors over the sketch size."""
+    panels: list[plots.Lines] = []
+    shown = [label for label in MAPS if (label, MIDDLE) in errors.groups]
+    for column, stated in STATED.items():
+        lines = [
+            plots.curve(
+                label,
+                SIZES,
+                [errors.sample((label, MIDDLE), column, size).values.values() for size in SIZES],
+                style_of("spuir") if label == ANCHORED else shade,
+            )
+            for label, shade in zip(shown, plots.shades(len(shown)), strict=True)
+        ]
+        if lines:
+            start = float(lines[0].mean[SIZES.index(FITTED[0])])
+            order = [start * (size / FITTED[0]) ** stated for size in FITTED]
+            lines.append(plots.guide(f"c^{stated:g}", FITTED, order))
+        panels.append(
+            plots.Lines(title=column, xlabel="sketch size c", ylabel=column, lines=lines, log_x=True, log_y=True)
+        )
+    caption = (
+        "Excess of the objective and distance of the sketched solution from the exact one over the sketch size; "
+        "dotted: the stated rate. Noise as large as the signal, mean over seeds ± standard error."
     )
-
-
-def _exponent(by_cell: ByCell, column: str, id: str, claim: str) -> Verdict:
-    fitted = {
-        (label, noise): power_law(FITTED, curves(by_cell, label, noise, column, FITTED))
-        for label, noise in by_cell
-        if label in PAPER
-    }
-    stated = STATED[column]
-    (label, noise), slowest = max(fitted.items(), key=lambda item: item[1].high)
-    steepest = min(fitted.values(), key=lambda interval: interval.estimate)
-    return Verdict(
-        id,
-        f"{claim}: it falls at least as fast as c^{stated:g}.",
-        judge((-slowest).minus(-stated)),
-        f"Fitted exponents of {column} in c ≥ {FITTED[0]} over {len(fitted)} maps and noise levels: from "
-        f"{say(steepest, '.2f')} to {say(slowest, '.2f')} ({label}, noise {noise:g}). Rule: every 95 % t-interval over "
-        f"seeds below {stated:g}.",
-    )
-
-
-def _ratios(by_cell: ByCell, ours: str, theirs: str, column: str) -> dict[str, Interval]:
-    """Return the mean over the fitted sizes of log(theirs/ours), for each noise level."""
-
-    def logs(label: str, noise: float) -> dict[int, float]:
-        by_seed = curves(by_cell, label, noise, column, FITTED)
-        return {seed: float(np.mean(np.log(values))) for seed, values in by_seed.items()}
-
-    return {
-        f"noise {noise:g}": paired(logs(theirs, noise), logs(ours, noise)) for label, noise in by_cell if label == ours
-    }
-
-
-def _blocks(by_cell: ByCell) -> Verdict:
-    return all_above(
-        "more-blocks-help",
-        "More blocks lower the error; the theorem asks for D of order ε⁻¹·log³(d/δ).",
-        f"Logarithm of the objective's excess with D = 1 over that with D = 4, mean over c ≥ {FITTED[0]}",
-        _ratios(by_cell, FOUR, ONE, OBJECTIVE),
-        spec=".3f",
-        also=f"That order exceeds {np.log(DIM / 0.1) ** 3:.0f} here (δ = 0.1), more than d; the authors' D is 1.",
-    )
-
-
-def _anchored(by_cell: ByCell) -> Verdict:
-    return all_above(
-        "anchored-is-nearer",
-        "Anchored moments bring the sketched solution nearer to the exact one than sketched moments do (ours).",
-        f"Logarithm of the squared distance with sketched over that with anchored moments, mean over c ≥ {FITTED[0]}",
-        _ratios(by_cell, ANCHORED, ONE, STATISTICAL),
-        spec=".2f",
-    )
-
-
-def _lesson(by_cell: ByCell, noise: float) -> str:
-    size = SIZES[3]
-    place = SIZES.index(size)
-
-    def at(label: str, column: str) -> float:
-        return mean_of({seed: values[place] for seed, values in curves(by_cell, label, noise, column).items()})
-
-    fitted = {column: power_law(FITTED, curves(by_cell, ONE, noise, column, FITTED)).estimate for column in STATED}
-    return (
-        f"The theorem's rates are met easily: the excess falls like c^{fitted[OBJECTIVE]:.2f} and the distance "
-        f"like c^{fitted[SOLUTION]:.2f} (D = 1, noise {noise:g}). But a small relative error of the objective is not "
-        f"a small error of the estimate, because most of the objective is noise that no θ removes: at c = {size} the "
-        f"objective is {at(ONE, OBJECTIVE):.1%} above its minimum, while the squared distance of the sketched "
-        f"solution from the exact one is {at(ONE, STATISTICAL):.1f} times that of the exact one from the truth. A "
-        "sketch of the rewards loses information; anchored moments bring the factor to "
-        f"{at(ANCHORED, STATISTICAL):.1f}."
-    )
+    return Drawing(plots.compose(f"Sketched solution: M = {ACTIONS}, d = {DIM}, B = {BATCH_SIZE:,}", panels), caption)
 
 
 EXPERIMENT = Experiment(
     name="theorem3",
     title="Error of the sketched solution against the sketch size",
     source="Theorem 3",
-    shown="With D of order ε⁻¹·log³(d/δ) blocks and c of order d·polylog(d/δ)/ε² the paper proves that, with "
-    "probability 1 − δ, F(θ̃) ≤ (1 + ρ_λε)·F(θ̄) and ‖θ̃ − θ̄‖ = O(√(ρ_λε)): in c, rates of c^-½ and c^-¼.",
-    setting=f"Two episodes of the linear environment, M = {ACTIONS}, d = {DIM}, B = {BATCH_SIZE:,}, uniform actions, "
-    f"γ = {RATE:g}, η = 1, λ = {RIDGE:g}; noise 0.1, 1 and 10 times the signal; c from {SIZES[0]} to {SIZES[-1]:,}. "
-    "Each error is a mean over actions; a new sketch is drawn for every seed, size and episode. The statistical "
-    "error is the squared distance of the exact solution from the truth, in the norm of Ψ.",
     grid=grid,
     report=report,
 )
