@@ -29,9 +29,8 @@ from spuir.reproduction.claims import (
 
 
 def made(name, *values):
-    return Sample(
-        name=name, values=dict(enumerate(values)), runs={seed: f"{name}{seed}" for seed in range(len(values))}
-    )
+    runs = {seed: f"{name}{seed}" for seed in range(len(values))}
+    return Sample(name=name, values=dict(enumerate(values)), runs=runs)
 
 
 def around(value, spread=0.01, name="x", n=8):

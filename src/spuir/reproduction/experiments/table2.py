@@ -2,22 +2,28 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from time import process_time
 from typing import Any
 
+import numpy as np
+
+from spuir.environments import make_environment
+from spuir.loop import run
+from spuir.policies import make_policy
 from spuir.reproduction import plots
 from spuir.reproduction.base import Drawing, Experiment, Findings, ReportTable, Scope
-from spuir.reproduction.claims import Claim, Contrast, Interval, difference, ratio, summary
+from spuir.reproduction.claims import Claim, Contrast, Interval, Sample, difference, ratio, sample, summary
 from spuir.reproduction.compared import SETTINGS, Compared
 from spuir.reproduction.comparison import BASELINES, PROPOSED, TUNED
 from spuir.reproduction.experiments.figure3c import COMPARISON
 from spuir.reproduction.experiments.sets import coupon
-from spuir.reproduction.grids import fill, tasks_of
-from spuir.reproduction.measured import Measured
-from spuir.reproduction.policy_runs import AUTHORS, play
+from spuir.reproduction.grids import fill
+from spuir.reproduction.policy_runs import AUTHORS
 from spuir.reproduction.tasks import Result, Task
 from spuir.reproduction.tuning import METHODS
 
-TIMED_REPEATS, PASSES = 10, 3
+TIMED_REPEATS, ROUNDS = 10, 5
+CHANCE = "uniform"
 
 PRINTED: Mapping[str, tuple[float, float, float, float, float, float]] = {
     "dfm-s": (0.8656, 0.0473, 0.3317, 0.0218, 302.3140, 8.3045),
@@ -33,27 +39,37 @@ PRINTED: Mapping[str, tuple[float, float, float, float, float, float]] = {
 """What the paper prints: mean and standard deviation of CVR, of CTCVR, and of the seconds of a run."""
 
 
-def timed(*, episodes: int, **arguments: Any) -> list[dict[str, Any]]:
-    """Run a policy a few times, after a short warm-up run; return the least seconds spent in the policy."""
-    play(episodes=2, **arguments)
-    ends = [play(episodes=episodes, **arguments)[-1] for _ in range(PASSES)]
-    return [{"seconds": min(end["decide_seconds"] + end["learn_seconds"] for end in ends)}]
+def timed(
+    *, methods: Sequence[str], environment: str, world: Mapping[str, Any], episodes: int, batch_size: int, seed: int
+) -> list[dict[str, Any]]:
+    """Let the methods take turns; return the median processor seconds of a run beyond one of the uniform policy.
+
+    What the uniform policy takes is the time of the environment and of the loop, which is no policy's own.
+    """
+    taken: dict[str, list[float]] = {method: [] for method in (CHANCE, *methods)}
+    for _ in range(ROUNDS + 1):  # the first round fills the caches and is not counted
+        for method, seconds in taken.items():
+            policy = make_policy(method, preset=None if method == CHANCE else AUTHORS)
+            place = make_environment(environment, seed=seed, **world)
+            begin = process_time()
+            run(policy, place, episodes, batch_size, seed)
+            seconds.append(process_time() - begin)
+    loop = taken.pop(CHANCE)
+    return [
+        {"method": method, "seconds": float(np.median(np.subtract(seconds, loop)[1:]))}
+        for method, seconds in taken.items()
+    ]
 
 
-def timing(scope: Scope) -> dict[str, list[Task]]:
-    """Return the timed runs: each method as the authors' code has it, on a few seeds."""
+def timing(scope: Scope) -> list[Task]:
+    """Return the timed tasks: all methods as the authors' code has them, on a few seeds."""
     seeds = scope.seeds[: 1 if scope.quick else TIMED_REPEATS]
-    return {
-        method: [
-            Task.of(timed, alone=True, **task.arguments) for task in coupon(scope).runs(seeds, method, preset=AUTHORS)
-        ]
-        for method in METHODS
-    }
+    return [Task.of(timed, alone=True, methods=list(METHODS), **coupon(scope).arguments(seed)) for seed in seeds]
 
 
 def grid(scope: Scope, results: Sequence[Result]) -> list[Task]:
     """Return the runs of Figure 3(c), and the timed ones."""
-    return [*COMPARISON.grid(scope, results), *tasks_of(timing(scope))]
+    return [*COMPARISON.grid(scope, results), *timing(scope)]
 
 
 RATES = {"CVR": "cvr", "CTCVR": "ctcvr"}
@@ -70,12 +86,25 @@ PLAIN = ("sbucb", "bexp3", "bexp3-ipw")
 def report(scope: Scope, results: Sequence[Result]) -> Findings:
     """Return the paper's table next to ours."""
     compared = Compared(COMPARISON, scope, results)
-    seconds = Measured(fill(timing(scope), results))
+    seconds = taken_by(scope, results)
     return Findings(
         tables=[rate_table(compared), time_table(seconds)],
         claims=[*rate_claims(compared), *time_claims(seconds)],
         drawings={"": draw(compared, seconds)},
     )
+
+
+def taken_by(scope: Scope, results: Sequence[Result]) -> dict[str, Sample]:
+    """Return the seconds of each method over the timed repeats."""
+    (timings,) = fill({"": timing(scope)}, results).values()
+
+    def seconds(method: str) -> Sample:
+        def pick(rows: Sequence[Mapping[str, Any]]) -> float:
+            return next(row["seconds"] for row in rows if row["method"] == method)
+
+        return sample(f"{method}/seconds", timings, pick)
+
+    return {method: seconds(method) for method in METHODS}
 
 
 def _spread(values: Mapping[int, float], title: str) -> dict[str, float]:
@@ -101,14 +130,14 @@ def rate_table(compared: Compared) -> ReportTable:
     return ReportTable(name="", title=title, rows=rows, formats=formats)
 
 
-def time_table(seconds: Measured[str]) -> ReportTable:
+def time_table(seconds: Mapping[str, Sample]) -> ReportTable:
     """Return seconds of a run and ratios to SBUCB, ours and the paper's."""
     rows: list[dict[str, Any]] = []
     for method in seconds:
         took, base = PRINTED[method][4], PRINTED["sbucb"][4]
-        values = seconds.sample(method, "seconds")
+        values = seconds[method]
         row: dict[str, Any] = {"method": method} | _spread(values.values, "seconds")
-        row |= {"times SBUCB": values.mean / seconds.sample("sbucb", "seconds").mean}
+        row |= {"times SBUCB": values.mean / seconds["sbucb"].mean}
         rows.append(row | {"paper's seconds": took, "paper's times SBUCB": took / base})
     formats = {"seconds": ".4f", "times SBUCB": ".2f", "paper's seconds": ".1f", "paper's times SBUCB": ".2f"}
     return ReportTable(name="time", title="Time of a run in the policy", rows=rows, formats=formats)
@@ -144,12 +173,11 @@ def rate_claims(compared: Compared) -> list[Claim]:
     return given
 
 
-def time_claims(seconds: Measured[str]) -> list[Claim]:
+def time_claims(seconds: Mapping[str, Sample]) -> list[Claim]:
     """Return the paper's three claims about time, as logarithms of ratios."""
 
     def ratios(ours: Sequence[str], theirs: Sequence[str]) -> list[Contrast]:
-        taken = {method: seconds.sample(method, "seconds") for method in (*ours, *theirs)}
-        return [ratio(f"time of {one} over {other}", taken[one], taken[other]) for one in ours for other in theirs]
+        return [ratio(f"time of {one} over {other}", seconds[one], seconds[other]) for one in ours for other in theirs]
 
     about: dict[str, Any] = {"place": "Section 6, Table 2", "kind": "less", "unit": "log ratio"}
     return [
@@ -177,7 +205,7 @@ def time_claims(seconds: Measured[str]) -> list[Claim]:
     ]
 
 
-def draw(compared: Compared, seconds: Measured[str]) -> Drawing:
+def draw(compared: Compared, seconds: Mapping[str, Sample]) -> Drawing:
     """Draw the lead in CVR over SBUCB at both kinds of settings, and times in units of SBUCB's."""
     rows: dict[str, plots.Pair] = {}
     for method in compared.methods:
@@ -190,11 +218,10 @@ def draw(compared: Compared, seconds: Measured[str]) -> Drawing:
         if method != "sbucb":
             rows[method] = found[0], found[1]
     left = plots.Dots(title="   ".join(SETTINGS.values()), xlabel="lead over SBUCB in CVR", rows=rows, reach=0.04)
-    base = seconds.sample("sbucb", "seconds")
     times: dict[str, plots.Pair] = {}
     for method in seconds:
         if method != "sbucb":
-            one = ratio("", seconds.sample(method, "seconds"), base).interval()
+            one = ratio("", seconds[method], seconds["sbucb"]).interval()
             printed = math.log2(PRINTED[method][4] / PRINTED["sbucb"][4])
             times[method] = one.through(lambda value: value / math.log(2)), Interval(printed, printed, printed)
     right = plots.Dots(title="○ here   ● printed in the paper", xlabel="time over SBUCB's, doublings", rows=times)

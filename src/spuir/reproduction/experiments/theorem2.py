@@ -15,7 +15,7 @@ from spuir.policies.learner import RidgeState
 from spuir.policies.optimistic import Optimistic
 from spuir.reproduction import plots
 from spuir.reproduction.base import Drawing, Experiment, Findings, ReportTable, Scope
-from spuir.reproduction.claims import Claim, Contrast, Sample, level, ratio, sample, with_error
+from spuir.reproduction.claims import Claim, Contrast, Sample, ratio, sample, with_error
 from spuir.reproduction.grids import CellGrid
 from spuir.reproduction.tasks import Result, Task
 
@@ -197,10 +197,13 @@ def claims(spreads: BiasAndVariance) -> list[Claim]:
     ]
 
     def shares(column: str) -> list[Contrast]:
+        each = 1 / len(CHECKPOINTS)
         return [
-            level(f"{_label(cell)}, episode {episode}", spreads.sample(cell, column, episode))
+            Contrast(
+                name=_label(cell),
+                terms=tuple((each, spreads.sample(cell, column, episode)) for episode in CHECKPOINTS),
+            )
             for cell in every
-            for episode in CHECKPOINTS
         ]
 
     def over_none(column: str) -> list[Contrast]:
