@@ -69,3 +69,21 @@ def test_a_registry_does_not_share_the_table_that_it_was_given() -> None:
     registry = Registry("container", table)
     registry.register("deque", "collections:deque")
     assert list(table) == ["counter"]
+
+
+def test_installed_packages_add_members_by_entry_points(tmp_path, monkeypatch) -> None:
+    (tmp_path / "plugin_member.py").write_text("TARGET = 42\n")
+    info = tmp_path / "plugin-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: plugin\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[test.things]\nextra = plugin_member:TARGET\nown = plugin_member:NOTHING\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    registry = Registry("thing", {"own": "collections:Counter"}, group="test.things")
+    assert registry.names() == ["own", "extra"]
+    assert "extra" in registry
+    assert registry.get("extra") == 42
+    assert registry.get("own") is collections.Counter, "a package cannot replace a member of ours"
+    with pytest.raises(UnknownNameError, match="did you mean 'extra'"):
+        registry.get("extr")
+    assert "extra" not in Registry("thing", {})
+    monkeypatch.delitem(sys.modules, "plugin_member")

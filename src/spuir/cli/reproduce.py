@@ -41,7 +41,7 @@ FAILURES_SHOWN = 20
     "policies",
     multiple=True,
     metavar="MODULE:NAME",
-    help="Your own policy, a Recipe or a subclass of Policy, to be compared with the others; repeatable.",
+    help="Policy to compare with the others: your own Recipe or subclass of Policy, or a registered name; repeatable.",
 )
 @click.option("--data", type=click.Path(path_type=Path), help="Folder with your own data files.  [default: none]")
 @options.WORKERS

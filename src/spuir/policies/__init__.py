@@ -1,4 +1,4 @@
-"""Policies by name. To add one: its file, and one line here."""
+"""Policies by name. To add one: its file, and one line here; or an entry point ``spuir.policies`` of your package."""
 
 from typing import Any
 
@@ -31,6 +31,7 @@ POLICIES = Registry(
         "blts-b": "spuir.policies.thompson:BLTS_B",
         "dfm-s": "spuir.policies.dfm:DFM_S",
     },
+    group="spuir.policies",
 )
 
 AUTHORS_PRESETS = ("authors-code", "paper")

@@ -17,7 +17,7 @@ from spuir.base.streams import generator
 from spuir.environments import make_environment
 from spuir.errors import ParameterError
 from spuir.loop import run
-from spuir.policies import make_policy
+from spuir.policies import POLICIES, make_policy
 from spuir.policies.base import Policy, Recipe
 from spuir.reproduction.tasks import Task
 from spuir.results.history import History
@@ -30,8 +30,13 @@ REWARD, REGRET = "average_reward", "regret_per_step"
 
 @lru_cache(maxsize=16)
 def own_recipe(path: str) -> Recipe:
-    """Return the user's policy "module:name" as a recipe: a Recipe, or a subclass of Policy with defaults."""
+    """Return the user's policy "module:name" as a recipe: a Recipe, or a subclass of Policy with defaults.
+
+    A registered name stands for its recipe.
+    """
     module, _, name = path.partition(":")
+    if not name:
+        return POLICIES.get(path)
     try:
         member = getattr(import_module(module), name)
     except (ImportError, AttributeError) as failure:
