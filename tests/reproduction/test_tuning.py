@@ -8,7 +8,7 @@ import pytest
 
 from spuir.policies import make_policy
 from spuir.reproduction.base import Scope
-from spuir.reproduction.comparison import TUNED, Comparison
+from spuir.reproduction.comparison import TUNED, MethodComparison
 from spuir.reproduction.policy_runs import REGRET, Setup, own_recipe, policy_of
 from spuir.reproduction.rivals import OTHERS, SUM_BASED
 from spuir.reproduction.tasks import Result
@@ -109,7 +109,7 @@ def test_ranges(one: Any):
 def test_a_policy_of_ones_own_joins_with_a_search_of_its_own():
     path = "spuir.policies.optimistic:Optimistic"
     assert {"alpha", "ridge"} <= set(own_method(path).tuned)
-    comparison = Comparison(name="synthetic", setup=lambda scope: SETUP)
+    comparison = MethodComparison(name="synthetic", setup=lambda scope: SETUP)
     cast = comparison.cast(Scope(policies=(path,)))
     assert list(cast)[-1] == "Optimistic"
     cells, searching = comparison.cells(Scope(repeats=2, quick=True, policies=(path,)), {})

@@ -7,7 +7,7 @@ from typing import Any
 from spuir.reproduction import plots
 from spuir.reproduction.base import Drawing, Findings, ReportTable, Scope
 from spuir.reproduction.claims import MARGIN, Claim, Contrast, Interval
-from spuir.reproduction.comparison import BASELINES, LEVELS, PROPOSED, TUNED, Comparison
+from spuir.reproduction.comparison import BASELINES, LEVELS, PROPOSED, TUNED, MethodComparison
 from spuir.reproduction.measured import FORMATS, Measured, text_of
 from spuir.reproduction.policy_runs import LEVELS as LEVEL_NAMES
 from spuir.reproduction.tasks import Result
@@ -21,7 +21,7 @@ LEAD = "lead over SBUCB, % of its reward"
 class Compared(Measured[str]):
     """The results of one comparison by label: "puir" as in the authors' code, "puir (tuned)" at its own best."""
 
-    def __init__(self, comparison: Comparison, scope: Scope, results: Sequence[Result]) -> None:
+    def __init__(self, comparison: MethodComparison, scope: Scope, results: Sequence[Result]) -> None:
         super().__init__(comparison.filled(scope, results), lambda label: f"{label}, {comparison.name}")
         self.name = comparison.name
         self.chosen = comparison.chosen(scope, results)
@@ -129,7 +129,9 @@ def performance_claims(compared: Compared, place: str) -> list[Claim]:
     ]
 
 
-def findings(comparison: Comparison, scope: Scope, results: Sequence[Result], *, place: str, title: str) -> Findings:
+def findings(
+    comparison: MethodComparison, scope: Scope, results: Sequence[Result], *, place: str, title: str
+) -> Findings:
     """Return the findings of one of the paper's comparisons."""
     compared = Compared(comparison, scope, results)
     setup = comparison.setup(scope)

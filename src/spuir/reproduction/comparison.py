@@ -27,7 +27,7 @@ over episodes and stays almost uniform; its DFM-S keeps the last 10,000 clicks a
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison:
+class MethodComparison:
     """Methods on one set.
 
     Parameters

@@ -225,6 +225,7 @@ class Dots:
         if self.reach is not None:
             limits = max(limits[0], -self.reach), min(limits[1], self.reach)
         ax.set_xlim(*limits)
+        ax.locator_params(axis="x", nbins=6)
         for place, (label, pair) in enumerate(self.rows.items()):
             both = all(one is not None for one in pair)
             for one, filled in zip(pair, (False, True), strict=True):
@@ -236,6 +237,8 @@ class Dots:
 
 def _dot(ax: "Axes", one: Interval, place: float, colour: str, filled: bool) -> None:
     low, high = ax.get_xlim()
+    if np.isnan(one.estimate):
+        return
     if not low <= one.estimate <= high:
         right = one.estimate > high
         text = typeset(f"{one.estimate:+.1f} ▸" if right else f"◂ {one.estimate:+.1f}")

@@ -4,10 +4,10 @@ from functools import partial
 
 from spuir.reproduction.base import Experiment
 from spuir.reproduction.compared import findings
-from spuir.reproduction.comparison import Comparison
+from spuir.reproduction.comparison import MethodComparison
 from spuir.reproduction.experiments.sets import synthetic
 
-COMPARISON = Comparison(name="synthetic", setup=synthetic)
+COMPARISON = MethodComparison(name="synthetic", setup=synthetic)
 
 EXPERIMENT = Experiment(
     name="figure3a",

@@ -4,10 +4,10 @@ from functools import partial
 
 from spuir.reproduction.base import Experiment
 from spuir.reproduction.compared import findings
-from spuir.reproduction.comparison import Comparison
+from spuir.reproduction.comparison import MethodComparison
 from spuir.reproduction.experiments.sets import criteo_all
 
-COMPARISON = Comparison(name="criteo-all", setup=criteo_all)
+COMPARISON = MethodComparison(name="criteo-all", setup=criteo_all)
 
 EXPERIMENT = Experiment(
     name="figure3b",

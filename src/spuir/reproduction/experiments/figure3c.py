@@ -4,10 +4,10 @@ from functools import partial
 
 from spuir.reproduction.base import Experiment
 from spuir.reproduction.compared import findings
-from spuir.reproduction.comparison import Comparison
+from spuir.reproduction.comparison import MethodComparison
 from spuir.reproduction.experiments.sets import coupon
 
-COMPARISON = Comparison(name="coupon", setup=coupon)
+COMPARISON = MethodComparison(name="coupon", setup=coupon)
 
 EXPERIMENT = Experiment(
     name="figure3c",

@@ -22,7 +22,6 @@ from spuir.reproduction.tasks import Result, Task
 
 ALPHAS = (0.1, 0.3, 1.0)
 EPISODES, BATCH = 30, 1000
-MOST_SEEDS = 8
 CLASSES, COLUMNS, ROWS, CLUSTERS = 26, 16, 20_000, 2
 
 NONE, CONSTANT, AUTHORS, SCHEDULE = "none", "γ 0.1, η 0.9", "γ 0.1, η 0.1", "schedule"
@@ -98,7 +97,7 @@ def cells(scope: Scope) -> dict[RateCell, list[Task]]:
     names = scope.axis(tuple(places), ("heterogeneous, M = 5", "clusters, M = 26"))
     made: dict[RateCell, list[Task]] = {}
     for cell in map(RateCell._make, product(names, scope.axis(ALPHAS, (0.3,)), RATES)):
-        setup, seeds = places[cell.world], scope.seeds[:MOST_SEEDS]
+        setup, seeds = places[cell.world], scope.seeds
         given = dict(RATES[cell.rate]) | {"alpha": cell.alpha}
         if setup is None:
             made[cell] = [

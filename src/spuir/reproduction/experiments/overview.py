@@ -7,7 +7,7 @@ from spuir.reproduction import plots
 from spuir.reproduction.base import Drawing, Experiment, Findings, ReportTable, Scope
 from spuir.reproduction.claims import MARGIN
 from spuir.reproduction.compared import RIVAL, SETTINGS, Compared
-from spuir.reproduction.comparison import TUNED, Comparison
+from spuir.reproduction.comparison import TUNED, MethodComparison
 from spuir.reproduction.experiments import figure3a, figure3b, figure3c, real
 from spuir.reproduction.tasks import Result, Task
 
@@ -16,7 +16,7 @@ NO_CONTEXT = 0.1
 cannot reward the use of context."""
 
 
-def comparisons(scope: Scope) -> list[Comparison]:
+def comparisons(scope: Scope) -> list[MethodComparison]:
     """Return the comparisons on all sets at hand."""
     own = [module.COMPARISON for module in (figure3a, figure3b, figure3c)]
     return [*(own if not scope.quick else own[::2]), *real.played(scope).values()]

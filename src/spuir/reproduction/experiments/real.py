@@ -7,7 +7,7 @@ from typing import Any
 from spuir.reproduction.base import Experiment, Findings, ReportTable, Scope
 from spuir.reproduction.claims import Claim
 from spuir.reproduction.compared import RIVAL, Compared
-from spuir.reproduction.comparison import Comparison
+from spuir.reproduction.comparison import MethodComparison
 from spuir.reproduction.experiments.sets import LENGTHS, further
 from spuir.reproduction.policy_runs import Setup
 from spuir.reproduction.tasks import Result, Task
@@ -18,15 +18,15 @@ CAST: Mapping[str, Method] = {**METHODS, KERNEL: Method(policy=KERNEL, tuned=("a
 """The nine methods, and the kernel form of PUIR with its own choice of the bandwidth."""
 
 
-def comparisons(scope: Scope) -> dict[str, Comparison | str]:
+def comparisons(scope: Scope) -> dict[str, MethodComparison | str]:
     """Return the comparison on each set or, where it cannot be played, the reason."""
-    made: dict[str, Comparison | str] = {}
+    made: dict[str, MethodComparison | str] = {}
     for name in scope.axis(tuple(LENGTHS), ("heterogeneous",)):
         setup = further(scope, name)
         if isinstance(setup, str):
             made[name] = setup
         else:
-            made[name] = Comparison(name=name, setup=_always(setup), methods=CAST, coded=False)
+            made[name] = MethodComparison(name=name, setup=_always(setup), methods=CAST, coded=False)
     return made
 
 
@@ -34,9 +34,9 @@ def _always(setup: Setup) -> Callable[[Scope], Setup]:
     return lambda scope: setup
 
 
-def played(scope: Scope) -> dict[str, Comparison]:
+def played(scope: Scope) -> dict[str, MethodComparison]:
     """Return the sets that can be played."""
-    return {name: one for name, one in comparisons(scope).items() if isinstance(one, Comparison)}
+    return {name: one for name, one in comparisons(scope).items() if isinstance(one, MethodComparison)}
 
 
 def grid(scope: Scope, results: Sequence[Result]) -> list[Task]:

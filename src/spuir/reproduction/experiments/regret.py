@@ -30,7 +30,6 @@ RUN_IN: Mapping[str, tuple[str, Mapping[str, Any], tuple[str, ...]]] = {
 ACTIONS, COLUMNS, SHAPE_STEPS = (3, 6, 12, 24), (10, 20, 40, 80), 63_000
 BASE_ACTIONS, BASE_COLUMNS = 5, 40
 SHAPE_POLICIES = ("puir", "spuir")
-MOST_SEEDS = 10
 
 
 class GrowthCell(NamedTuple):
@@ -50,9 +49,7 @@ def cells(scope: Scope) -> dict[GrowthCell, list[Task]]:
         for episodes, size in scope.axis(HORIZONS, HORIZONS[:2]):
             setup = Setup(environment=environment, episodes=episodes, batch_size=size, world=parameters)
             for policy in policies:
-                made[GrowthCell("T", episodes * size, world, policy)] = setup.runs(
-                    scope.seeds[:MOST_SEEDS], policy, preset=AUTHORS
-                )
+                made[GrowthCell("T", episodes * size, world, policy)] = setup.runs(scope.seeds, policy, preset=AUTHORS)
     for axis, values in (("M", ACTIONS), ("d", COLUMNS)):
         for value in scope.axis(values, ()):
             actions, columns = (value, BASE_COLUMNS) if axis == "M" else (BASE_ACTIONS, value)
@@ -64,7 +61,7 @@ def cells(scope: Scope) -> dict[GrowthCell, list[Task]]:
                 world={"n_actions": actions, "dim": columns},
             )
             for policy in SHAPE_POLICIES:
-                runs = setup.runs(scope.seeds[:MOST_SEEDS], policy, preset=AUTHORS, tuning=True)
+                runs = setup.runs(scope.seeds, policy, preset=AUTHORS, tuning=True)
                 made[GrowthCell(axis, value, "heterogeneous", policy)] = runs
     return made
 

@@ -22,7 +22,6 @@ SYNTHETIC, LINEAR = "synthetic", "linear"
 LENGTHS = {SYNTHETIC: (90, 1400), LINEAR: (30, 1400)}
 RULE: Mapping[str, Any] = {"imputation_rate": 0.1, "discount": 0.9, "alpha": 0.2}
 """SPUIR's imputation and bonus, the same for every form and for exact sums."""
-MOST_SEEDS = 8
 
 
 class MomentsCell(NamedTuple):
@@ -40,7 +39,7 @@ def cells(scope: Scope) -> dict[MomentsCell, list[Task]]:
     sizes = scope.axis(SIZES, (150,))
     forms = [(0, UNSKETCHED), *((size, moments) for size in sizes for moments in MOMENTS)]
     names = [MomentsCell(world, noise, size, moments) for world, noise in worlds for size, moments in forms]
-    return {cell: _runs(cell, scope.seeds[:MOST_SEEDS]) for cell in names}
+    return {cell: _runs(cell, scope.seeds) for cell in names}
 
 
 def _runs(cell: MomentsCell, seeds: Sequence[int]) -> list[Task]:
