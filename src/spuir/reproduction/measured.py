@@ -1,6 +1,7 @@
 """The results of a grid by cell, as samples, leads and rows of tables."""
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from statistics import fmean
 from typing import Any, Generic, TypeVar
 
 from spuir.reproduction.claims import Contrast, Interval, Sample, difference, sample, with_error
@@ -32,9 +33,17 @@ class Measured(Generic[Name]):
         """The largest number of seeds of a cell."""
         return max((len(group) for group in self.groups.values()), default=0)
 
-    def sample(self, cell: Name, column: str = REGRET) -> Sample:
-        """Return a column of a cell's last rows, by seed; nothing for a cell without results."""
-        return sample(f"{self.label(cell)}/{column}", self[cell], column)
+    def sample(self, cell: Name, column: str = REGRET, **where: Any) -> Sample:
+        """Return a column by seed: of the last row of each result, or the mean of the rows with the given values.
+
+        A cell without results has none.
+        """
+        name = "".join([self.label(cell), *(f", {key} {value}" for key, value in where.items()), f"/{column}"])
+
+        def pick(rows: Sequence[Mapping[str, Any]]) -> float:
+            return fmean(row[column] for row in rows if where.items() <= row.items())
+
+        return sample(name, self[cell], pick if where else column)
 
     def values(self, cells: Iterable[Name], column: str = REGRET) -> list[Iterable[float]]:
         """Return a column of several cells, for a line of a figure."""

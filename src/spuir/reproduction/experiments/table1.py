@@ -16,9 +16,9 @@ from spuir.environments import make_environment
 from spuir.policies import make_policy
 from spuir.reproduction import plots
 from spuir.reproduction.base import Drawing, Experiment, Findings, ReportTable, Scope
-from spuir.reproduction.claims import Claim, Contrast, Interval, Sample, exponent, ratio, sample
+from spuir.reproduction.claims import Claim, Contrast, Interval, Sample, exponent, ratio
 from spuir.reproduction.grids import CellGrid
-from spuir.reproduction.measured import text_of
+from spuir.reproduction.measured import Measured, text_of
 from spuir.reproduction.tasks import Result, Task
 from spuir.sketches import Sketch, make_sketch
 
@@ -174,34 +174,23 @@ def cells(scope: Scope) -> dict[tuple[int, str], list[Task]]:
 
 grid = CellGrid(cells)
 
-Place = tuple[str, BatchShape, str, str]
-"""Part, shape, method and step."""
 
+class LearningTimes(Measured[str]):
+    """The results by part; a sample has the seconds of a method at a shape, by repeat."""
 
-class LearningTimes:
-    """Seconds by part, shape, method and step, as samples over the repeats."""
+    def __init__(self, scope: Scope, results: Sequence[Result]) -> None:
+        groups: dict[str, list[Result]] = {}
+        for (_, part), group in grid.fill(scope, results).items():
+            groups.setdefault(part, []).extend(group)
+        super().__init__(groups)
 
-    def __init__(self, results: Sequence[Result]) -> None:
-        self._known: dict[Place, dict[int, Result]] = {}
-        for result in results:
-            for row in result.rows:
-                place = (row["part"], BatchShape(row["B"], row["d"], row["M"], row["c"]), row["method"], row["what"])
-                self._known.setdefault(place, {})[result.arguments["seed"]] = result
-        self.parts = {part for part, *_ in self._known}
+    def taken(self, part: str, shape: BatchShape, method: str) -> Sample:
+        """Return the seconds of learning."""
+        return self.sample(part, "seconds", method=method, what="learn", **shape._asdict())
 
-    def sample(self, part: str, shape: BatchShape, method: str, what: str = "learn") -> Sample:
-        """Return the seconds of a method at a shape."""
-        wanted = shape._asdict() | {"part": part, "method": method, "what": what}
-
-        def pick(rows: Sequence[Mapping[str, Any]]) -> float:
-            return next(row["seconds"] for row in rows if wanted.items() <= row.items())
-
-        name = f"{method}, B = {shape.B:,}, d = {shape.d}, M = {shape.M}, c = {shape.c}, {part}/{what} seconds"
-        return sample(name, self._known.get((part, shape, method, what), {}).values(), pick)
-
-    def over(self, part: str, shape: BatchShape, over: str, under: str, what: str = "learn") -> Contrast:
+    def over(self, part: str, shape: BatchShape, over: str, under: str) -> Contrast:
         """Return the log ratio of two methods' times at a shape."""
-        samples = (self.sample(part, shape, method, what) for method in (over, under))
+        samples = (self.taken(part, shape, method) for method in (over, under))
         return ratio(f"{over} over {under}, B = {shape.B:,}, d = {shape.d}, M = {shape.M}, c = {shape.c}", *samples)
 
     def crossing(self, shape: BatchShape, exact: str, sketched: str) -> Contrast:
@@ -211,10 +200,10 @@ class LearningTimes:
     def growth(self, letter: str, method: str, against: str | None = None) -> Contrast:
         """Return the exponent of a method's learning time along an axis, or of its ratio to another's."""
         shapes, name = axis_shapes(letter), f"{method}, in {letter}"
-        own = exponent(name, AXES[letter], [self.sample(letter, shape, method) for shape in shapes])
+        own = exponent(name, AXES[letter], [self.taken(letter, shape, method) for shape in shapes])
         if against is None:
             return own
-        other = exponent(name, AXES[letter], [self.sample(letter, shape, against) for shape in shapes])
+        other = exponent(name, AXES[letter], [self.taken(letter, shape, against) for shape in shapes])
         terms = (*own.terms, *((-weight, part) for weight, part in other.terms))
         return Contrast(name=f"{method} over {against}, in {letter}", terms=terms, log=True)
 
@@ -226,8 +215,8 @@ def times(one: Interval) -> str:
 
 def report(scope: Scope, results: Sequence[Result]) -> Findings:
     """Return our exponents and the paper's, ratios at its shape, and the map of where sketching pays."""
-    taken = LearningTimes(results)
-    letters = [letter for letter in AXES if letter in taken.parts]
+    taken = LearningTimes(scope, results)
+    letters = [letter for letter in AXES if letter in taken]
     exponents = [
         {"method": method} | {letter: _exponent(taken, letter, method) for letter in letters} for method in METHODS
     ]
@@ -241,7 +230,7 @@ def report(scope: Scope, results: Sequence[Result]) -> Findings:
         ReportTable(name="", title=title, rows=exponents),
         ReportTable(name="shape", title="Learning time at the shape of the authors' code", rows=multiples),
     ]
-    drawings = {"": draw_map(taken)} if "crossing" in taken.parts else {}
+    drawings = {"": draw_map(taken)} if "crossing" in taken else {}
     return Findings(tables=tables, claims=claims(taken), drawings=drawings)
 
 

@@ -19,8 +19,9 @@ from spuir.policies.learner import RidgeState
 from spuir.policies.optimistic import Optimistic
 from spuir.reproduction import plots
 from spuir.reproduction.base import Drawing, Experiment, Findings, ReportTable, Scope
-from spuir.reproduction.claims import Claim, Contrast, Sample, difference, mean_ratio, sample, with_error
+from spuir.reproduction.claims import Claim, Contrast, difference, mean_ratio, with_error
 from spuir.reproduction.grids import CellGrid
+from spuir.reproduction.measured import Measured
 from spuir.reproduction.policy_runs import AUTHORS
 from spuir.reproduction.tasks import Result, Task
 from spuir.results.figures import style_of
@@ -146,47 +147,42 @@ def cells(scope: Scope) -> dict[tuple[str, float], list[Task]]:
 
 grid = CellGrid(cells)
 
-ErrorRow = tuple[str, float]
-"""Environment and α."""
+Errors = Measured[tuple[str, float]]
+"""Results by environment and α."""
 
 
-class Errors:
-    """The results by environment and α; a sample is a column of one setting at one checkpoint."""
+def _label(cell: tuple[str, float]) -> str:
+    return f"{cell[0]}, α = {cell[1]:g}"
 
-    def __init__(self, scope: Scope, results: Sequence[Result]) -> None:
-        self.groups = {cell: group for cell, group in grid.fill(scope, results).items() if group}
 
-    def sample(self, cell: ErrorRow, setting: str, column: str, episode: int = EPISODES) -> Sample:
-        """Return a column at a checkpoint, by seed."""
-
-        def pick(rows: Sequence[Mapping[str, Any]]) -> float:
-            return next(row[column] for row in rows if (row["episode"], row["setting"]) == (episode, setting))
-
-        name = f"{setting}, {cell[0]}, α = {cell[1]:g}, episode {episode}/{column}"
-        return sample(name, self.groups.get(cell, ()), pick)
-
-    def ratios(self, ours: str, column: str) -> list[Contrast]:
-        """Return the mean log ratio of one setting to bandit feedback over all checkpoints, for every cell."""
-        return [
-            mean_ratio(
-                f"{ours} over {BANDIT}, {cell[0]}, α = {cell[1]:g}",
-                [self.sample(cell, ours, column, episode) for episode in CHECKPOINTS],
-                [self.sample(cell, BANDIT, column, episode) for episode in CHECKPOINTS],
-            )
-            for cell in self.groups
-        ]
+def ratios(errors: Errors, ours: str, column: str) -> list[Contrast]:
+    """Return the mean log ratio of one setting to bandit feedback over all checkpoints, for every cell."""
+    return [
+        mean_ratio(
+            f"{ours} over {BANDIT}, {_label(cell)}",
+            *(
+                [errors.sample(cell, column, setting=name, episode=episode) for episode in CHECKPOINTS]
+                for name in (ours, BANDIT)
+            ),
+        )
+        for cell in errors
+    ]
 
 
 def report(scope: Scope, results: Sequence[Result]) -> Findings:
     """Return errors, bounds and regret with bandit feedback, full information and imputed rewards."""
-    errors = Errors(scope, results)
+    errors = Measured(grid.fill(scope, results), _label)
     rows: list[dict[str, Any]] = []
-    for cell in errors.groups:
+    for cell in errors:
         for name in SETTINGS:
             row: dict[str, Any] = {"environment": cell[0], "α": cell[1], "rewards": name}
-            for column in ("error", "executed error", "bound", "regret per step"):
-                row |= with_error(column, errors.sample(cell, name, column).values.values())
-            rows.append(row | {column: errors.sample(cell, name, column).mean for column in SHARES})
+            at_end = {
+                column: errors.sample(cell, column, setting=name, episode=EPISODES)
+                for column in ("error", "executed error", "bound", "regret per step", *SHARES)
+            }
+            for column, one in at_end.items():
+                row |= {column: one.mean} if column in SHARES else with_error(column, one.values.values())
+            rows.append(row)
     title = f"After episode {EPISODES}; covered: error within the bound; no wider, closer: than with bandit feedback"
     table = ReportTable(name="", title=title, rows=rows, formats=dict.fromkeys(SHARES, ".1%"))
     return Findings(tables=[table], claims=claims(errors), drawings={"": draw(errors)})
@@ -197,10 +193,10 @@ def claims(errors: Errors) -> list[Claim]:
     about: dict[str, Any] = {"kind": "less", "unit": "log ratio"}
     regrets = [
         difference(
-            f"regret, {BANDIT} − {FULL}, {cell[0]}, α = {cell[1]:g}",
-            *(errors.sample(cell, name, "regret per step") for name in (BANDIT, FULL)),
+            f"regret, {BANDIT} − {FULL}, {_label(cell)}",
+            *(errors.sample(cell, "regret per step", setting=name, episode=EPISODES) for name in (BANDIT, FULL)),
         )
-        for cell in errors.groups
+        for cell in errors
     ]
     return [
         Claim(
@@ -208,7 +204,7 @@ def claims(errors: Errors) -> list[Claim]:
             place="Theorem 1",
             wording="The upper bound of |⟨θ,s⟩ − ⟨θ*,s⟩| with full information is tighter than with partial "
             "information.",
-            coded=errors.ratios(FULL, "bound"),
+            coded=ratios(errors, FULL, "bound"),
             **about,
         ),
         Claim(
@@ -222,7 +218,7 @@ def claims(errors: Errors) -> list[Claim]:
             id="imputed-error-is-smaller",
             place="Section 4, the first key factor",
             wording="Imputing missing rewards gives a more accurate reward estimation than bandit feedback.",
-            coded=errors.ratios(IMPUTED, "error"),
+            coded=ratios(errors, IMPUTED, "error"),
             **about,
         ),
     ]
@@ -238,7 +234,7 @@ def draw(errors: Errors) -> Drawing:
             plots.curve(
                 name,
                 CHECKPOINTS,
-                [errors.sample(cell, name, "error", episode).values.values() for episode in CHECKPOINTS],
+                [errors.sample(cell, "error", setting=name, episode=n).values.values() for n in CHECKPOINTS],
                 styles[name],
             )
             for name in SETTINGS

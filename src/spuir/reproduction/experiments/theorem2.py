@@ -1,6 +1,7 @@
 """Theorem 2: imputation shrinks a variance term and adds a bias; both measured over redrawn noise, all else fixed."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, cast
 
@@ -15,8 +16,9 @@ from spuir.policies.learner import RidgeState
 from spuir.policies.optimistic import Optimistic
 from spuir.reproduction import plots
 from spuir.reproduction.base import Drawing, Experiment, Findings, ReportTable, Scope
-from spuir.reproduction.claims import Claim, Contrast, Sample, ratio, sample, with_error
+from spuir.reproduction.claims import Claim, Contrast, Sample, ratio, with_error
 from spuir.reproduction.grids import CellGrid
+from spuir.reproduction.measured import Measured
 from spuir.reproduction.tasks import Result, Task
 
 ENVIRONMENTS = ("linear", "heterogeneous")
@@ -131,24 +133,23 @@ EARLY = CHECKPOINTS[2]
 RULE_DISCOUNT = DISCOUNTS[0]
 
 
-class BiasAndVariance:
-    """The results by environment, γ and η; a sample is a column's mean over actions at one checkpoint."""
+class BiasAndVariance(Measured[SpreadCell]):
+    """The results by environment, γ and η; columns are means over actions. Without imputation η has no meaning."""
 
     def __init__(self, scope: Scope, results: Sequence[Result]) -> None:
-        self.groups = {cell: group for cell, group in grid.fill(scope, results).items() if group}
-        self.rates = sorted({rate for _, rate, _ in self.groups})
-        self.discounts = sorted({discount for _, rate, discount in self.groups if rate})
+        super().__init__(grid.fill(scope, results), _label)
+        self.rates = sorted({rate for _, rate, _ in self})
+        self.discounts = sorted({discount for _, rate, discount in self if rate})
 
-    def sample(self, cell: SpreadCell, column: str, episode: int = EPISODES) -> Sample:
+    def at(self, cell: SpreadCell, column: str, episode: int = EPISODES) -> Sample:
         """Return a column at a checkpoint, by seed; "error" is variance and squared bias together."""
         environment, rate, discount = cell
         known = (environment, rate, discount if rate else DISCOUNTS[0])
-        columns = ("variance", "bias") if column == "error" else (column,)
-
-        def pick(rows: Sequence[Mapping[str, Any]]) -> float:
-            return sum(row[name] for row in rows if row["episode"] == episode for name in columns) / len(SHARES)
-
-        return sample(f"{_label(known)}, episode {episode}/{column}", self.groups.get(known, ()), pick)
+        if column != "error":
+            return self.sample(known, column, episode=episode)
+        variance, bias = (self.sample(known, part, episode=episode) for part in ("variance", "bias"))
+        values = {seed: value + bias.values[seed] for seed, value in variance.values.items()}
+        return replace(variance, name=f"{_label(known)}, episode {episode}/error", values=values)
 
     def steps(self, column: str, least: float = 0.0) -> list[Contrast]:
         """Return the log ratio of a column at each γ to that at the next smaller one, for every η."""
@@ -156,8 +157,8 @@ class BiasAndVariance:
         return [
             ratio(
                 f"{environment}, η = {discount:g}, γ from {low:g} to {high:g}",
-                self.sample((environment, high, discount), column),
-                self.sample((environment, low, discount), column),
+                self.at((environment, high, discount), column),
+                self.at((environment, low, discount), column),
             )
             for environment in ENVIRONMENTS
             for discount in self.discounts
@@ -177,10 +178,10 @@ def report(scope: Scope, results: Sequence[Result]) -> Findings:
     """Return bias, variance and the paper's variance term over γ and over the episodes."""
     spreads = BiasAndVariance(scope, results)
     rows: list[dict[str, Any]] = []
-    for environment, rate, discount in spreads.groups:
+    for environment, rate, discount in spreads:
         row: dict[str, Any] = {"environment": environment, "γ": rate, "η": discount if rate else None}
         for title, column in COLUMNS.items():
-            row |= with_error(title, spreads.sample((environment, rate, discount), column).values.values())
+            row |= with_error(title, spreads.at((environment, rate, discount), column).values.values())
         rows.append(row)
     title = f"After {EPISODES} episodes, mean over actions: ⟨θ,s⟩ over redrawn noise"
     table = ReportTable(name="", title=title, rows=rows)
@@ -191,7 +192,7 @@ def claims(spreads: BiasAndVariance) -> list[Claim]:
     """Return what Theorem 2 and its remarks say about variance and bias."""
     every = [cell for environment in ENVIRONMENTS for cell in spreads.cells(environment, spreads.discounts)]
     early = [
-        ratio(_label(cell), spreads.sample(cell, "added"), spreads.sample(cell, "added", EARLY))
+        ratio(_label(cell), spreads.at(cell, "added"), spreads.at(cell, "added", EARLY))
         for environment in ENVIRONMENTS
         for cell in spreads.cells(environment, [RULE_DISCOUNT])
     ]
@@ -201,15 +202,14 @@ def claims(spreads: BiasAndVariance) -> list[Claim]:
         return [
             Contrast(
                 name=_label(cell),
-                terms=tuple((each, spreads.sample(cell, column, episode)) for episode in CHECKPOINTS),
+                terms=tuple((each, spreads.at(cell, column, episode)) for episode in CHECKPOINTS),
             )
             for cell in every
         ]
 
     def over_none(column: str) -> list[Contrast]:
         return [
-            ratio(_label(cell), spreads.sample(cell, column), spreads.sample((cell[0], 0.0, 0.0), column))
-            for cell in every
+            ratio(_label(cell), spreads.at(cell, column), spreads.at((cell[0], 0.0, 0.0), column)) for cell in every
         ]
 
     logs: dict[str, Any] = {"kind": "less", "unit": "log ratio"}
@@ -284,11 +284,11 @@ def draw(spreads: BiasAndVariance) -> Drawing:
     ):
         lines = []
         for discount, style in zip(spreads.discounts, plots.shades(len(spreads.discounts)), strict=True):
-            plain = spreads.sample((environment, 0.0, discount), column).values
+            plain = spreads.at((environment, 0.0, discount), column).values
             values = [
                 [
                     value / plain[seed]
-                    for seed, value in spreads.sample((environment, rate, discount), column).values.items()
+                    for seed, value in spreads.at((environment, rate, discount), column).values.items()
                 ]
                 for rate in spreads.rates
             ]

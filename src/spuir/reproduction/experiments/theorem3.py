@@ -14,9 +14,9 @@ from spuir.policies.learner import RidgeState
 from spuir.policies.optimistic import Optimistic
 from spuir.reproduction import plots
 from spuir.reproduction.base import Drawing, Experiment, Findings, ReportTable, Scope
-from spuir.reproduction.claims import Claim, Contrast, Sample, exponent, mean_ratio, sample, with_error
+from spuir.reproduction.claims import Claim, Contrast, exponent, mean_ratio, with_error
 from spuir.reproduction.grids import CellGrid
-from spuir.reproduction.measured import text_of
+from spuir.reproduction.measured import Measured, text_of
 from spuir.reproduction.tasks import Result, Task
 from spuir.results.figures import style_of
 
@@ -120,68 +120,59 @@ def cells(scope: Scope) -> dict[tuple[str, float], list[Task]]:
 
 grid = CellGrid(cells)
 
-SketchCell = tuple[str, float]
-"""Map and noise."""
+SketchErrors = Measured[tuple[str, float]]
+"""Results by map and noise."""
 
 
-class SketchErrors:
-    """The results by map and noise; a sample is a column at one sketch size."""
+def _label(cell: tuple[str, float]) -> str:
+    return f"{cell[0]}, noise {cell[1]:g}"
 
-    def __init__(self, scope: Scope, results: Sequence[Result]) -> None:
-        self.groups = {cell: group for cell, group in grid.fill(scope, results).items() if group}
 
-    def sample(self, cell: SketchCell, column: str, size: int) -> Sample:
-        """Return a column at one size, by seed."""
-
-        def pick(rows: Sequence[Mapping[str, Any]]) -> float:
-            return next(row[column] for row in rows if row["size"] == size)
-
-        return sample(f"{cell[0]}, noise {cell[1]:g}, c = {size}/{column}", self.groups.get(cell, ()), pick)
-
-    def rate(self, cell: SketchCell, column: str) -> Contrast:
-        """Return the exponent of a column in c."""
-        samples = [self.sample(cell, column, size) for size in FITTED]
-        return exponent(f"{cell[0]}, noise {cell[1]:g}", FITTED, samples)
+def rate(errors: SketchErrors, cell: tuple[str, float], column: str) -> Contrast:
+    """Return the exponent of a column in c."""
+    return exponent(_label(cell), FITTED, [errors.sample(cell, column, size=size) for size in FITTED])
 
 
 def report(scope: Scope, results: Sequence[Result]) -> Findings:
     """Return the errors over c with their exponents, measured and stated by the theorem."""
-    errors = SketchErrors(scope, results)
+    errors = Measured(grid.fill(scope, results), _label)
     rows: list[dict[str, Any]] = []
-    for cell in errors.groups:
+    for cell in errors:
         row: dict[str, Any] = {"map": cell[0], "noise": cell[1]}
         for column, stated in STATED.items():
-            row |= {column: text_of(errors.rate(cell, column).interval(), ".2f"), f"{column}, stated": stated}
-        rows.append(row | with_error(f"{STATISTICAL}, c = 160", errors.sample(cell, STATISTICAL, 160).values.values()))
+            row |= {column: text_of(rate(errors, cell, column).interval(), ".2f"), f"{column}, stated": stated}
+        rows.append(
+            row | with_error(f"{STATISTICAL}, c = 160", errors.sample(cell, STATISTICAL, size=160).values.values())
+        )
     table = ReportTable(name="", title=f"Exponents in c, fitted on c ≥ {FITTED[0]}", rows=rows)
     return Findings(tables=[table], claims=claims(errors), drawings={"": draw(errors)})
 
 
 def claims(errors: SketchErrors) -> list[Claim]:
     """Return the rates that Theorem 3 gives, and what anchored moments change."""
-    paper = [cell for cell in errors.groups if cell[0] in PAPER]
+    paper = [cell for cell in errors if cell[0] in PAPER]
     exponents: dict[str, Any] = {"place": "Theorem 3", "kind": "less", "unit": "exponent"}
     nearer = [
         mean_ratio(
             f"{ANCHORED} over {ONE}, noise {noise:g}",
-            [errors.sample((ANCHORED, noise), STATISTICAL, size) for size in FITTED],
-            [errors.sample((ONE, noise), STATISTICAL, size) for size in FITTED],
+            [errors.sample((ANCHORED, noise), STATISTICAL, size=size) for size in FITTED],
+            [errors.sample((ONE, noise), STATISTICAL, size=size) for size in FITTED],
         )
-        for label, noise in errors.groups
+        for label, noise in errors
         if label == ANCHORED
     ]
     return [
         Claim(
             id="objective-rate",
             wording="F(θ̃) ≤ (1 + ρε)·F(θ̄) with c ∝ 1/ε²: the excess falls at least as fast as c^-0.5.",
-            coded=[errors.rate(cell, OBJECTIVE) for cell in paper],
+            coded=[rate(errors, cell, OBJECTIVE) for cell in paper],
             margin=STATED[OBJECTIVE],
             **exponents,
         ),
         Claim(
             id="solution-rate",
             wording="‖θ̃ − θ̄‖ = O(√(ρε)): the distance falls at least as fast as c^-0.25.",
-            coded=[errors.rate(cell, SOLUTION) for cell in paper],
+            coded=[rate(errors, cell, SOLUTION) for cell in paper],
             margin=STATED[SOLUTION],
             **exponents,
         ),
@@ -200,13 +191,13 @@ def claims(errors: SketchErrors) -> list[Claim]:
 def draw(errors: SketchErrors) -> Drawing:
     """Draw the two errors over the sketch size."""
     panels: list[plots.Lines] = []
-    shown = [label for label in MAPS if (label, MIDDLE) in errors.groups]
+    shown = [label for label in MAPS if (label, MIDDLE) in errors]
     for column, stated in STATED.items():
         lines = [
             plots.curve(
                 label,
                 SIZES,
-                [errors.sample((label, MIDDLE), column, size).values.values() for size in SIZES],
+                [errors.sample((label, MIDDLE), column, size=size).values.values() for size in SIZES],
                 style_of("spuir") if label == ANCHORED else shade,
             )
             for label, shade in zip(shown, plots.shades(len(shown)), strict=True)
