@@ -64,8 +64,8 @@ class Compared(Measured[str]):
             if label == LEVELS:
                 continue
             method, tuned = label.removesuffix(TUNED), label.endswith(TUNED)
-            setting = words(self.chosen.get(method)) if tuned else "as in the authors' code"
-            row: dict[str, Any] = {"method": method, "setting": setting if method in self.chosen else "as coded"}
+            setting = f"best: {words(self.chosen.get(method))}" if tuned else "code"
+            row: dict[str, Any] = {"method": method, "setting": setting}
             row |= self.row(label)
             rival = RIVAL + (TUNED if tuned else "")
             if rival in self and label != rival:

@@ -245,4 +245,4 @@ def words(setting: Setting | None) -> str:
     """Return a setting as a table shows it."""
     if setting is None:
         return "not chosen yet"
-    return ", ".join(f"{name} = {value}" for name, value in setting.items()) or "as in the authors' code"
+    return ", ".join(f"{name} = {value}" for name, value in setting.items()) or "that of the code"

@@ -141,9 +141,8 @@ def report(scope: Scope, results: Sequence[Result]) -> Findings:
         row: dict[str, Any] = {"map": cell[0], "noise": cell[1]}
         for column, stated in STATED.items():
             row |= {column: text_of(rate(errors, cell, column).interval(), ".2f"), f"{column}, stated": stated}
-        rows.append(
-            row | with_error(f"{STATISTICAL}, c = 160", errors.sample(cell, STATISTICAL, size=160).values.values())
-        )
+        distance = errors.sample(cell, STATISTICAL, size=160)
+        rows.append(row | with_error(f"{STATISTICAL}, c = 160", distance.values.values()))
     table = ReportTable(name="", title=f"Exponents in c, fitted on c ≥ {FITTED[0]}", rows=rows)
     return Findings(tables=[table], claims=claims(errors), drawings={"": draw(errors)})
 
