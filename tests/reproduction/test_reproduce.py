@@ -270,3 +270,18 @@ def test_without_the_means_to_draw_nothing_is_run(tmp_path, monkeypatch):
     assert outcome.exit_code == 2
     assert 'pip install "spuir[plot]"' in outcome.stderr
     assert not (tmp_path / "out").exists()
+
+
+def test_a_policy_of_ones_own_is_compared(tmp_path):
+    pytest.importorskip("matplotlib")
+    given = ("--only", "figure3c", "--quick", "--first-seed", 5, "--policy", "spuir.policies.greedy:GREEDY")
+    outcome = reproduce(*given, "--out", tmp_path, "-w", 1, "--json", "-q")
+    assert outcome.exit_code == 0, outcome.stderr
+    results = json.loads(outcome.stdout)
+    (section,) = results["experiments"]
+    rows = [row for row in section["tables"][0]["rows"] if row["method"] == "GREEDY"]
+    assert {row["setting"].partition(":")[0] for row in rows} == {"code", "best"}
+    assert all(row["lead over SBUCB, % of its reward"] for row in rows)
+    assert "--first-seed 5 --policy spuir.policies.greedy:GREEDY" in results["command"]
+    assert results["seeds"] == [5, 6, 7]
+    assert "GREEDY" in section["figures"][0]["alt"]

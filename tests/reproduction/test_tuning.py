@@ -108,7 +108,9 @@ def test_ranges(one: Any):
 
 def test_a_policy_of_ones_own_joins_with_a_search_of_its_own():
     path = "spuir.policies.optimistic:Optimistic"
-    assert {"alpha", "ridge"} <= set(own_method(path).tuned)
+    assert set(own_method(path).tuned) == {"alpha", "ridge"}
+    assert set(own_method("spuir").tuned) == set(METHODS["spuir"].tuned)
+    assert set(own_method("spuir.policies.thompson:BLTS_B").tuned) == {"ridge", "scale"}
     comparison = MethodComparison(name="synthetic", setup=lambda scope: SETUP)
     cast = comparison.cast(Scope(policies=(path,)))
     assert list(cast)[-1] == "Optimistic"

@@ -16,7 +16,7 @@ from numpy.random import Generator
 
 from spuir.base.streams import generator
 from spuir.reproduction.base import Scope
-from spuir.reproduction.policy_runs import AUTHORS, REGRET, Setup, own_recipe, policy_of
+from spuir.reproduction.policy_runs import AUTHORS, REGRET, Setup, policy_of
 from spuir.reproduction.tasks import Result, Task
 
 Setting = Mapping[str, Any]
@@ -168,9 +168,17 @@ searched with exact propensities, which are faster than drawn ones."""
 
 
 def own_method(path: str) -> Method:
-    """Return the user's policy "module:name" as a method: all its parameters that have a range are searched."""
-    known = own_recipe(path).parameters()
-    return Method(policy=path, tuned=tuple(name for name in RANGES if name in known), preset=None)
+    """Return the user's policy "module:name" as a method: its numbers that have a range are searched.
+
+    What belongs to imputation or to a sketch is searched only if the policy has them.
+    """
+    policy = policy_of(path, None, {})
+    needed = {"imputation_rate": "imputing", "discount": "imputing", "sketch_size": "sketched"}
+    values = {name: getattr(policy, name, None) for name in RANGES if needed.get(name) in (None, *policy.traits)}
+    numbers = [
+        name for name, value in values.items() if isinstance(value, (int, float)) and not isinstance(value, bool)
+    ]
+    return Method(policy=path, tuned=tuple(numbers), preset=None)
 
 
 def drawn(method: Method, setup: Setup, count: int) -> list[Setting]:

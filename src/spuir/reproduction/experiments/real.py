@@ -14,8 +14,11 @@ from spuir.reproduction.tasks import Result, Task
 from spuir.reproduction.tuning import METHODS, Method
 
 KERNEL = "puir-kernel"
-CAST: Mapping[str, Method] = {**METHODS, KERNEL: Method(policy=KERNEL, tuned=("alpha", "ridge"))}
-"""The nine methods, and the kernel form of PUIR with its own choice of the bandwidth."""
+CAST: Mapping[str, Method] = {
+    **{name: METHODS[name] for name in ("sbucb", "puir", "spuir", "bexp3", "blts-b")},
+    KERNEL: Method(policy=KERNEL, tuned=("alpha", "ridge")),
+}
+"""Five methods of the paper, and the kernel form of PUIR with its own choice of the bandwidth."""
 
 
 def comparisons(scope: Scope) -> dict[str, MethodComparison | str]:
