@@ -1,5 +1,7 @@
 """The default policy beside rivals: worlds that are missing, the shop, and that other libraries play fair."""
 
+from typing import Any
+
 import pytest
 
 from spuir.environments import make_environment
@@ -33,7 +35,8 @@ def test_one_per_cent_may_be_lost_to_every_sum_based_rival(auto, outcome):
     world.groups[default.AUTO] = measured(auto=auto).groups["auto"]
     claim = default.within("somewhere", world)
     if outcome == UNDECIDED:  # one seed is far off
-        world[default.AUTO][0].rows[0]["regret_per_step"] += 0.02
+        row: Any = world[default.AUTO][0].rows[0]
+        row["regret_per_step"] += 0.02
         claim = default.within("somewhere", world)
     assert judge(claim, 0.95).outcome == outcome
 
