@@ -100,26 +100,16 @@ class Filled:
         """Return the number of seeds behind a claim."""
         return self._verdicts[id]["estimates"][0]["n"]
 
-    def cell(self, name: str, row: Mapping[str, Any], column: str, spec: str = ".4f", table: str = "") -> str:
-        """Return a cell of an experiment's table: of the first row that has these values."""
-        rows = next(one["rows"] for one in self._sections[name]["tables"] if one["name"] == table)
-        found = next(one for one in rows if row.items() <= one.items())[column]
-        return found if isinstance(found, str) else f"{found:{spec}}"
-
     def figure(self, name: str, which: str = "") -> str:
         """Return a figure with its caption."""
         found = next(one for one in self._sections[name]["figures"] if one["name"] == which)
         file = f"{self._up}figures/reproduction/{found['file'].rpartition('/')[2]}"
         return f"![{found['alt']}]({file})\n\n*{found['caption']}*"
 
-    def table(self, name: str, which: str = "", columns: Sequence[str] | None = None) -> str:
-        """Return a table, or some of its columns, as Markdown."""
+    def table(self, name: str, which: str = "") -> str:
+        """Return a table as Markdown."""
         found = next(one for one in self._sections[name]["tables"] if one["name"] == which)
-        rows = found["rows"]
-        if columns is not None:
-            kept = {part for column in columns for part in (column, f"{column} ±")}
-            rows = [{column: value for column, value in row.items() if column in kept} for row in rows]
-        sheet = lay_out(rows, found["formats"])
+        sheet = lay_out(found["rows"], found["formats"])
         lines = [_line(sheet.heads), _line(["---:" if right else "---" for right in sheet.numeric])]
         return "\n".join(lines + [_line(row) for row in sheet.rows])
 

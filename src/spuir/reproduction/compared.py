@@ -93,9 +93,9 @@ class Compared(Measured[str]):
         dots = plots.Dots(title="   ".join(SETTINGS.values()), xlabel=LEAD, rows=rows, band=MARGIN, reach=8.0)
         caption = (
             f"Left: running average reward, mean of {seeds} seeds ± standard error; lines that end more than 5 % below "
-            "the best are left out, as in the paper; the oracle is what the best action for each context really "
-            "earned. Right: difference of the expected reward to SBUCB in the same runs, with 95 % intervals over "
-            "seeds (not corrected); the band is ± 1 %."
+            "the best are left out, as in the paper. The oracle, shown where it is near, is what the best action for "
+            "each context really earned. Right: difference of the expected reward to SBUCB in the same runs, with 95 % "
+            "intervals over seeds (not corrected); the band is ± 1 %."
         )
         return Drawing(plots.compose(title, [lines, dots]), caption)
 

@@ -95,7 +95,8 @@ class Lines:
     measured
         Whether the measured places are marked, and the ticks put there.
     near
-        Whether lines that end more than 5 % below the best are left out.
+        Whether lines that end more than 5 % below the best policy, and an oracle that ends as far above it, are left
+        out.
     """
 
     title: str
@@ -119,8 +120,8 @@ class Lines:
         shown = [one for one in self.lines if (np.isfinite(one.mean) & (one.mean > least)).any()]
         if not (self.near and shown):
             return shown
-        best = max(one.mean[-1] for one in shown)
-        return [one for one in shown if one.mean[-1] >= best - NEAR * abs(best)]
+        best = max(one.mean[-1] for one in shown if one.label != "oracle")
+        return [one for one in shown if abs(one.mean[-1] - best) <= NEAR * abs(best)]
 
     def draw(self, ax: "Axes") -> Sequence[Curve]:
         """Draw the lines and the marks."""

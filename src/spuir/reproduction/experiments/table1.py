@@ -243,7 +243,7 @@ def _exponent(taken: LearningTimes, letter: str, method: str) -> str:
 def claims(taken: LearningTimes) -> list[Claim]:
     """Return the orders of Table 1, at the shapes where they can be read."""
     about: dict[str, Any] = {"place": "Section 3, Table 1"}
-    wide = [shape for shape in CROSSING if shape.B == BATCHES[-2]]
+    wide = [shape for shape in CROSSING if shape.B == BATCHES[-2] and shape.c * shape.d > shape.B]
     return [
         Claim(
             id="imputation-cost-grows",
@@ -256,7 +256,7 @@ def claims(taken: LearningTimes) -> list[Claim]:
         Claim(
             id="sketching-saves",
             wording="Sketching reduces the time of reward imputation from O(MBd²) to O(Mcd²): it is faster where B is "
-            f"large (B = {BATCHES[-2]:,}, c = 4d), action by action as the paper counts.",
+            f"large (B = {BATCHES[-2]:,}, c = 4d) and cd > B, action by action as the paper counts.",
             coded=[taken.crossing(shape, PUIR_DIRECT, SPUIR_DIRECT) for shape in wide],
             unit="log ratio",
             **about,
