@@ -9,11 +9,15 @@ from spuir.reproduction.claims import MARGIN
 from spuir.reproduction.compared import RIVAL, SETTINGS, Compared
 from spuir.reproduction.comparison import TUNED, MethodComparison
 from spuir.reproduction.experiments import figure3a, figure3b, figure3c, real
+from spuir.reproduction.policy_runs import LEVELS
 from spuir.reproduction.tasks import Result, Task
 
 NO_CONTEXT = 0.1
 """Where the best action for each context earns less than this many per cent more than the best fixed action, a set
 cannot reward the use of context."""
+
+GAIN = "oracle over best fixed, %"
+SET_FORMATS = {GAIN: ".2f", **dict.fromkeys(LEVELS, ".4f")}
 
 
 def comparisons(scope: Scope) -> list[MethodComparison]:
@@ -33,7 +37,7 @@ def report(scope: Scope, results: Sequence[Result]) -> Findings:
     found = {one.name: one for one in every if RIVAL in one}
     return Findings(
         tables=[
-            ReportTable(name="", title="The sets", rows=set_rows(found)),
+            ReportTable(name="", title="The sets", rows=set_rows(found), formats=SET_FORMATS),
             ReportTable(
                 name="methods",
                 title="Expected reward of every tuned method, in per cent of the oracle's",
@@ -54,8 +58,8 @@ def set_rows(found: Mapping[str, Compared]) -> list[dict[str, Any]]:
             gain = 100 * (levels["oracle"] / levels["best fixed"] - 1)
             rows.append(
                 {"set": name, "actions": one.facts("actions"), "columns": one.facts("columns")}
-                | {level: round(value, 4) for level, value in levels.items()}
-                | {"oracle over best fixed, %": gain, "rewards context": gain >= NO_CONTEXT}
+                | levels
+                | {GAIN: gain, "rewards context": gain >= NO_CONTEXT}
             )
     return rows
 
