@@ -118,11 +118,12 @@ class Filled:
         heads = ["claim", "place", "code's settings", "tuned", "outcome"]
         lines = [_line(heads), _line(["---", "---", "---:", "---:", "---"])]
         for one in self._sections[name]["verdicts"]:
-            spec = "+.2f" if one["unit"] == "%" else "+.3g"
+            logs = one["unit"] == "log ratio"
+            spec, unit = (".3g", "times") if logs else ("+.2f" if one["unit"] == "%" else "+.3g", one["unit"])
             cells: list[str] = []
             for settings, key in SETTINGS.items():
                 known = any(found["settings"] == key and found["estimate"] is not None for found in one["estimates"])
-                cells.append(self.number(one["id"], settings, spec) + f" {one['unit']}" if known else "–")
+                cells.append(f"{self.number(one['id'], settings, spec, exp=logs)} {unit}" if known else "–")
             source = "" if one["source"] == "paper" else f" ({one['source']})"
             lines.append(_line([one["wording"] + source, one["place"], *cells, self.outcome(one["id"])]))
         return "\n".join(lines)
@@ -134,7 +135,8 @@ class Filled:
     def tally(self, *, paper: bool) -> str:
         """Return how often each outcome occurs among the paper's claims, or among all others."""
         some = [one for one in self._verdicts.values() if (one["source"] == "paper") == paper]
-        return f"{len(some)} claims: " + ", ".join(f"{count} {outcome}" for outcome, count in counts(some).items())
+        found = ", ".join(f"{outcome}: {count}" for outcome, count in counts(some).items())
+        return f"{len(some)} claims ({found})"
 
 
 def _line(cells: Sequence[str]) -> str:
