@@ -14,10 +14,11 @@ import click
 
 from spuir.core import evidence
 from spuir.reproduction.base import Scope
+from spuir.reproduction.claims import interval
 from spuir.reproduction.conversion import convert
 from spuir.reproduction.experiments.default import SALES, SHOPS, played
+from spuir.reproduction.measured import text_of
 from spuir.reproduction.policy_runs import Setup, levels, play
-from spuir.reproduction.verdicts import estimate, relative_gains, say
 
 FIRST_SEED = 1_000
 SHOP_SEEDS = 5
@@ -44,9 +45,9 @@ def share(seed: int, *, contextual: bool) -> float:
 
 def show(name: str, before: Mapping[int, float], after: Mapping[int, float]) -> None:
     """Print one world: both means, the gain of the change, on how many seeds it changes anything, the worst seeds."""
-    gains = relative_gains(after, before)
+    gains = {seed: after[seed] / before[seed] - 1.0 for seed in sorted(after.keys() & before.keys())}
     mean = [sum(values.values()) / len(values) for values in (before, after)]
-    gain = say(estimate(100 * one for one in gains.values()), "+.2f")
+    gain = text_of(interval(100 * one for one in gains.values()))
     differ = f"{sum(one != 0.0 for one in gains.values())} of {len(gains)}"
     least = [min(values.values()) for values in (before, after)]
     cells = (name, *(f"{one:.4f}" for one in mean), gain, differ, *(f"{one:.4f}" for one in least))

@@ -106,7 +106,7 @@ def test_the_quick_form_is_a_part_of_the_full_one(name):
 
 def test_all_are_listed():
     assert list_experiments() == EXPERIMENTS.names()
-    assert len(list_experiments()) == 19
+    assert len(list_experiments()) == 20
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS.names())

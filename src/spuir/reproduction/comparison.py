@@ -8,7 +8,7 @@ from spuir.reproduction.base import Scope
 from spuir.reproduction.grids import fill, tasks_of
 from spuir.reproduction.policy_runs import AUTHORS, Setup, by_world
 from spuir.reproduction.tasks import Result, Task
-from spuir.reproduction.tuning import METHODS, Method, Search, Setting, own_method
+from spuir.reproduction.tuning import METHODS, Search, SearchedMethod, Setting, own_method
 
 PROPOSED = ("puir", "spuir", "puir-rs", "spuir-rs")
 BASELINES = tuple(name for name in METHODS if name not in PROPOSED)
@@ -44,11 +44,11 @@ class MethodComparison:
 
     name: str
     setup: Callable[[Scope], Setup]
-    methods: Mapping[str, Method] = field(default_factory=lambda: METHODS)
+    methods: Mapping[str, SearchedMethod] = field(default_factory=lambda: METHODS)
     quick: Sequence[str] = QUICK_METHODS
     coded: bool = True
 
-    def cast(self, scope: Scope) -> dict[str, Method]:
+    def cast(self, scope: Scope) -> dict[str, SearchedMethod]:
         """Return the methods that run: those of the set and the user's own."""
         own = {path.rpartition(":")[2]: own_method(path) for path in scope.policies}
         return {name: self.methods[name] for name in scope.axis(tuple(self.methods), self.quick)} | own

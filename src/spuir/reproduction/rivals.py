@@ -9,7 +9,7 @@ from spuir.reproduction.experiments.sets import COUPONS, COVERTYPE, DIGITS, crit
 from spuir.reproduction.other_libraries import play_library
 from spuir.reproduction.policy_runs import Setup
 from spuir.reproduction.tasks import Task
-from spuir.reproduction.tuning import Amount, Method, Option, Range, Setting
+from spuir.reproduction.tuning import Amount, Option, Range, SearchedMethod, Setting
 
 EPISODES, BATCH = 40, 500
 
@@ -43,7 +43,7 @@ def world_setup(scope: Scope, name: str) -> Setup | str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LibraryMethod(Method):
+class LibraryMethod(SearchedMethod):
     """A policy of another library; ``parameters`` are the first setting of its search."""
 
     def tasks(self, seeds: Iterable[int], setup: Setup, setting: Setting, tuning: bool = False) -> list[Task]:
@@ -61,16 +61,18 @@ _WIDE: Mapping[str, Range] = {"ridge": Amount(0.1, 1e4), "raw": _FLAG, "scale": 
 _WABBIT = ("--squarecb --gamma_scale 1000", "--squarecb --gamma_scale 100", "--bag 5", "--epsilon 0.05")
 _START: Setting = {"alpha": 0.1, "ridge": 10.0, "intercept": True, "scale": True}
 FOURIER = "Fourier SBUCB"
-SUM_BASED: Mapping[str, Method] = {
-    "SBUCB": Method(policy="sbucb", tuned=("alpha", "ridge", "scale"), parameters=_START, preset=None, ranges=_WIDE),
-    "PUIR": Method(
+SUM_BASED: Mapping[str, SearchedMethod] = {
+    "SBUCB": SearchedMethod(
+        policy="sbucb", tuned=("alpha", "ridge", "scale"), parameters=_START, preset=None, ranges=_WIDE
+    ),
+    "PUIR": SearchedMethod(
         policy="puir",
         tuned=("alpha", "ridge", "imputation_rate", "discount", "scale"),
         parameters=_START,
         preset=None,
         ranges=_WIDE,
     ),
-    FOURIER: Method(
+    FOURIER: SearchedMethod(
         policy="sbucb",
         tuned=("alpha", "ridge", "scale", "raw"),
         parameters={**_START, "ridge": 1.0, "features": "fourier", "n_features": 200},
@@ -79,8 +81,8 @@ SUM_BASED: Mapping[str, Method] = {
     ),
 }
 """The rivals that the claim is about: their states are sums, as that of the default policy."""
-OTHERS: Mapping[str, Method] = {
-    "linear Thompson": Method(
+OTHERS: Mapping[str, SearchedMethod] = {
+    "linear Thompson": SearchedMethod(
         policy="linear-thompson",
         tuned=("scale", "ridge", "scale_contexts"),
         parameters={"scale": 0.1, "ridge": 10.0, "intercept": True, "scale_contexts": True},

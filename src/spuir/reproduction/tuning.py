@@ -117,7 +117,7 @@ RANGES: Mapping[str, Range] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Method:
+class SearchedMethod:
     """A method of a comparison: a policy at the settings of the authors' code, and the parameters to search.
 
     ``parameters`` change the authors' preset for every setting: where their code does not do what the method's own
@@ -149,16 +149,16 @@ class Method:
 _UCB, _IMPUTED = ("alpha", "ridge"), ("alpha", "ridge", "imputation_rate", "discount")
 _BY_STEPS = {"accumulate": "steps"}
 _ALL_ROWS = {"memory": "all", "horizon": None}
-METHODS: Mapping[str, Method] = {
-    "sbucb": Method(policy="sbucb", tuned=_UCB),
-    "puir": Method(policy="puir", tuned=_IMPUTED),
-    "spuir": Method(policy="spuir", tuned=(*_IMPUTED, "sketch_size")),
-    "puir-rs": Method(policy="puir-rs", tuned=("alpha", "ridge", "discount")),
-    "spuir-rs": Method(policy="spuir-rs", tuned=("alpha", "ridge", "discount", "sketch_size")),
-    "bexp3": Method(policy="bexp3", tuned=("rate", "ridge"), parameters=_BY_STEPS),
-    "bexp3-ipw": Method(policy="bexp3-ipw", tuned=("rate", "ridge"), parameters=_BY_STEPS),
-    "blts-b": Method(policy="blts-b", tuned=("scale", "ridge"), searched={"propensity_draws": None}),
-    "dfm-s": Method(
+METHODS: Mapping[str, SearchedMethod] = {
+    "sbucb": SearchedMethod(policy="sbucb", tuned=_UCB),
+    "puir": SearchedMethod(policy="puir", tuned=_IMPUTED),
+    "spuir": SearchedMethod(policy="spuir", tuned=(*_IMPUTED, "sketch_size")),
+    "puir-rs": SearchedMethod(policy="puir-rs", tuned=("alpha", "ridge", "discount")),
+    "spuir-rs": SearchedMethod(policy="spuir-rs", tuned=("alpha", "ridge", "discount", "sketch_size")),
+    "bexp3": SearchedMethod(policy="bexp3", tuned=("rate", "ridge"), parameters=_BY_STEPS),
+    "bexp3-ipw": SearchedMethod(policy="bexp3-ipw", tuned=("rate", "ridge"), parameters=_BY_STEPS),
+    "blts-b": SearchedMethod(policy="blts-b", tuned=("scale", "ridge"), searched={"propensity_draws": None}),
+    "dfm-s": SearchedMethod(
         policy="dfm-s", tuned=("ridge", "iterations"), parameters=_ALL_ROWS, searched={"memory": "laplace"}
     ),
 }
@@ -167,7 +167,7 @@ conversions as every other method does; its search keeps a prior in place of ear
 searched with exact propensities, which are faster than drawn ones."""
 
 
-def own_method(path: str) -> Method:
+def own_method(path: str) -> SearchedMethod:
     """Return the user's policy "module:name" as a method: its numbers that have a range are searched.
 
     What belongs to imputation or to a sketch is searched only if the policy has them.
@@ -178,10 +178,10 @@ def own_method(path: str) -> Method:
     numbers = [
         name for name, value in values.items() if isinstance(value, (int, float)) and not isinstance(value, bool)
     ]
-    return Method(policy=path, tuned=tuple(numbers), preset=None)
+    return SearchedMethod(policy=path, tuned=tuple(numbers), preset=None)
 
 
-def drawn(method: Method, setup: Setup, count: int) -> list[Setting]:
+def drawn(method: SearchedMethod, setup: Setup, count: int) -> list[Setting]:
     """Return the first settings: that of the authors' code, then draws from the ranges, the same on every set."""
     rng = generator(0, "tuning", method.policy)
     settings: list[Setting] = [{}]
@@ -191,7 +191,7 @@ def drawn(method: Method, setup: Setup, count: int) -> list[Setting]:
     return settings
 
 
-def varied(method: Method, setup: Setup, best: Sequence[Setting], times: int) -> list[Setting]:
+def varied(method: SearchedMethod, setup: Setup, best: Sequence[Setting], times: int) -> list[Setting]:
     """Return settings near the best ones; what such a setting leaves to the authors' code is read from its policy."""
     rng = generator(0, "tuning", method.policy, "near")
     made: list[Setting] = []
@@ -215,7 +215,7 @@ class Search:
     """The search of one method on one set: the tasks it needs next, and the setting it has chosen."""
 
     def __init__(
-        self, scope: Scope, method: Method, setup: Setup, known: Mapping[str, Result], budget: Budget = FULL
+        self, scope: Scope, method: SearchedMethod, setup: Setup, known: Mapping[str, Result], budget: Budget = FULL
     ) -> None:
         self._method, self._setup, self._known = method, setup, known
         self.tasks: list[Task] = []

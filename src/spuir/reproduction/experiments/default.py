@@ -15,7 +15,7 @@ from spuir.reproduction.other_libraries import installed
 from spuir.reproduction.policy_runs import REGRET, Setup, by_world
 from spuir.reproduction.rivals import BATCH, EPISODES, FOURIER, OTHERS, SUM_BASED, WORLDS, LibraryMethod, world_setup
 from spuir.reproduction.tasks import Result, Task
-from spuir.reproduction.tuning import SMALL, Method, Search
+from spuir.reproduction.tuning import SMALL, Search, SearchedMethod
 
 QUICK_WORLDS = ("poly",)
 AUTO, FLOORED, LEVELS = "auto, floor 0", "auto", "levels"
@@ -38,9 +38,9 @@ def played(scope: Scope) -> dict[str, Setup]:
     return {name: setup for name, setup in made.items() if isinstance(setup, Setup)}
 
 
-def rivals(scope: Scope, world: str) -> dict[str, Method]:
+def rivals(scope: Scope, world: str) -> dict[str, SearchedMethod]:
     """Return the rivals that run in a world: other libraries if they are installed, and not in a quick run."""
-    made: dict[str, Method] = {}
+    made: dict[str, SearchedMethod] = {}
     for label, rival in {**SUM_BASED, **OTHERS}.items():
         library = isinstance(rival, LibraryMethod)
         here = not scope.quick and world in LIBRARY_WORLDS and installed(rival.policy) if library else True

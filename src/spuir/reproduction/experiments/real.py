@@ -11,12 +11,12 @@ from spuir.reproduction.comparison import MethodComparison
 from spuir.reproduction.experiments.sets import LENGTHS, further
 from spuir.reproduction.policy_runs import Setup
 from spuir.reproduction.tasks import Result, Task
-from spuir.reproduction.tuning import METHODS, Method
+from spuir.reproduction.tuning import METHODS, SearchedMethod
 
 KERNEL = "puir-kernel"
-CAST: Mapping[str, Method] = {
+CAST: Mapping[str, SearchedMethod] = {
     **{name: METHODS[name] for name in ("sbucb", "puir", "spuir", "bexp3", "blts-b")},
-    KERNEL: Method(policy=KERNEL, tuned=("alpha", "ridge")),
+    KERNEL: SearchedMethod(policy=KERNEL, tuned=("alpha", "ridge")),
 }
 """Five methods of the paper, and the kernel form of PUIR with its own choice of the bandwidth."""
 
