@@ -272,7 +272,7 @@ def test_decisions_have_the_probabilities_of_the_full_table(seeds: range) -> Non
 
 
 def test_an_action_that_the_bound_does_not_cover_stays_in_play() -> None:
-    policy = optimistic(imputation_rate="balanced", alpha=6.0)
+    policy = optimistic(imputation_rate="balanced", balance=1.0, alpha=6.0)
     state = policy.init(4, DIM, generator(10, "init"))
     truth = np.linspace(1, 2, 4)[:, None] * np.ones(DIM)
     for n in range(4):

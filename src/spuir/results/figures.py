@@ -37,6 +37,7 @@ TEAL, PURPLE, MAROON, NAVY = "#2a9d8f #9b4dca #7a1f1f #1d3557".split()
 
 STYLES: Mapping[str, Style] = {
     "auto": (VIOLET, SOLID),
+    "hierarchical": (VIOLET, DASHED),
     "sbucb": (BLACK, SOLID),
     "puir": (VERMILLION, SOLID),
     "puir-rs": (ORANGE, DASHED),
