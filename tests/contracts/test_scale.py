@@ -114,5 +114,6 @@ def test_memory_does_not_grow_with_episodes(case):
     tracemalloc.stop()
     gc.unfreeze()
     # One batch alone has 1,200 bytes; the rest is for what the interpreter keeps of the measurement itself, and for
-    # whether a model of 200 landmarks was solved with new ridges.
-    assert held[1] - held[0] < 10_000 + held[0] // 400
+    # whether a model of 200 landmarks was solved with new ridges. The marks by which repeated episodes are recognised
+    # and the roots of the random streams take about 400 bytes per episode, for the last 100 and 256 of them.
+    assert held[1] - held[0] < 10_000 + 26 * 500 + held[0] // 400
