@@ -20,7 +20,7 @@ def spuir_command(*arguments):
     [
         (["run", "-n", "x"], "'x' is not a valid integer"),
         (["run", "--seed", "-1"], "-1 is not in the range"),
-        (["run", "--preset", "papr"], "'papr' is not one of 'default', 'paper'"),
+        (["run", "--preset", "papr"], "'papr' is not one of 'default', 'authors-code'"),
         (["plan", "--dim", "4"], "Missing option"),
         (["run", "--polciy", "puir"], "No such option"),
         (["--what"], "No such option"),
