@@ -221,7 +221,8 @@ def print_evaluation(report: "EvaluationReport") -> None:
         values.add_row(Text(line["policy"]), *cells, number(line["effective_rows"], 0), line["support"])
     out.print(values)
     if report.differences_found:
-        differences = Table(title="differences, paired on the same decisions", title_justify="left")
+        title = f"differences, paired on the same decisions; verdicts are corrected for {report.candidates} candidates"
+        differences = Table(title=title, title_justify="left")
         for heading in ("policy", "against", "difference", "low", "high", "verdict"):
             text = heading in ("policy", "against", "verdict")
             differences.add_column(heading, justify="left" if text else "right")
