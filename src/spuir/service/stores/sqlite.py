@@ -50,7 +50,9 @@ _MIGRATIONS: tuple[str, ...] = (
 """What brings a file from each version to the next."""
 
 CHECKPOINT = 4_000
-"""Pages of the write-ahead log after which they are copied to the database; the commit that does it takes longer."""
+"""Pages of the write-ahead log after which they are copied to the database, by a thread beside the commits."""
+_MOST_PAGES = 16 * CHECKPOINT
+"""Pages after which commits wait for the copying, so that the write-ahead log is bounded."""
 _AT_ONCE = (128, 32, 8, 2, 1)
 """How many records one statement adds: few sizes, so that their statements are prepared once."""
 _INSERTS = {size: "INSERT INTO record VALUES " + ", ".join([ROW] * size) for size in _AT_ONCE}
@@ -123,6 +125,9 @@ class SqliteStore(_SqliteReads):
         self._local, self._opened = threading.local(), list[apsw.Connection]()
         self._lock, self._failed = threading.RLock(), False
         self._writer: apsw.Connection | None = None
+        self._copier: threading.Thread | None = None
+        self._copied = 0
+        """Pages that the write-ahead log had when it was copied last."""
         super().__init__({})
         self._release = None if read_only else weakref.finalize(self, os.close, _take(self.path))
         try:
@@ -140,7 +145,6 @@ class SqliteStore(_SqliteReads):
     def _connect(self, flags: int) -> apsw.Connection:
         made = apsw.Connection(self.path, flags=flags, vfs=self._vfs)
         made.set_busy_timeout(10_000)
-        made.wal_autocheckpoint(CHECKPOINT)
         for setting in ("synchronous = FULL", "secure_delete = ON", "cache_size = -32000", "temp_store = MEMORY"):
             made.execute(f"PRAGMA {setting}")
         return made
@@ -169,6 +173,7 @@ class SqliteStore(_SqliteReads):
             remedy = "upgrade spuir, or name another file"
             raise ServiceError("storage_unavailable", f"store {self.path!r}", got, rule, remedy)
         made.execute("PRAGMA journal_mode = WAL")
+        made.set_wal_hook(self._after_commit)
         if version < SCHEMA_VERSION:
             with made:
                 for step in _MIGRATIONS[version:]:
@@ -204,6 +209,40 @@ class SqliteStore(_SqliteReads):
                 raise
             self._numbers.update(numbers)
 
+    def _after_commit(self, writer: apsw.Connection, schema: str, pages: int) -> int:
+        """Let a long write-ahead log be copied to the database beside what follows, and copy the short rest here.
+
+        Only when all of it is copied, the write-ahead log begins anew. What cannot be copied now stays in it.
+        """
+        if pages < self._copied:  # it began anew
+            self._copied = 0
+        if pages - self._copied < CHECKPOINT:
+            return apsw.SQLITE_OK
+        if self._copier is None and pages < _MOST_PAGES:
+            self._copier = threading.Thread(target=self._copy, name="spuir-checkpoint", daemon=True)
+            self._copier.start()
+        elif self._copier is None or not self._copier.is_alive() or pages >= _MOST_PAGES:
+            self._await_copier()
+            with suppress(apsw.Error):
+                writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+            self._copied = pages
+        return apsw.SQLITE_OK
+
+    def _copy(self) -> None:
+        """Copy the write-ahead log to the database, by a connection of this thread."""
+        with suppress(apsw.Error):
+            copier = self._connect(apsw.SQLITE_OPEN_READWRITE)
+            try:
+                copier.wal_autocheckpoint(0)
+                copier.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+            finally:
+                copier.close()
+
+    def _await_copier(self) -> None:
+        if self._copier is not None:
+            self._copier.join()
+            self._copier = None
+
     def _recover(self) -> None:
         """Open the file anew after the disk failed, write everything to its place, and verify the ends of the logs.
 
@@ -211,6 +250,7 @@ class SqliteStore(_SqliteReads):
         to the database again and synchronised there.
         """
         with _storage_errors():
+            self._await_copier()
             if self._writer is not None:
                 with suppress(apsw.Error):
                     self._writer.close()
@@ -298,6 +338,7 @@ class SqliteStore(_SqliteReads):
     def close(self) -> None:
         """Close every connection."""
         with self._lock:
+            self._await_copier()
             for one in (*self._opened, self._writer):
                 if one is not None:
                     with suppress(apsw.Error):
