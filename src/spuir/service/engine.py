@@ -77,6 +77,7 @@ class Engine:
         self._servings: dict[str, tuple[ExperimentView, Serving]] = {}
         self._damaged: dict[str, str] = {}
         self._reachable, self._unscrubbed = True, False
+        self._looked = -IDLE
         self._lock = threading.RLock()
         self._elected = store.elect()
         self._refresh(starting=True)
@@ -265,13 +266,15 @@ class Engine:
             return wait
 
     def _tick(self, now: float) -> float:
+        if self._jobs.next_piece() is not None and time.monotonic() < self._looked + IDLE:
+            self._transact([])  # a turn of its own, so that a request which comes meanwhile waits for nothing else
+            return 0.0
+        self._looked = time.monotonic()
         self._elected = self.store.elect()
         if not self.store.available():  # nobody may send a request before it is, so it is tried here
             with self.store.transaction():
                 pass
         heads = self._refresh()
-        if self._jobs.next_piece() is not None:
-            self._transact([])
         self._advance()
         if not self._elected:
             return IDLE
