@@ -20,6 +20,8 @@ log = logging.getLogger("spuir.service")
 
 SWEEP = 10
 """Slow clients are looked for every so many turns of the server, of a tenth of a second each."""
+SWITCH = 0.001
+"""Seconds after which a busy thread lets others run, such as one that reads a new model while requests come."""
 
 
 class GuardedServer(uvicorn.Server):
@@ -80,6 +82,7 @@ def serve(engine: Engine, config: ServerConfig) -> None:
             rule = "a service that other machines can reach needs at least one"
             raise ParameterError("keys", f"none in {config.key_file}", rule, "run spuir serve keys create")
         log.warning("the file of keys is empty: every request will be refused")
+    sys.setswitchinterval(SWITCH)
     with threadpool_limits(limits=1):  # a group of requests is too small for several threads of linear algebra
         make_server(service).run()
 
