@@ -96,7 +96,7 @@ def compare(folder: Path, told: list[Any], replay: bool) -> Counter[str]:
                 if record.payload is None:
                     assert forgotten or ("forget", "u3") not in told
                 elif fact[0] == DECISION:
-                    decided = decision_fact(record.payload)
+                    decided = decision_fact(record)
                     assert (decided.action, decided.propensity) == fact[2:]
                 else:
                     rewarded = reward_fact(record.payload)
@@ -189,9 +189,7 @@ def test_a_failing_disk_acknowledges_nothing_and_recovers_without_a_restart(fail
     told += again
     shop.restart()
     found = shop.engine.store.find(NAME, DECISION, [one.id for one in told])
-    assert {key: decision_fact(record.payload).action for key, record in found.items()} == {
-        one.id: one.action for one in told
-    }
+    assert {key: decision_fact(record).action for key, record in found.items()} == {one.id: one.action for one in told}
     assert check_store(shop.engine.store).problems == []
 
 

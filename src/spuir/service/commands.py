@@ -64,20 +64,25 @@ class DecisionRow(_Request):
 
 
 class Decide(_Command):
-    """Take one decision; ``sent`` as in :class:`DecideMany`."""
+    """Take one decision; ``sent`` and ``as_json`` as in :class:`DecideMany`."""
 
     row: DecisionRow
     sent: list[msgspec.Raw] | None = None
+    as_json: bool = False
 
 
 class DecideMany(_Command):
     """Take decisions in order, all of them or, if one is refused, none; they are one call of ``Bandit.decide``.
 
-    ``sent`` is the JSON of the contexts of all rows as the client wrote it, which the log then keeps.
+    ``sent`` is the JSON of the contexts of all rows as the client wrote it, which the log then keeps. Instead of it,
+    ``request`` is the whole body that the rows were decoded from, if all of them have nothing but a context.
+    ``as_json`` asks for answers whose probabilities are JSON, for a caller that sends them on.
     """
 
     rows: list[DecisionRow]
     sent: list[msgspec.Raw] | None = None
+    request: msgspec.Raw | None = None
+    as_json: bool = False
 
 
 class DecisionAnswer(_Answer):

@@ -9,6 +9,7 @@ import msgspec
 from spuir.base.hashing import digest
 from spuir.errors import ServiceError, SpuirError
 from spuir.logs.times import instants
+from spuir.service import bare_requests
 from spuir.service.commands import (
     Activate,
     ActivateAnswer,
@@ -42,14 +43,21 @@ Outcome = Any
 
 
 class _Asked:
-    """One command that asks for decisions: its rows, and what is known of each."""
+    """One command that asks for decisions: its rows, and what is known of each.
 
-    __slots__ = ("answers", "copies", "drawn", "error", "many", "rows", "sent")
+    ``bare`` says that its rows are drawn and recorded together (see :mod:`spuir.service.bare_requests`), and ``whole``
+    is then what was drawn.
+    """
 
-    def __init__(self, command: Decide | DecideMany) -> None:
+    __slots__ = ("answers", "as_json", "bare", "copies", "drawn", "error", "many", "rows", "sent", "whole")
+
+    def __init__(self, command: Decide | DecideMany, shadow: bool) -> None:
         self.many = isinstance(command, DecideMany)
         self.rows = command.rows if isinstance(command, DecideMany) else [command.row]
         self.sent: Sequence[Any] = command.sent or [row.context for row in self.rows]
+        self.bare = not shadow and bare_requests.is_bare(command)
+        self.whole: tuple[Drawn, int] | None = None
+        self.as_json = command.as_json
         self.error: ServiceError | None = None
         self.answers: list[DecisionAnswer | None] = [None] * len(self.rows)
         self.copies: dict[int, str] = {}
@@ -67,17 +75,23 @@ def decide(draft: Draft, commands: Sequence[Decide | DecideMany], make_id: Any) 
     """Take the decisions of several commands; single ones share one call of ``Bandit.decide``."""
     if draft.view.archived:
         return [archived(draft.name)] * len(commands)
-    asked = [_Asked(one) for one in commands]
+    asked = [_Asked(one, draft.view.settings.shadow) for one in commands]
     serving = draft.serving
     given = [row.id for one in asked for row in one.rows if row.id is not None]
     known = draft.find(DECISION, given) if given else {}
     first: dict[str, DecisionRow] = {}
     for one in asked:
-        _sort_out(draft, serving, one, known, first)
+        if not (one.bare and bare_requests.fits(draft, serving, one.rows)):
+            _sort_out(draft, serving, one, known, first)
     _draw_all(draft, serving, asked)
     made: dict[str, DecisionAnswer] = {}
     add = _appending(draft, serving, make_id)
-    return [_record(one, made, add) for one in asked]
+    return [
+        _record(one, made, add)
+        if one.whole is None
+        else bare_requests.record(draft, serving, *one.whole, command, make_id)
+        for one, command in zip(asked, commands, strict=True)
+    ]
 
 
 def _sort_out(
@@ -152,7 +166,7 @@ def _replayed(serving: Serving, row: DecisionRow, record: Record, where: str | N
     if record.payload is None:
         rule = "the unit of this decision was forgotten, and what was asked is not known any more"
         raise ServiceError("forgotten", "id", repr(record.key), rule, "use another id", where)
-    fact = decision_fact(record.payload)
+    fact = decision_fact(record)
     if not _same(row, fact):
         raise _conflict("id", record.key, where)
     return DecisionAnswer(
@@ -174,15 +188,24 @@ def _conflict(subject: str, key: str, where: str | None) -> ServiceError:
 def _draw_all(draft: Draft, serving: Serving, asked: Sequence[_Asked]) -> None:
     """Draw for all rows that need it: single ones together, each request of several by itself."""
     singles = [one for one in asked if not one.many and one.error is None and one.answers == [None] and not one.copies]
-    calls = [[(one, 0) for one in singles]]
+    _draw_some(draft, serving, [(one, 0) for one in singles])
     for one in asked:
-        if one.many and one.error is None:
-            calls.append([(one, at) for at, found in enumerate(one.answers) if found is None and at not in one.copies])
-    for rows in calls:
-        for keyed in (False, True):
-            chosen = [(one, at) for one, at in rows if (one.rows[at].id is not None) is keyed]
-            if chosen:
-                _draw(draft, serving, chosen, keyed)
+        if one.error is not None or not one.many:
+            continue
+        if one.bare:
+            drawn = bare_requests.draw(draft, serving, one.rows)
+            one.whole, one.error = (None, drawn) if isinstance(drawn, ServiceError) else (drawn, None)
+        else:
+            rows = [(one, at) for at, found in enumerate(one.answers) if found is None and at not in one.copies]
+            _draw_some(draft, serving, rows)
+
+
+def _draw_some(draft: Draft, serving: Serving, rows: list[tuple[_Asked, int]]) -> None:
+    """Draw for some rows: those without ids in one call, then those with ids."""
+    for keyed in (False, True):
+        chosen = [(one, at) for one, at in rows if (one.rows[at].id is not None) is keyed]
+        if chosen:
+            _draw(draft, serving, chosen, keyed)
 
 
 def _draw(draft: Draft, serving: Serving, chosen: list[tuple[_Asked, int]], keyed: bool) -> None:
@@ -214,7 +237,7 @@ def _record(one: _Asked, made: dict[str, DecisionAnswer], add: Callable[..., Dec
     for at, row in enumerate(one.rows):
         drawn = one.drawn[at]
         if drawn is not None:
-            answer = answers[at] = add(row, one.sent[at], *drawn)
+            answer = answers[at] = add(row, one.sent[at], one.as_json, *drawn)
             if row.id is not None:
                 made[row.id] = answer
         elif at in one.copies:
@@ -235,7 +258,9 @@ def _appending(draft: Draft, serving: Serving, make_id: Any) -> Callable[..., De
     counts: dict[str, int] = head.facts.setdefault("counts", {})
     counts.setdefault("decisions", 0)
 
-    def add(row: DecisionRow, context: Any, result: Drawn, place: int, number: int | None) -> DecisionAnswer:
+    def add(
+        row: DecisionRow, context: Any, as_json: bool, result: Drawn, place: int, number: int | None
+    ) -> DecisionAnswer:
         action, propensity, shadow, unit = result.actions[place], result.propensities[place], None, row.unit
         shares, seq = result.shares[place], head.seq + 1
         if settings.shadow:
@@ -271,7 +296,12 @@ def _appending(draft: Draft, serving: Serving, make_id: Any) -> Callable[..., De
         if due is None:
             head.facts["open"] = head.facts.get("open", 0) + 1
         return DecisionAnswer(
-            id=key, action=action, propensity=propensity, probabilities=shares.shown, version=version, shadow=shadow
+            id=key,
+            action=action,
+            propensity=propensity,
+            probabilities=shares.answered(as_json),
+            version=version,
+            shadow=shadow,
         )
 
     return add
@@ -382,7 +412,7 @@ def activate(draft: Draft, commands: Sequence[Activate]) -> list[Outcome]:
         if decision is None:
             rule = "there is no decision of this id"
             outcomes.append(ServiceError("unknown_decision", "decision", repr(key[:80]), rule, "check the id"))
-        elif key in known or (decision.payload is not None and not decision_fact(decision.payload).defer):
+        elif key in known or (decision.payload is not None and not decision_fact(decision).defer):
             outcomes.append(ActivateAnswer(decision_id=key, status="duplicate"))
         elif settled(draft, decision):
             rule = "it has settled without being activated"

@@ -18,9 +18,9 @@ from psycopg.conninfo import conninfo_to_dict
 
 from spuir.errors import ParameterError, ServiceError
 from spuir.service.stores.base import TAIL, Head, damage
-from spuir.service.stores.sql import HEAD, PLACES, TRAFFIC, SqlReads, SqlWrites, copy_logs
+from spuir.service.stores.sql import HEAD, PLACES, SEVERAL_DECISIONS, TRAFFIC, SqlReads, SqlWrites, copy_logs
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 _MIGRATIONS: tuple[str, ...] = (
     f"""
     CREATE TABLE experiment (
@@ -42,6 +42,7 @@ _MIGRATIONS: tuple[str, ...] = (
         content BYTEA NOT NULL, PRIMARY KEY (experiment, version, piece)
     );
     """,
+    SEVERAL_DECISIONS,
 )
 """What brings a database from each version to the next."""
 

@@ -17,9 +17,9 @@ import apsw
 
 from spuir.errors import ServiceError
 from spuir.service.stores.base import TAIL, Head, damage, mended_facts
-from spuir.service.stores.sql import PLACES, ROW, TRAFFIC, SqlReads, SqlWrites, encode
+from spuir.service.stores.sql import PLACES, ROW, SEVERAL_DECISIONS, TRAFFIC, SqlReads, SqlWrites, encode
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 _SMALLEST = 512
 _APPLICATION = 0x53505549  # "SPUI": what `file` shows, and what tells our files from others
 _MIGRATIONS: tuple[str, ...] = (
@@ -46,6 +46,7 @@ _MIGRATIONS: tuple[str, ...] = (
         digest BLOB, chain BLOB
     );
     """,
+    SEVERAL_DECISIONS,
 )
 """What brings a file from each version to the next."""
 
@@ -173,7 +174,15 @@ class SqliteStore(_SqliteReads):
             remedy = "upgrade spuir, or name another file"
             raise ServiceError("storage_unavailable", f"store {self.path!r}", got, rule, remedy)
         made.execute("PRAGMA journal_mode = WAL")
-        made.set_wal_hook(self._after_commit)
+        after_commit = weakref.WeakMethod(self._after_commit)  # so that a store nobody holds is closed
+
+        def hook(writer: apsw.Connection, schema: str, pages: int) -> int:
+            found = after_commit()
+            if found is not None:
+                found(writer, pages)
+            return apsw.SQLITE_OK
+
+        made.set_wal_hook(hook)
         if version < SCHEMA_VERSION:
             with made:
                 for step in _MIGRATIONS[version:]:
@@ -209,7 +218,7 @@ class SqliteStore(_SqliteReads):
                 raise
             self._numbers.update(numbers)
 
-    def _after_commit(self, writer: apsw.Connection, schema: str, pages: int) -> int:
+    def _after_commit(self, writer: apsw.Connection, pages: int) -> None:
         """Let a long write-ahead log be copied to the database beside what follows, and copy the short rest here.
 
         Only when all of it is copied, the write-ahead log begins anew. What cannot be copied now stays in it.
@@ -217,7 +226,7 @@ class SqliteStore(_SqliteReads):
         if pages < self._copied:  # it began anew
             self._copied = 0
         if pages - self._copied < CHECKPOINT:
-            return apsw.SQLITE_OK
+            return
         if self._copier is None and pages < _MOST_PAGES:
             self._copier = threading.Thread(target=self._copy, name="spuir-checkpoint", daemon=True)
             self._copier.start()
@@ -226,7 +235,6 @@ class SqliteStore(_SqliteReads):
             with suppress(apsw.Error):
                 writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
             self._copied = pages
-        return apsw.SQLITE_OK
 
     def _copy(self) -> None:
         """Copy the write-ahead log to the database, by a connection of this thread."""
@@ -294,8 +302,8 @@ class SqliteStore(_SqliteReads):
         writer, base = self._writer, self._number(head.name) << PLACES
         if writer is None:
             return
-        lost = self.records(head.name, head.seq, head.seq)
-        facts = encode(mended_facts(self, head, lost[0].kind if lost else ""))
+        lost = self.stored(head.name, head.seq, head.seq)
+        facts = encode(mended_facts(self, head, lost[0] if lost else None))
         with writer:
             move = (
                 "INSERT INTO damaged SELECT experiment, position, time, kind, key, payload, digest, chain"
@@ -303,7 +311,7 @@ class SqliteStore(_SqliteReads):
             )
             writer.execute(move, (base + head.seq,))
             writer.execute("DELETE FROM record WHERE position = ?", (base + head.seq,))
-            before = self.records(head.name, head.seq - 1, head.seq - 1)[0]
+            before = self.stored(head.name, head.seq - 1, head.seq - 1)[0]
             update = "UPDATE experiment SET seq = ?, time = ?, chain = ?, facts = ? WHERE name = ?"
             writer.execute(update, (before.seq, before.time, before.chain, facts, head.name))
         self.notes.append(f"log {head.name!r}: the last record, {head.seq:,}, was damaged ({wrong}) and set aside")
