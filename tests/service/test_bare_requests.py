@@ -1,11 +1,13 @@
 """Several decisions in one record: the same decisions, found, rewarded, learned, erased and checked one by one."""
 
 import apsw
+import msgspec
 import numpy as np
 import pytest
 
 from spuir.bandit import from_bytes
 from spuir.errors import ServiceError
+from spuir.service.api.decision_routes import _several
 from spuir.service.bare_requests import MOST_TOGETHER
 from spuir.service.checking import check_store, repair_store
 from spuir.service.commands import DecideMany, DecisionRow, Reward, RewardRow
@@ -269,3 +271,41 @@ def test_a_store_of_the_version_before_is_brought_up_to_date(tmp_path, monkeypat
     shop.live(episodes=2)
     assert check_store(shop.engine.store).problems == []
     shop.engine.close()
+
+
+def test_a_body_of_contexts_is_kept_as_it_was_sent():
+    body = b'{"decisions": [{"context": [1, 2.50]},\n {"context": [3e0, -4]}]}'
+    rows, sent, request = _several(body)
+    assert [row.context for row in rows] == [[1.0, 2.5], [3.0, -4.0]]
+    assert sent is None and request is not None and bytes(request) == body
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"decisions": [{"context": [1, 2]}, {"context": [3, 4], "id": "d"}]}',
+        b'{"decisions": [{"context": [1, 2]}, {"context": [3, 4], "defer": false}]}',
+        b'{"decisions": [{"context": {"a": 1}}, {"context": {"a": 2}}]}',
+        b'{"decisions": [{"context": [1, 2]}, {"context": [3, 4]}' + b" " * 1_000 + b"]}",
+    ],
+)
+def test_any_other_body_is_not(body):
+    assert _several(body)[2] is None
+
+
+def test_a_key_that_is_given_twice_is_refused():
+    with pytest.raises(ServiceError, match="twice"):
+        _several(b'{"decisions": [{"context": [1, 2], "context": [3, 4]}, {"context": [5, 6]}]}')
+
+
+def test_a_body_is_recorded_as_it_was_sent(shop):
+    body = b'{"decisions": [{"context": [1, 2.50, 3]}, {"context": [3e0, -4, 0]}]}'
+    rows, _, request = _several(body)
+    answers = shop.do(DecideMany(experiment=NAME, rows=rows, request=request, as_json=True)).decisions
+    (record,) = held(shop)
+    assert body in record.payload
+    fact = decision_fact(record.single(1))
+    assert fact.context == [3.0, -4.0, 0.0]
+    assert msgspec.json.decode(answers[1].probabilities) == dict(zip("abc", fact.probabilities, strict=True))
+    shop.decide((0.1, 0.2, 0.3))
+    assert check_store(shop.engine.store).problems == []

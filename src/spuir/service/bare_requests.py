@@ -56,8 +56,8 @@ def record(
     for start in range(0, len(command.rows), MOST_TOGETHER):
         part = slice(start, start + MOST_TOGETHER)
         key, shares = make_id(draft.time, draft.head.seq + 1), drawn.shares[part]
-        codes: dict[int, int] = {}
-        which = [codes.setdefault(id(share), len(codes)) for share in shares]
+        different = [shares[0]] if shares.count(shares[0]) == len(shares) else list(dict.fromkeys(shares))
+        codes = {share: code for code, share in enumerate(different)}
         fact = DecisionsFact(
             request=_request(command, part),
             actions=drawn.actions[part],
@@ -66,8 +66,8 @@ def record(
             episode=serving.episode,
             call=call,
             row=first + start,
-            probabilities=[shares[which.index(code)].recorded for code in codes.values()],  # type: ignore[misc]
-            shares=which if len(codes) > 1 else [],
+            probabilities=[share.recorded for share in different],  # type: ignore[misc]
+            shares=[codes[share] for share in shares] if len(different) > 1 else [],
         )
         draft.add(DECISIONS, key, fact, None, due, None, len(shares))
         chosen = zip(fact.actions, fact.propensities, shares, strict=True)

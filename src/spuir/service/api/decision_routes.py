@@ -32,9 +32,8 @@ async def decide(call: Call) -> DecisionAnswer | DecisionsAnswer:
     body, name = await call.body(), call.experiment
     counter = call.service.metrics.decisions
     if b'"decisions"' in body and (body.startswith(b'{"decisions"') or _has_key(body, "decisions")):
-        rows: list[Any] = decode(body, shapes.several_decisions, _of_decisions).decisions
+        rows, sent, request = _several(body)
         _check_rows(call, rows, "decisions")
-        sent, request = _sent_several(rows, body)
         command = DecideMany(experiment=name, rows=rows, sent=sent, request=request, as_json=True)
         several: DecisionsAnswer = await call.execute(command)
         replayed = len([one for one in several.decisions if one.replayed])
@@ -42,7 +41,7 @@ async def decide(call: Call) -> DecisionAnswer | DecisionsAnswer:
             counter.add(name, "replayed", by=replayed)
         counter.add(name, "recorded", by=len(rows) - replayed)
         return several
-    row = decode(body, shapes.one_decision, _of_decision)
+    row = decode(body, shapes.one_decision, decision_keys)
     sent = _sent([row], [shapes.one_sent.decode(body)])
     one: DecisionAnswer = await call.execute(Decide(experiment=name, row=row, sent=sent, as_json=True))
     counter.add(name, "replayed" if one.replayed else "recorded")
@@ -54,13 +53,13 @@ async def reward(call: Call) -> Reply | RewardsAnswer:
     body, name = await call.body(), call.experiment
     counter = call.service.metrics.rewards
     if b'"rewards"' in body and _has_key(body, "rewards"):
-        rows = decode(body, shapes.several_rewards, _of_rewards).rewards
+        rows = decode(body, shapes.several_rewards, _keys_of_rewards).rewards
         _check_rows(call, rows, "rewards")
         several: RewardsAnswer = await call.execute(RewardMany(experiment=name, rows=rows))
         for answer in several.rewards:
             counter.add(name, answer.status)
         return several
-    row = decode(body, shapes.one_reward, _of_reward)
+    row = decode(body, shapes.one_reward, reward_keys)
     one: RewardAnswer = await call.execute(Reward(experiment=name, row=row))
     counter.add(name, one.status)
     if one.status == "unknown":
@@ -89,12 +88,18 @@ def _has_key(body: bytes, name: str) -> bool:
     return name in content
 
 
-def _sent_several(rows: list[Any], body: bytes) -> tuple[list[msgspec.Raw] | None, msgspec.Raw | None]:
-    """Return the contexts of rows as they were sent, or the whole body if it is made of nothing else."""
-    if rows and type(rows[0].context) is list and _only_contexts(rows, body.count(b":")):
-        if len(body) <= (MOST_BYTES * len(rows[0].context) + MOST_BYTES) * len(rows):
-            return None, msgspec.Raw(body)
-    return _sent(rows, shapes.several_sent.decode(body).decisions), None
+def _several(body: bytes) -> tuple[list[Any], list[msgspec.Raw] | None, msgspec.Raw | None]:
+    """Return the decisions that a body asks for, and their contexts as they were sent or, if it has no more, itself."""
+    colons = body.count(b":")
+
+    def keys(value: shapes.DecisionsBody) -> int:
+        fewest = 1 + len(value.decisions)
+        return fewest if colons == fewest else 1 + sum(map(decision_keys, value.decisions))
+
+    rows: list[Any] = decode(body, shapes.several_decisions, keys, colons).decisions
+    if colons == 1 + len(rows) and len(body) <= MOST_BYTES * sum(1 + len(row.context) for row in rows):
+        return rows, None, msgspec.Raw(body)
+    return rows, _sent(rows, shapes.several_sent.decode(body).decisions), None
 
 
 def _sent(rows: list[Any], given: list[Any]) -> list[msgspec.Raw] | None:
@@ -113,25 +118,8 @@ def _check_rows(call: Call, rows: list[Any], where: str) -> None:
         raise ServiceError("too_large", where, f"{len(rows):,} rows", f"at most {limit:,} are taken", remedy, where)
 
 
-def _only_contexts(rows: list[Any], keys: int) -> bool:
-    """Return whether a body of rows that was made of so many keys gives each nothing but a context."""
-    return keys == 1 + len(rows)
-
-
-def _of_decisions(body: shapes.DecisionsBody, keys: int) -> bool:
-    return _only_contexts(body.decisions, keys) or keys == 1 + sum(map(decision_keys, body.decisions))
-
-
-def _of_decision(body: shapes.DecisionBody, keys: int) -> bool:
-    return keys == decision_keys(body)
-
-
-def _of_rewards(body: shapes.RewardsBody, keys: int) -> bool:
-    return keys == 1 + sum(map(reward_keys, body.rewards))
-
-
-def _of_reward(body: RewardRow, keys: int) -> bool:
-    return keys == reward_keys(body)
+def _keys_of_rewards(body: shapes.RewardsBody) -> int:
+    return 1 + sum(map(reward_keys, body.rewards))
 
 
 _ROOT = "/v1/experiments/{name}"
