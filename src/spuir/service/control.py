@@ -29,7 +29,8 @@ from spuir.service.commands import (
     RemoveAction,
     UpdateAction,
 )
-from spuir.service.drafting import Draft
+from spuir.service.decisions import check_varying
+from spuir.service.drafting import Draft, archived
 from spuir.service.experiment_view import ExperimentView, changed
 from spuir.service.learner import can_continue, change_actions, cold, opened
 from spuir.service.log_records import (
@@ -59,7 +60,6 @@ from spuir.service.settings import (
     wrong_label,
 )
 from spuir.service.stores.base import Head, LogReader
-from spuir.service.traffic import archived, check_varying
 
 KEPT_MODELS = 20
 """The models of so many of the newest versions are saved, and that of the published one; the log gives the others."""

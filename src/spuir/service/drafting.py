@@ -185,3 +185,15 @@ def unknown_experiment(name: str) -> ServiceError:
     """Return the error for a name that no experiment has."""
     rule = "there is no experiment of this name"
     return ServiceError("unknown_experiment", "experiment", repr(name[:80]), rule, "create it, or list the experiments")
+
+
+def archived(name: str) -> ServiceError:
+    """Return the error for a write to an archived experiment."""
+    rule = "it is archived and takes nothing more"
+    return ServiceError("archived", "experiment", repr(name), rule, "create another one")
+
+
+def conflict(subject: str, key: str, where: str | None) -> ServiceError:
+    """Return the error for an id that has been used for something else."""
+    rule = "this id was used before with another body"
+    return ServiceError("conflict", subject, repr(key), rule, "use a new id, or send the same body", where)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from spuir.errors import ServiceError
-from spuir.service import reading, traffic
+from spuir.service import decisions, reading, rewards
 from spuir.service.commands import (
     Activate,
     Answer,
@@ -184,9 +184,9 @@ class Engine:
     def _traffic(self, draft: Draft, commands: Sequence[Any], places: list[int], outcomes: list[Any]) -> None:
         """Carry out decisions, then rewards, then activations, of one experiment."""
         steps: tuple[tuple[Any, Callable[[list[Any]], list[Any]]], ...] = (
-            ((Decide, DecideMany), lambda chosen: traffic.decide(draft, chosen, self._make_id)),
-            ((Reward, RewardMany), lambda chosen: traffic.reward(draft, chosen)),
-            (Activate, lambda chosen: traffic.activate(draft, chosen)),
+            ((Decide, DecideMany), lambda chosen: decisions.decide(draft, chosen, self._make_id)),
+            ((Reward, RewardMany), lambda chosen: rewards.reward(draft, chosen)),
+            (Activate, lambda chosen: rewards.activate(draft, chosen)),
         )
         for kind, work in steps:
             mine = [at for at in places if isinstance(commands[at], kind)]
