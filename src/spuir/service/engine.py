@@ -29,7 +29,7 @@ from spuir.service.drafting import Draft, unknown_experiment
 from spuir.service.experiment_view import ExperimentView, read_view
 from spuir.service.learner import InProcess, LearnerProcess, change_actions, under
 from spuir.service.learning_jobs import LearningJobs, ModelPiece
-from spuir.service.rebuild import Lineup
+from spuir.service.rebuild import Lineup, old_models
 from spuir.service.serving import Serving
 from spuir.service.settings import MADE
 from spuir.service.stores.base import Head, LogReader, LogStore, LogWriter
@@ -124,7 +124,7 @@ class Engine:
                 for draft in drafts.values():
                     draft.flush()
                 if saving is not None:
-                    writer.put_model(*saving)
+                    self._save(writer, saving)
         except BaseException:
             for name in drafts:  # what was changed in memory is read from the log again
                 self._views.pop(name, None)
@@ -143,6 +143,13 @@ class Engine:
                     isinstance(command, CreateExperiment) and made.view.read <= 2 and made.touched
                 )
         return outcomes
+
+    def _save(self, writer: LogWriter, saving: ModelPiece) -> None:
+        """Save a piece of a model, and delete one of those that it replaces: all of one at once would take long."""
+        writer.put_model(*saving)
+        view = self._views.get(saving.name)
+        if view is not None:
+            writer.drop_models(saving.name, old_models(writer, view, saving.version), saving.piece)
 
     def _carry_out(
         self, writer: LogWriter, commands: Sequence[Command], drafts: dict[str, Draft], outcomes: list[Any]

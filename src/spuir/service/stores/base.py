@@ -112,8 +112,8 @@ class LogWriter(LogReader, Protocol):
         """Save the model of a version; a large one in pieces from 0 on, each in a transaction of its own."""
         ...
 
-    def drop_models(self, name: str, versions: Iterable[int]) -> None:
-        """Delete saved models."""
+    def drop_models(self, name: str, versions: Iterable[int], piece: int | None = None) -> None:
+        """Delete saved models, or one piece of each; what is left of a model then counts as damaged."""
         ...
 
 

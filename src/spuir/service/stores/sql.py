@@ -207,10 +207,13 @@ class SqlWrites(SqlReads):
         )
         self._many(put, [(self._number(name), version, piece, content)])
 
-    def drop_models(self, name: str, versions: Iterable[int]) -> None:
-        """Delete saved models."""
-        drop = "DELETE FROM model WHERE experiment = ? AND version = ?"
-        self._many(drop, [(self._number(name), version) for version in versions])
+    def drop_models(self, name: str, versions: Iterable[int], piece: int | None = None) -> None:
+        """Delete saved models, or one piece of each."""
+        drop, number = "DELETE FROM model WHERE experiment = ? AND version = ?", self._number(name)
+        if piece is None:
+            self._many(drop, [(number, version) for version in versions])
+        else:
+            self._many(f"{drop} AND piece = ?", [(number, version, piece) for version in versions])
 
 
 def copy_logs(source: LogReader, target: LogStore) -> None:
