@@ -74,9 +74,8 @@ class Decide(_Command):
 class DecideMany(_Command):
     """Take decisions in order, all of them or, if one is refused, none; they are one call of ``Bandit.decide``.
 
-    ``sent`` is the JSON of the contexts of all rows as the client wrote it, which the log then keeps. Instead of it,
-    ``request`` is the whole body that the rows were decoded from, if all of them have nothing but a context.
-    ``as_json`` asks for answers whose probabilities are JSON, for a caller that sends them on.
+    ``sent`` is the JSON of all contexts as the client wrote it, which the log keeps; ``request`` in its place is the
+    whole body, if rows have nothing but contexts. ``as_json`` asks for probabilities as JSON, to be sent on.
     """
 
     rows: list[DecisionRow]

@@ -4,6 +4,7 @@ An experiment has a number, and a record's ``position`` is that number and, in t
 log, so that one primary key gives the records of an experiment in order.
 """
 
+import os
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -33,6 +34,20 @@ STEP = 100
 """So many records are read at once where each may hold many decisions."""
 
 encode = msgspec.json.Encoder(order="deterministic").encode
+
+
+def wrong_end(head: Head, found: list[tuple[int, str]], remedy: str) -> ServiceError:
+    """Return the error for a log whose end is damaged; ``found`` says where and how."""
+    place, wrong = found[0]
+    got = f"record {place:,} of {head.seq:,}: {wrong}"
+    return ServiceError("storage_unavailable", f"log {head.name!r}", got, "a log is read as written", remedy)
+
+
+def check_new(path: str) -> None:
+    """Refuse to write a backup over a file."""
+    if os.path.exists(path):
+        rule = "a backup never overwrites a file"
+        raise ServiceError("exists", "backup", repr(path), rule, "choose another name")
 
 
 class SqlReads:

@@ -5,7 +5,6 @@ backup interface, and a virtual file system in which tests make the disk fail.
 """
 
 import os
-import sys
 import threading
 import weakref
 from collections.abc import Generator, Sequence
@@ -17,7 +16,18 @@ import apsw
 
 from spuir.errors import ServiceError
 from spuir.service.stores.base import TAIL, Head, damage, mended_facts
-from spuir.service.stores.sql import PLACES, ROW, SEVERAL_DECISIONS, TRAFFIC, SqlReads, SqlWrites, encode
+from spuir.service.stores.file_lock import take
+from spuir.service.stores.sql import (
+    PLACES,
+    ROW,
+    SEVERAL_DECISIONS,
+    TRAFFIC,
+    SqlReads,
+    SqlWrites,
+    check_new,
+    encode,
+    wrong_end,
+)
 
 SCHEMA_VERSION = 2
 _SMALLEST = 512
@@ -130,7 +140,7 @@ class SqliteStore(_SqliteReads):
         self._copied = 0
         """Pages that the write-ahead log had when it was copied last."""
         super().__init__({})
-        self._release = None if read_only else weakref.finalize(self, os.close, _take(self.path))
+        self._release = None if read_only else weakref.finalize(self, os.close, take(self.path))
         try:
             with _storage_errors():
                 if not read_only:
@@ -290,12 +300,10 @@ class SqliteStore(_SqliteReads):
             found = damage(self, head.name, max(1, head.seq - TAIL))
             if not found:
                 continue
-            place, wrong = found[0]
             if self._writer is None or any(seq != head.seq for seq, _ in found) or head.seq == 1:
-                got = f"record {place:,} of {head.seq:,}: {wrong}"
                 remedy = f"run spuir serve --check --repair --store {self.path}, or restore a backup"
-                raise ServiceError("storage_unavailable", f"log {head.name!r}", got, "a log is read as written", remedy)
-            self._cut(head, wrong)
+                raise wrong_end(head, found, remedy)
+            self._cut(head, found[0][1])
 
     def _cut(self, head: Head, wrong: str) -> None:
         """Move the damaged last record out of a log."""
@@ -324,9 +332,7 @@ class SqliteStore(_SqliteReads):
 
     def backup(self, path: str) -> None:
         """Write a copy to a new file, page by page, while others go on."""
-        if os.path.exists(path):
-            rule = "a backup never overwrites a file"
-            raise ServiceError("exists", "backup", repr(path), rule, "choose another name")
+        check_new(path)
         with _storage_errors():
             source = self._connect(apsw.SQLITE_OPEN_READONLY)
             target = apsw.Connection(path)
@@ -356,38 +362,6 @@ class SqliteStore(_SqliteReads):
             self._local = threading.local()
             if self._release is not None:
                 self._release()
-
-
-def _take(path: str) -> int:
-    """Return the open file beside a database whose lock says that this process writes; the system ends it with us.
-
-    It is a file of its own, because closing any file of SQLite's would end the locks of SQLite.
-    """
-    try:
-        held = os.open(f"{path}-lock", os.O_RDWR | os.O_CREAT, 0o600)
-    except OSError as failure:
-        rule, remedy = "the folder of a store must exist and take files", "choose another folder, or correct its rights"
-        raise ServiceError("storage_unavailable", f"store {path!r}", failure.strerror, rule, remedy) from failure
-    try:
-        _lock_file(held)
-    except OSError as taken:
-        os.close(held)
-        got, rule = "a second process", "one process at a time writes a SQLite file"
-        remedy = "stop the other process, or let both use PostgreSQL"
-        raise ServiceError("storage_unavailable", f"store {path!r}", got, rule, remedy) from taken
-    return held
-
-
-def _lock_file(held: int) -> None:
-    """Lock an open file, or raise an OSError if another process has the lock."""
-    if sys.platform == "win32":
-        import msvcrt
-
-        msvcrt.locking(held, msvcrt.LK_NBLCK, 1)
-    else:
-        import fcntl
-
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 @contextmanager
