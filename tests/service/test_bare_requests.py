@@ -52,7 +52,7 @@ def test_rows_that_are_only_contexts_share_a_record_and_are_found_one_by_one(sho
     for context, answer in zip(contexts().tolist(), answers, strict=True):
         fact = decision_fact(found[answer.id])
         assert (fact.context, fact.action, fact.propensity) == (context, answer.action, answer.propensity)
-        assert dict(zip("abc", fact.probabilities, strict=True)) == answer.probabilities
+        assert dict(zip("abc", fact.probabilities or (), strict=True)) == answer.probabilities
         assert shop.status(answer.id).status == "pending"
     singles = store.records(NAME, 1, 10_000, (DECISION,))
     assert [one.key for one in singles] == [one.id for one in answers]
@@ -306,6 +306,6 @@ def test_a_body_is_recorded_as_it_was_sent(shop):
     assert body in record.payload
     fact = decision_fact(record.single(1))
     assert fact.context == [3.0, -4.0, 0.0]
-    assert msgspec.json.decode(answers[1].probabilities) == dict(zip("abc", fact.probabilities, strict=True))
+    assert msgspec.json.decode(answers[1].probabilities) == dict(zip("abc", fact.probabilities or (), strict=True))
     shop.decide((0.1, 0.2, 0.3))
     assert check_store(shop.engine.store).problems == []

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import threading
+from typing import Any
 
 import pytest
 
@@ -307,7 +308,7 @@ def test_a_store_that_cannot_be_opened_is_free_again(tmp_path):
 
 def test_a_long_write_ahead_log_is_copied_beside_commits_and_begins_anew(tmp_path, monkeypatch):
     monkeypatch.setattr("spuir.service.stores.sqlite.CHECKPOINT", 50)
-    store = open_store(str(tmp_path / "log.db"))
+    store: Any = open_store(str(tmp_path / "log.db"))
     copied, sizes = set(), []
     for number in range(200):
         extend(store, NAME, ("decision", f"d{number}", b"x" * 20_000, None, None, None))
@@ -328,7 +329,7 @@ def test_a_long_write_ahead_log_is_copied_beside_commits_and_begins_anew(tmp_pat
 def test_a_reader_in_the_way_of_the_copying_keeps_no_commit_waiting(tmp_path, monkeypatch):
     monkeypatch.setattr("spuir.service.stores.sqlite.CHECKPOINT", 20)
     monkeypatch.setattr("spuir.service.stores.sqlite._MOST_PAGES", 100)
-    store = open_store(str(tmp_path / "log.db"))
+    store: Any = open_store(str(tmp_path / "log.db"))
     extend(store, NAME, ("create", "", CREATE))
     reader = store._connection()
     reader.execute("BEGIN")

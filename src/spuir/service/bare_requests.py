@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from spuir.errors import ServiceError, SpuirError
-from spuir.service.commands import Decide, DecideMany, DecisionAnswer, DecisionRow, DecisionsAnswer
+from spuir.service.commands import DecideMany, DecisionAnswer, DecisionRow, DecisionsAnswer
 from spuir.service.drafting import Draft
 from spuir.service.log_records import DECISIONS, ContextRow, ContextRows, DecisionsFact, id_in
 from spuir.service.serving import Drawn, Serving
@@ -17,9 +17,9 @@ MOST_TOGETHER = 250
 """Most decisions in one record, so that a piece of the log is never large."""
 
 
-def is_bare(command: Decide | DecideMany) -> bool:
+def is_bare(command: DecideMany) -> bool:
     """Return whether a command has several rows, and all have nothing but a context."""
-    if not isinstance(command, DecideMany) or len(command.rows) < 2:
+    if len(command.rows) < 2:
         return False
     return command.request is not None or all(
         row.id is None and row.unit is None and row.eligible is None and row.action_features is None and not row.defer

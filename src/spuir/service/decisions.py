@@ -31,8 +31,8 @@ Outcome = Any
 class _Asked:
     """One command that asks for decisions: its rows, and what is known of each.
 
-    ``bare`` says that its rows are drawn and recorded together (see :mod:`spuir.service.bare_requests`), and ``whole``
-    is then what was drawn.
+    ``bare`` is the command if its rows are drawn and recorded together (see :mod:`spuir.service.bare_requests`), and
+    ``whole`` is then what was drawn.
     """
 
     __slots__ = ("answers", "as_json", "bare", "copies", "drawn", "error", "many", "rows", "sent", "whole")
@@ -41,7 +41,9 @@ class _Asked:
         self.many = isinstance(command, DecideMany)
         self.rows = command.rows if isinstance(command, DecideMany) else [command.row]
         self.sent: Sequence[Any] = command.sent or [row.context for row in self.rows]
-        self.bare = not shadow and bare_requests.is_bare(command)
+        self.bare: DecideMany | None = None
+        if isinstance(command, DecideMany) and not shadow and bare_requests.is_bare(command):
+            self.bare = command
         self.whole: tuple[Drawn, int] | None = None
         self.as_json = command.as_json
         self.error: ServiceError | None = None
@@ -63,20 +65,20 @@ def decide(draft: Draft, commands: Sequence[Decide | DecideMany], make_id: Any) 
         return [archived(draft.name)] * len(commands)
     asked = [_Asked(one, draft.view.settings.shadow) for one in commands]
     serving = draft.serving
-    given = [row.id for one in asked for row in one.rows if row.id is not None]
+    given = [row.id for one in asked if one.bare is None for row in one.rows if row.id is not None]
     known = draft.find(DECISION, given) if given else {}
     first: dict[str, DecisionRow] = {}
     for one in asked:
-        if not (one.bare and bare_requests.fits(draft, serving, one.rows)):
+        if one.bare is None or not bare_requests.fits(draft, serving, one.rows):
             _sort_out(draft, serving, one, known, first)
     _draw_all(draft, serving, asked)
     made: dict[str, DecisionAnswer] = {}
     add = _appending(draft, serving, make_id)
     return [
         _record(one, made, add)
-        if one.whole is None
-        else bare_requests.record(draft, serving, *one.whole, command, make_id)
-        for one, command in zip(asked, commands, strict=True)
+        if one.bare is None or one.whole is None
+        else bare_requests.record(draft, serving, *one.whole, one.bare, make_id)
+        for one in asked
     ]
 
 
@@ -173,7 +175,7 @@ def _draw_all(draft: Draft, serving: Serving, asked: Sequence[_Asked]) -> None:
     for one in asked:
         if one.error is not None or not one.many:
             continue
-        if one.bare:
+        if one.bare is not None:
             drawn = bare_requests.draw(draft, serving, one.rows)
             one.whole, one.error = (None, drawn) if isinstance(drawn, ServiceError) else (drawn, None)
         else:
