@@ -26,7 +26,7 @@ FILE = "log.db"
 
 
 def scenario(shop: Shop, told: Any, events: int) -> None:
-    """Send decisions and rewards in small groups, close episodes, change settings, actions and units."""
+    """Send decisions and rewards, alone and in small groups, close episodes, change settings, actions and units."""
     rng = np.random.default_rng(11)
     ids: list[str] = []
     for number in range(events // 2):
@@ -34,6 +34,7 @@ def scenario(shop: Shop, told: Any, events: int) -> None:
         if number % 5 == 0:
             rows.append(DecisionRow(context=rng.normal(size=3).tolist(), id=f"e{number}"))
         answers = shop.ask([Decide(experiment=NAME, row=row) for row in rows])
+        answers += shop.decide_many(rng.normal(size=(2, 3)))  # which share a record
         for answer in answers:
             assert not isinstance(answer, ServiceError), answer
             told((DECISION, answer.id, answer.action, answer.propensity))

@@ -238,8 +238,10 @@ class SqliteStore(_SqliteReads):
         if pages - self._copied < CHECKPOINT:
             return
         if self._copier is None and pages < _MOST_PAGES:
-            self._copier = threading.Thread(target=self._copy, name="spuir-checkpoint", daemon=True)
-            self._copier.start()
+            copier = threading.Thread(target=self._copy, name="spuir-checkpoint", daemon=True)
+            with suppress(RuntimeError):  # the system may have no thread to spare, and the commit is durable anyhow
+                copier.start()
+                self._copier = copier
         elif self._copier is None or not self._copier.is_alive() or pages >= _MOST_PAGES:
             self._await_copier()
             with suppress(apsw.Error):
@@ -251,7 +253,6 @@ class SqliteStore(_SqliteReads):
         with suppress(apsw.Error):
             copier = self._connect(apsw.SQLITE_OPEN_READWRITE)
             try:
-                copier.wal_autocheckpoint(0)
                 copier.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
             finally:
                 copier.close()
