@@ -21,7 +21,15 @@ ROWS = 40
 
 
 @pytest.fixture
-def shop(reopened):
+def shop(tmp_path):
+    made = Shop(sqlite_store(tmp_path))
+    yield made
+    made.engine.close()
+
+
+@pytest.fixture
+def anywhere(reopened):
+    """A shop on each of the stores."""
     made = Shop(reopened)
     yield made
     made.engine.close()
@@ -42,21 +50,21 @@ def test_an_id_says_which_record_and_which_row():
         assert place_in(other) is None
 
 
-def test_rows_that_are_only_contexts_share_a_record_and_are_found_one_by_one(shop):
-    answers = shop.decide_many(contexts())
-    (record,) = held(shop)
+def test_rows_that_are_only_contexts_share_a_record_and_are_found_one_by_one(anywhere):
+    answers = anywhere.decide_many(contexts())
+    (record,) = held(anywhere)
     assert record.rows == ROWS and record.owner is None and record.unit is None
     assert len({one.id for one in answers}) == ROWS
-    store = shop.engine.store
+    store = anywhere.engine.store
     found = store.find(NAME, DECISION, [one.id for one in answers])
     for context, answer in zip(contexts().tolist(), answers, strict=True):
         fact = decision_fact(found[answer.id])
         assert (fact.context, fact.action, fact.propensity) == (context, answer.action, answer.propensity)
         assert dict(zip("abc", fact.probabilities or (), strict=True)) == answer.probabilities
-        assert shop.status(answer.id).status == "pending"
+        assert anywhere.status(answer.id).status == "pending"
     singles = store.records(NAME, 1, 10_000, (DECISION,))
     assert [one.key for one in singles] == [one.id for one in answers]
-    assert shop.engine.experiment(NAME).counts["decisions"] == ROWS
+    assert anywhere.engine.experiment(NAME).counts["decisions"] == ROWS
 
 
 @pytest.mark.parametrize("window", [None, "1h"])
@@ -249,11 +257,11 @@ def test_a_damaged_end_is_cut_with_all_its_decisions(tmp_path):
     shop.engine.close()
 
 
-def test_a_copy_has_them_too(shop, tmp_path):
-    shop.live(episodes=2)
-    shop.engine.store.backup(str(tmp_path / "copy.db"))
+def test_a_copy_has_them_too(anywhere, tmp_path):
+    anywhere.live(episodes=2)
+    anywhere.engine.store.backup(str(tmp_path / "copy.db"))
     copy = open_store(str(tmp_path / "copy.db"))
-    assert copy.stored(NAME, 1, 10_000) == shop.engine.store.stored(NAME, 1, 10_000)
+    assert copy.stored(NAME, 1, 10_000) == anywhere.engine.store.stored(NAME, 1, 10_000)
     assert check_store(copy).problems == []
     copy.close()
 

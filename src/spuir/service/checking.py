@@ -16,7 +16,7 @@ from spuir.service.log_records import (
     ForgetFact,
     Record,
     decision_fact,
-    payload_digest,
+    is_damaged,
 )
 from spuir.service.rebuild import Lineup
 from spuir.service.serving import Serving
@@ -204,8 +204,7 @@ def repair_store(store: LogStore) -> list[str]:
         lost: list[int] = []
         for seq, wrong in damage(store, head.name):
             found = store.stored(head.name, seq, seq)
-            sound = found and found[0].payload is not None and payload_digest(found[0].payload) != found[0].digest
-            if not sound or found[0].kind not in COUNTED or "payload" not in wrong:
+            if not found or not is_damaged(found[0]) or found[0].kind not in COUNTED or "payload" not in wrong:
                 remedy = "restore a backup of the store"
                 got, rule = f"record {seq:,}: {wrong}", "only payloads of decisions and rewards can be given up"
                 raise ServiceError("storage_unavailable", f"log {head.name!r}", got, rule, remedy)

@@ -283,9 +283,15 @@ def next_chain(chain: bytes, seq: int, time: int, kind: str, key: str, digest: b
     return blake2b(chain + digest + text, digest_size=_SIZE).digest()
 
 
+def is_damaged(record: Record) -> bool:
+    """Return whether the payload of a record is not what was appended; in a damaged file it may not even be bytes."""
+    payload: Any = record.payload
+    return payload is not None and (not isinstance(payload, bytes) or payload_digest(payload) != record.digest)
+
+
 def check_record(name: str, record: Record) -> None:
     """Refuse a record whose payload is damaged."""
-    if record.payload is not None and payload_digest(record.payload) != record.digest:
+    if is_damaged(record):
         got, rule = f"record {record.seq:,} ({record.kind})", "a payload matches its digest"
         remedy = "run spuir serve --check, then --repair, or restore a backup"
         raise ServiceError("damaged", f"log {name!r}", got, rule, remedy)
@@ -312,7 +318,7 @@ def broken(records: Iterable[Record], chain: bytes, first: int) -> Iterator[tupl
         while expected < record.seq:
             yield expected, "the record is missing"
             expected += 1
-        if record.payload is not None and payload_digest(record.payload) != record.digest:
+        if is_damaged(record):
             yield record.seq, "the payload does not match its digest"
         place = (record.seq, record.time, record.kind, record.key, record.digest, record.rows)
         if next_chain(chain, *place) != record.chain:

@@ -172,10 +172,11 @@ class SqlReads:
         return [Record(*row) for row in self._all(sql, (self._number(name), unit))]
 
     def model(self, name: str, version: int) -> bytes | None:
-        """Return the saved model of a version."""
+        """Return the saved model of a version, None if there is none that can be read."""
         sql = "SELECT content FROM model WHERE experiment = ? AND version = ? ORDER BY piece"
         rows = self._all(sql, (self._number(name), version))
-        return b"".join(row[0] for row in rows) if rows else None
+        sound = rows and all(isinstance(row[0], bytes) for row in rows)  # a damaged file may say that it is a number
+        return b"".join(row[0] for row in rows) if sound else None
 
     def models(self, name: str) -> list[int]:
         """Return the versions whose models are saved, the oldest first."""
