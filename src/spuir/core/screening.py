@@ -235,23 +235,22 @@ def _winners_at_levels(
     if not len(open_columns):
         return Winners.without_ties(sure, len(score))
     score, bonuses, error = (part.take(open_columns, axis=-1) for part in (score, bonuses, error))
-    shares, together = np.zeros(score.shape), max(1, LEVEL_NUMBERS // score.size)
+    counts, together = np.zeros(score.shape, np.intp), max(1, LEVEL_NUMBERS // score.size)
     for at in range(0, len(rule.levels), together):
         close = _close_at(np.array(rule.levels[at : at + together])[:, None, None], score, bonuses, error)
         # Where scores overflow, nothing is known: all are close.
-        shares += together if close is None else close.sum(axis=0)
+        counts += together if close is None else close.sum(axis=0)
+    shares = counts / len(rule.levels)
     # At each level one action is close to the best, at least: more of them all in all, and some level is unclear.
-    unclear = np.flatnonzero(shares.sum(axis=0) != len(rule.levels))
-    shares /= len(rule.levels)
-    if len(unclear):
+    if counts.sum() != len(rule.levels) * len(open_columns):
+        unclear = np.flatnonzero(counts.sum(axis=0) != len(rule.levels))
         means = score.take(unclear, axis=1)
         exact = _winners_by_exact_width(means, np.isfinite(means), rule, contexts[open_columns[unclear]])
         shares[:, unclear] = 0.0
         shares[exact.winner, unclear] = 1.0
         shares[:, unclear[exact.columns]] = exact.shares
     sure[open_columns] = shares.argmax(axis=0)
-    mixed = undecided_columns(shares > 0)
-    return Winners(winner=sure, columns=open_columns[mixed], shares=shares[:, mixed])
+    return Winners(winner=sure, columns=open_columns, shares=shares)
 
 
 def _close_at(level: Any, score: Floats, bonuses: Floats, error: Floats) -> Mask | None:

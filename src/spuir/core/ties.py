@@ -165,7 +165,7 @@ class Winners(NamedTuple):
     """The outcome of an argmax rule for n contexts: the winner, and the columns in which several actions may win.
 
     ``winner`` (n,) is the most probable action, the lowest code of equals; ``columns`` (k,) are the contexts in which
-    chance decides, and ``shares`` (M, k) has the probability of each action there.
+    chance may decide, and ``shares`` (M, k) has the probability of each action there.
     """
 
     winner: Codes
