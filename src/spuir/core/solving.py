@@ -27,7 +27,7 @@ FINE, JITTERED, DEFICIENT = 0, 1, 2
 FINE: every matrix was positive definite. JITTERED: a multiple of the identity was added to a matrix that rounding had
 made indefinite. DEFICIENT: an eigenvalue decomposition replaced the factor of a numerically singular matrix.
 """
-BAND = 12
+BAND = 16
 """Columns of a root that are multiplied at once; narrow bands leave out most of the zeros below them (measured)."""
 SUBSTITUTED = 64
 """Columns of a root that are substituted at once (measured)."""
