@@ -15,7 +15,7 @@ CLIP = 4.0
 """Largest standardised value: one outlier must not outweigh all other rows."""
 CONSTANT = 1e-15
 """A column is constant if its standard deviation is at most this share of its largest value."""
-BLOCK_NUMBERS = 2**14
+BLOCK_NUMBERS = 2**16
 """Numbers that are scaled at once."""
 
 

@@ -169,12 +169,12 @@ class EvidenceLearner(Learner):
 
     def _updated(self, state: AutoState) -> AutoState:
         """Return the state with new ridges, and a new choice between the models, if it is time for them."""
-        models = self._models(state)
-        variance = self._variance(state, models[0][0])
+        # The variance that ridges are measured by is that within episodes, or of all rewards where these are small.
+        variance = state.variance or self._models(state)[0][0].variance
         steps = self._steps(state, variance)
         if not steps:
             return state
-        starts = (state.linear_ridges, state.ridges)
+        models, starts = self._models(state), (state.linear_ridges, state.ridges)
         fits = [
             evidence.improve(sums, blocks, np.ones(len(blocks)) if start is None else start, variance, steps)
             for (sums, blocks), start in zip(models, starts, strict=False)
@@ -200,11 +200,6 @@ class EvidenceLearner(Learner):
         linear = CentredSums.of(state.observed, constant, columns), (slice(d, d + 1), slice(0, d))
         return [linear] if len(blocks) == 2 else [linear, (CentredSums.of(state.observed, constant), blocks)]
 
-    @staticmethod
-    def _variance(state: AutoState, sums: CentredSums) -> float:
-        """Return the variance that ridges are measured by: within episodes, or of all rewards where these are small."""
-        return state.variance or sums.variance
-
     def _steps(self, state: AutoState, variance: float) -> int:
         """Return how many steps the ridges take now; none while all rewards are equal."""
         if variance <= 0.0:
@@ -223,7 +218,7 @@ class EvidenceLearner(Learner):
         models = self._models(state)
         (sums, blocks), ridges = (models[0], state.linear_ridges) if state.linear else (models[-1], state.ridges)
         ridges = np.ones(len(blocks)) if ridges is None else ridges
-        return self._acting(state, sums, evidence.fit(sums, blocks, ridges, self._variance(state, models[0][0])))
+        return self._acting(state, sums, evidence.fit(sums, blocks, ridges, state.variance or models[0][0].variance))
 
     @staticmethod
     def _acting(state: AutoState, sums: CentredSums, made: EvidenceFit) -> AutoReadout:

@@ -148,6 +148,11 @@ class DelayedFeedback(Policy):
         """Return False: a fit draws nothing."""
         return False
 
+    @property
+    def room(self) -> int | None:
+        """How many clicked rows are kept at most; None = no limit."""
+        return self.window if self.memory == "window" else None
+
     def init(self, n_actions: int, dim: int, rng: Generator) -> DelayedState:
         """Return weights of 0, at which all actions tie."""
         laplace = self.memory == "laplace"
@@ -157,7 +162,7 @@ class DelayedFeedback(Policy):
             weights=np.zeros((n_actions, 2, dim)),
             counts=np.zeros(n_actions),
             information=np.zeros((n_actions, 2 * dim, 2 * dim)) if laplace else None,
-            kept=None if laplace else Kept.room(self.window if self.memory == "window" else 0, dim),
+            kept=None if laplace else Kept.room(self.room or 0, dim),
         )
 
     def check_state(self, state: DelayedState) -> None:
@@ -215,7 +220,7 @@ class DelayedFeedback(Policy):
         """Fit the actions that have clicked rows."""
         kept, codes, clicks = state.kept, sums.codes, sums.clicks
         if kept is not None:
-            kept = kept.then(codes, clicks, self.window if self.memory == "window" else None)
+            kept = kept.then(codes, clicks, self.room)
             codes, clicks = kept.rows()
         weights = state.weights.copy()
         information = None if state.information is None else state.information.copy()
