@@ -111,7 +111,7 @@ def policies() -> str:
         NOTICE,
         "# Policies",
         "All policies that `spuir.make_policy(name, preset=None, **parameters)` builds, and all their parameters. "
-        "[Which policy to take when](../explanation/which-policy.md) helps to choose one.",
+        "[Which policy to use when](../explanation/which-policy.md) helps to choose one.",
         table(
             ("policy", "what it is", "traits"),
             ([f"`{name}`", first_line(one), ", ".join(traits[name])] for name, one in recipes.items()),
