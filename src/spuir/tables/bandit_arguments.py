@@ -166,7 +166,7 @@ class BanditArguments:
         return {name: value for name, value in self.__dict__.items() if name != "_lock"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Take a lock of one's own."""
+        """Make a new lock, since locks are not pickled."""
         self.__dict__.update(state)
         self._lock = threading.RLock()
 
