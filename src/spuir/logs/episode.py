@@ -247,7 +247,7 @@ class Episode:
         rows = closed.rows.take(closed.kept)
         if not rows.actions:
             rule = "there is nothing to learn without a decision and its reward"
-            raise InputError("episode", f"{len(self)} decisions, 0 with a reward", rule, "go on without it")
+            raise InputError("episode", f"{len(self)} decisions, 0 with a reward", rule, "skip this episode")
         return {
             "X": rows.contexts,
             "actions": rows.actions,
@@ -351,7 +351,7 @@ class Episode:
         return {name: value for name, value in self.__dict__.items() if name != "_lock"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Take a lock of one's own."""
+        """Make a new lock, since locks are not pickled."""
         self.__dict__.update(state)
         self._lock = threading.Lock()
 

@@ -80,7 +80,7 @@ class Levels:
         return float(1 - within / whole) if whole > 1e-12 * max(squares.sum(), 1e-300) else 0.0
 
     def agreement(self) -> tuple[float, float]:
-        """Return how often it is told by the level whether the reward is 0, and how often without it."""
+        """Return how often the level predicts whether the reward is 0, and how often the majority does."""
         count, _, _, nonzero = self.known[:, self.known[0] > 0]
         if not self._enough(count):
             return 0.0, 0.0

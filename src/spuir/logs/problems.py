@@ -275,7 +275,7 @@ PROBLEMS: dict[str, ProblemKind] = {
     ),
     "tells action": ProblemKind(
         "warning",
-        "The effect of the action cannot be told from that of the column.",
+        "The effect of the action cannot be separated from that of the column.",
         "leave it out if it was made from the action; if a rule chose by it, vary the actions from now on.",
     ),
     "sounds late": ProblemKind("note", _LATE, "leave it out if it is known only after the decision."),
