@@ -409,7 +409,7 @@ class Bandit(LearnedModel):
         training: dict[str, Any] | None = None,
         overwrite: bool = False,
     ) -> None:
-        """Write everything needed to go on, to exactly that path, atomically.
+        """Write everything needed to resume to exactly that path, atomically.
 
         Parameters
         ----------
