@@ -133,7 +133,8 @@ class Model(NamedTuple):
         """Return actions, rewards, propensities and eligibility as ``given``, or of the decision that X is."""
         if not isinstance(X, Decision):
             if given["actions"] is None or given["rewards"] is None:
-                got, rule = f"X of type {type(X).__name__} alone", "an episode has contexts, actions and rewards"
+                missing = "actions" if given["actions"] is None else "rewards"
+                got, rule = f"X without {missing}", "an episode has contexts, actions and rewards"
                 raise InputError("partial_fit", got, rule, "pass all three, or a decision and its rewards")
             return given
         if X.contexts is None:
