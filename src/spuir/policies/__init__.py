@@ -58,7 +58,7 @@ def make_policy(name: str, *, preset: str | None = None, **parameters: Any) -> P
     """
     recipe: Recipe = POLICIES.get(name)
     if preset not in (None, *AUTHORS_PRESETS):
-        rule = 'the presets are None, "authors-code" and "paper", which are one'
+        rule = 'the presets are None and "authors-code", which is also called "paper"'
         raise ParameterError("preset", repr(preset), rule, "use one of these")
     return recipe.make(name, preset, parameters)
 
