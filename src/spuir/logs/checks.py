@@ -52,7 +52,7 @@ class Check(ABC):
 class ActionCheck(Check):
     """Actions that are missing, taken only once, spelt in two ways, or new. Numbers the labels for all checks.
 
-    Of actions with features (``described``), those taken only once are no problem: others tell about them.
+    Of actions with features (``described``), those taken only once are no problem: similar actions inform about them.
     """
 
     columns = ("action",)
@@ -171,7 +171,7 @@ class IdCheck(Check):
         if len(again):
             seen = ProblemRows(len(again), [self._place(int(row)) for row in again[:5]])
             note = f" (found in a sample of one id in {2**self._bits:,})" if self._bits else ""
-            found += seen.finding("repeated id", "decision_id", f"there are ids that came before{note}.")
+            found += seen.finding("repeated id", "decision_id", f"there are repeated ids{note}.")
         return found
 
     def _place(self, row: int) -> ProblemRow:

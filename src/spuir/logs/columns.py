@@ -108,7 +108,7 @@ def canonical_names(names: list[str], rename: Mapping[str, str | None] | None, s
         if old not in names:
             rule = f"the columns are {listed(names)}"
             remedy = did_you_mean(old, names) if nearest(old, names) else "name one of these"
-            raise InputError("rename", f"{old!r}, which is no column of {source}", rule, remedy)
+            raise InputError("columns", f"{old!r}, which is no column of {source}", rule, remedy)
     named: dict[str, str] = {}
     for name in names:
         new = rename.get(name, name)

@@ -149,7 +149,7 @@ class ContextColumn:
         """Tell what this column lacks, and what it knows too much of."""
         found = self._infinite.finding("not finite", self.name, "there are numbers that are not finite.")
         if self._lengths.count:
-            problem = f"there are vectors that have not {len(self._part.means)} numbers."
+            problem = f"there are vectors that do not have {len(self._part.means)} numbers."
             found += self._lengths.finding("unequal vectors", self.name, problem)
         problem = "its times are later than those of the decisions."
         found += self._later.finding("known afterwards", self.name, problem)
@@ -174,7 +174,7 @@ class ContextColumn:
             found.append(finding("id-like", self.name, "nearly every row has a value of its own: it looks like an id."))
         elif self.other > 0.2 * self.rows:
             problem = (
-                f"{self.other / self.rows:.0%} of the rows have none of the levels that get a feature of their own."
+                f"{self.other / self.rows:.0%} of the rows have a level without its own feature."
             )
             found.append(finding("many levels", self.name, problem))
         return found
@@ -186,7 +186,7 @@ class ContextColumn:
             return found
         for value, rows in self._profile.sentinels().items():
             problem = (
-                f"{value:g} is far from all other values, and there {rows.count:,} times: it seems to mean missing."
+                f"{value:g} is far from all other values and occurs {rows.count:,} times: it seems to mean missing."
             )
             found += rows.finding("sentinel", self.name, problem)
         if not found:
