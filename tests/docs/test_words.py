@@ -21,7 +21,7 @@ PLAIN = {
     "told": "reported, shown or detected",
     "goes on": "continues or resumes",
     "go on": "continue or resume",
-    "belong into": "belong in",
+    "belongs? into": "belong in",
     "for ever": "always",
     "contestants?": "competitor, or the name of what is compared",
     "(?:take|takes|taking) turns": "alternate",
