@@ -173,9 +173,7 @@ class ContextColumn:
         elif self._own > 0.9 and self.leaks.levels.full:
             found.append(finding("id-like", self.name, "nearly every row has a value of its own: it looks like an id."))
         elif self.other > 0.2 * self.rows:
-            problem = (
-                f"{self.other / self.rows:.0%} of the rows have a level without its own feature."
-            )
+            problem = f"{self.other / self.rows:.0%} of the rows have a level without its own feature."
             found.append(finding("many levels", self.name, problem))
         return found
 
