@@ -158,7 +158,7 @@ def judge(sums: WeightSums, mass: Floats, counts: Floats, actions: Sequence[Hash
         sentence = f"{unseen:.1%} of its choices are actions that were never logged ({', '.join(never)})"
         (bad if unseen > MOST_UNSEEN else doubts).append(sentence)
     if sums.effective < FEW_PIECES:
-        sentence = f"only {sums.effective:,.0f} effective rows of {sums.rows:,} speak about it"
+        sentence = f"only {sums.effective:,.0f} effective rows of {sums.rows:,} inform about it"
         (bad if sums.effective < LEAST_PIECES else doubts).append(sentence)
     if short < 1 - 0.02 and unseen <= SOME_UNSEEN:
         sentence = f"the mean weight is {sums.mean:.2f} instead of 1: some of its choices were never tried in context"

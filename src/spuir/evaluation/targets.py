@@ -346,7 +346,7 @@ def named_policies(given: Any) -> dict[str, Any]:
     names = [_name(one, at) for at, one in enumerate(several)]
     if len(set(names)) < len(names):
         twice = next(name for at, name in enumerate(names) if name in names[:at])
-        raise ParameterError("policies", f"{twice!r} twice", "each has a name of its own", "pass a dict by name")
+        raise ParameterError("policies", f"{twice!r} twice", "each has its own name", "pass a dict by name")
     return dict(zip(names, several, strict=True))
 
 
