@@ -234,7 +234,7 @@ class WeightCheck(Check):
 
     def findings(self) -> list[Finding]:
         """Report impossible weights."""
-        return self._wrong.finding("impossible weight", "weight", "there are weights that are no finite numbers ≥ 0.")
+        return self._wrong.finding("impossible weight", "weight", "there are weights that are not finite numbers ≥ 0.")
 
 
 class EpisodeCheck(Check):

@@ -171,7 +171,7 @@ class ContextColumn:
             problem = f"it is read as text because of these cells; the other {self._numbers:,} are numbers."
             found += self._words.finding("mixed", self.name, problem)
         elif self._own > 0.9 and self.leaks.levels.full:
-            found.append(finding("id-like", self.name, "nearly every row has a value of its own: it looks like an id."))
+            found.append(finding("id-like", self.name, "nearly every row has a different value: it looks like an id."))
         elif self.other > 0.2 * self.rows:
             problem = f"{self.other / self.rows:.0%} of the rows have a level without its own feature."
             found.append(finding("many levels", self.name, problem))
@@ -194,7 +194,7 @@ class ContextColumn:
         if unit is not None:
             return [*found, finding("epoch time", self.name, f"it looks like a time in {unit} since 1970.")]
         if self._profile.looks_like_id(self.name):
-            problem = "it looks like an id: whole numbers whose size says nothing."
+            problem = "it looks like an id: whole numbers whose size means nothing."
             found.append(finding("id-like", self.name, problem))
         return found
 

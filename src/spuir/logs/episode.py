@@ -295,7 +295,7 @@ class Episode:
             made |= {f"{ACTION_PREFIX}y{at}": column for at, column in enumerate(rows.features.T)}
         for name, values in context_columns(rows.contexts).items():
             if name in COLUMNS:
-                rule = "that name is one of the log's own"
+                rule = "the log uses that name itself"
                 raise InputError("contexts", f"column {name!r}", rule, "record it under another name")
             made[name] = values
         return to_table(made)

@@ -184,7 +184,7 @@ class LeakWatch:
         if told is not None:
             return [told]
         if self.levels.names_action() == "determines":
-            return [finding("tells action", self.name, "each of its values has only ever had one action.")]
+            return [finding("tells action", self.name, "each of its values occurs with one action only.")]
         if OUTCOME_NAMES & set(re.split(r"[^a-z]+", self.name.lower())):
             problem = "its name sounds like something that is known only after the decision."
             return [finding("sounds late", self.name, problem)]

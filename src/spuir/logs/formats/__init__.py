@@ -68,9 +68,7 @@ def detect(path: str) -> Format:
             return format
     got = f"first bytes {first[:20]!r}" if first else "an empty file"
     known = [name for name in FORMATS.names() if FORMATS.get(name).read is not None]
-    raise InputError(
-        f"file {path!r}", got, f"it must be one of {', '.join(known)}", "say which with format= (--format)"
-    )
+    raise InputError(f"file {path!r}", got, f"it must be one of {', '.join(known)}", "name it with format= (--format)")
 
 
 def left_out(paths: Sequence[str]) -> dict[str, str]:

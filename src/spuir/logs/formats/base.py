@@ -215,7 +215,7 @@ def refusals(path: str) -> Iterator[None]:
         raise InputError(f"file {path!r}", f"byte {error.object[error.start]:#04x}", rule, remedy) from error
     except OSError as error:
         packed = "compress" in str(error).lower() or "inflate" in str(error).lower()
-        rule = "a compressed file must be whole" if packed else "the file must be readable"
+        rule = "a compressed file must be complete" if packed else "the file must be readable"
         remedy = "get the file again" if packed else "check the path"
         raise InputError(f"file {path!r}", error.strerror or str(error), rule, remedy) from error
 

@@ -52,7 +52,7 @@ def json_parser() -> Callable[[bytes], dict[str, Any]]:
         except (ValueError, RecursionError) as error:
             raise BrokenLineError(f"no valid JSON: {error}") from None
         if type(found) is not dict:
-            raise BrokenLineError(f"{str(found)[:40]!r} is no JSON object")
+            raise BrokenLineError(f"{str(found)[:40]!r} is not a JSON object")
         return found
 
     return parse
