@@ -254,7 +254,7 @@ def _outcomes(batch: Batch) -> tuple[Mask, Mask, Floats]:
     n = len(batch)
     if batch.conversion is None and not (batch.click is None and batch.elapsed is None):
         got = "click or elapsed without it"
-        raise InputError("conversion", got, "all three tell of delayed conversions", "pass conversion as well")
+        raise InputError("conversion", got, "all three describe delayed conversions", "pass conversion as well")
     click = np.ones(n, np.bool_) if batch.click is None else _flags("click", batch.click)
     converted = batch.rewards > 0 if batch.conversion is None else _flags("conversion", batch.conversion)
     if batch.elapsed is None:
