@@ -36,7 +36,7 @@ def check_sizes(source: str, policy: Policy, n_actions: int) -> None:
     for name, largest in LARGEST_SIZES.items():
         value = parameters.get(name)
         if value is not None and value > largest:
-            rule, remedy = f"a saved policy has at most {largest:,}", "make the policy anew, and fit it"
+            rule, remedy = f"a saved policy has at most {largest:,}", "make the policy again, and fit it"
             raise SnapshotError(source, f"{name}={value:,}", rule, remedy)
     needed = 8 * n_actions * policy.width(1) ** 2
     if "ridge" in policy.traits and needed > LARGEST_SUMS:

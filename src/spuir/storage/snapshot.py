@@ -172,7 +172,7 @@ def _place(path: Path) -> str:
     except TypeError:
         text = "\0"
     if "\0" in text:
-        raise SnapshotError("path", repr(path), "a path is text or a path object", "pass where the file is to be")
+        raise SnapshotError("path", repr(path), "a path is text or a path object", "pass the path of the file")
     return text
 
 
