@@ -66,7 +66,7 @@ class Model(NamedTuple):
             return self
         if self.state is not None:
             rule = "this bandit started without features per decision"
-            raise InputError("action_features", "features per decision", rule, "call fit to start anew with them")
+            raise InputError("action_features", "features per decision", rule, "call fit to start again with them")
         catalogue = Catalogue() if self.catalogue is None else self.catalogue
         return self._replace(catalogue=replace(catalogue, varying=eligible_sets.varying_names(action_features)))
 
