@@ -98,7 +98,7 @@ def owners(targets: Iterable[type]) -> dict[type, list[Field[Any]]]:
 
 
 def changed(recipe: Recipe) -> dict[str, Any]:
-    """Return the values that differ between the paper preset and the defaults of the name."""
+    """Return the values that differ between the preset "authors-code" and the defaults of the name."""
     usual = {item.name: item.default for item in fields(recipe.target)} | dict(recipe.defaults)
     return {name: value for name, value in recipe.paper.items() if value != usual[name]}
 
@@ -121,10 +121,10 @@ def policies() -> str:
         "change them. `policy.traits` has the traits of a given policy.",
         table(("trait", "meaning"), ([f"`{name}`", meaning] for name, meaning in TRAITS.items())),
         "## Values by name and preset",
-        'A name stands for a class and some default values. `preset="paper"` gives the values of the authors\' code; '
+        'A name is a class with some default values. `preset="authors-code"` gives the values of the authors\' code; '
         "the table shows only those that differ. Arguments of the call override both.",
         table(
-            ("policy", "the name sets", "the paper preset changes"),
+            ("policy", "the name sets", "authors-code changes"),
             ([f"`{name}`", listed(one.defaults), listed(changed(one))] for name, one in recipes.items()),
         ),
         "## Parameters",

@@ -383,7 +383,7 @@ class Bandit(LearnedModel):
         model = self._model
         dim = None if model.state is None else model.state.dim - len(model.varying)
         if model.encoder is not None or dim not in (None, encoder.width):
-            got = "an encoder beside another" if model.encoder is not None else f"{encoder.width} features"
+            got = "a second encoder" if model.encoder is not None else f"{encoder.width} features"
             known = "another encoder" if dim is None else f"{dim} encoded columns and one encoder"
             rule = f"this bandit has {known}"
             raise ParameterError("encoder", got, rule, "pass the encoder that made the rows")
