@@ -29,6 +29,7 @@ PLAIN = {
     "one's own": "your own",
     "the way of the": "how",
     "so-maniest": "k-th",
+    "arms?": "action",
 }
 """Words to avoid, as patterns, and what to write instead."""
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
