@@ -170,7 +170,7 @@ class DelayedFeedback(Policy):
         expected = ((m, 2, d), (m, 2 * d, 2 * d) if self.memory == "laplace" else None, rows[self.memory])
         if shapes != expected:
             rule = f"memory={self.memory!r} needs {expected}"
-            raise ParameterError("policy", f"arrays of shapes {shapes}", rule, "call fit to start anew")
+            raise ParameterError("policy", f"arrays of shapes {shapes}", rule, "call fit to start again")
         contexts = None if state.kept is None else state.kept.contexts
         require_finite(weights=state.weights, counts=state.counts, information=state.information, contexts=contexts)
 
