@@ -101,7 +101,7 @@ def evaluate(
     holdout
         Share of the log, the latest part, to evaluate on if a policy has to be trained first.
     segment
-        Context column by which action shares are shown; None = the first one of text.
+        Context column by which action shares are shown; None = the first text column.
     on_training_rows
         Evaluate a model even on rows that it learned from; its value is then too high.
     seed

@@ -108,7 +108,7 @@ class Support:
     largest, mean_weight
         The largest weight, and the mean one, which is 1 where the log supports the policy.
     tail
-        Pareto index of the largest weights; above 0.7 errors are not to be trusted. None for few weights.
+        Pareto index of the largest weights; above 0.7, do not trust the errors. None for few weights.
     match
         Mean probability of the executed actions under the policy.
     unseen
