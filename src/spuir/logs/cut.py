@@ -115,7 +115,7 @@ def written(instant: int) -> str:
 
 
 def cut_episodes(log: Log, batch_size: int | None = None, every: Any = None) -> Cut:
-    """Return how a log is cut into episodes: its ``episode`` column wins, then size, or time.
+    """Return how a log is cut into episodes: its column ``episode`` takes precedence, then size or time.
 
     Parameters
     ----------

@@ -104,7 +104,7 @@ def examine(
     log
         What ``open_log`` returned, or the log of what ``join_logs`` did.
     batch_size, every
-        How it would be cut into episodes; an ``episode`` column wins.
+        How it would be cut into episodes; a column ``episode`` takes precedence.
     encoding
         What :meth:`spuir.Encoder.learn` would be given: ``scale``, ``hashing``, ``max_levels``, ``kinds``.
     joined

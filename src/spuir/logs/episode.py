@@ -61,7 +61,7 @@ class Episode:
 
     Notes
     -----
-    Any number of threads may record and reward. A reward may come before its decision was recorded; what has no
+    Any number of threads may record and reward. A reward may come before its decision was recorded; a reward without a
     decision when the episode closes is an orphan. A refused call changes nothing.
     """
 

@@ -30,7 +30,7 @@ _ENDINGS = {".gz": "gzip", ".zst": "zstd"}
 class FileSection(NamedTuple):
     """A section of a file that can be read alone: a row group, a record batch, or some lines.
 
-    ``rows`` and ``first_row`` (the number of its first row in the file) are None where only reading would tell.
+    ``rows`` and ``first_row`` (the number of its first row in the file) are None if it is known only after reading.
     ``start`` is the offset of its first byte, for text files.
     """
 
