@@ -83,7 +83,7 @@ class BanditArguments:
     def drift_(self) -> Drift | None:
         """How many values of raw columns were unlike the sample of the encoder, in all rows decided or learned.
 
-        They are counted since the bandit was made, loaded or fitted anew, and are not saved. None before the first row,
+        Counted since the bandit was made, loaded or fitted again, and not saved. None before the first row,
         and without an encoder.
         """
         return self._drift
