@@ -155,7 +155,7 @@ def environments() -> str:
     """Return the page of environments."""
     opening = (
         "Sources of contexts and rewards to compare policies on: `spuir.make_environment(name, **parameters)`. "
-        "Contexts and noise have their own random streams, so all policies meet the same ones."
+        "Contexts and noise have their own random streams, so all policies see the same ones."
     )
     return family(ENVIRONMENTS, "Environments", opening)
 

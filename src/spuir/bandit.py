@@ -1,4 +1,4 @@
-"""The object that users hold: a policy with its state, labels for actions, and scikit-learn's verbs."""
+"""The object that users work with: a policy with its state, labels for actions, and scikit-learn's methods."""
 
 import json
 import warnings
@@ -237,7 +237,7 @@ class Bandit(LearnedModel):
     ) -> Self:
         """Learn from one episode: its contexts, executed actions (labels) and their rewards.
 
-        ``partial_fit(decision, rewards)`` does the same with what :meth:`decide` returned: a decision stands for
+        ``partial_fit(decision, rewards)`` does the same with what :meth:`decide` returned: a decision carries its
         contexts, actions, propensities and eligibility.
 
         Parameters
@@ -249,13 +249,13 @@ class Bandit(LearnedModel):
         sample_weight
             (B,) weights; w counts as w copies of the row.
         eligible
-            What could have been chosen, as in :meth:`decide`; it bears on propensities, not on imputation.
+            What could have been chosen, as in :meth:`decide`; it affects propensities, not imputation.
         ids
             (B,) ids of the decisions, by which an episode that was learned before is recognised; None = those of the
             decision, or else what the rows hold.
         allow_repeat
-            Whether to learn one of the last 100 episodes again. A job that runs twice does so by mistake, therefore
-            :class:`spuir.errors.RepeatedEpisodeError` is the default.
+            Whether to learn one of the last 100 episodes again. The default raises
+            :class:`spuir.errors.RepeatedEpisodeError`, since it is usually a job that ran twice.
         action_features
             (B, y) features per decision of the executed actions, or of all actions as in :meth:`decide`.
         **columns
@@ -414,7 +414,7 @@ class Bandit(LearnedModel):
         Parameters
         ----------
         path
-            Any name; ``.spuir`` is the custom.
+            Any name; ``.spuir`` is customary.
         metadata, training
             Notes as JSON data: the user's, which are :attr:`metadata_` afterwards, and how the model was trained. None
             keeps those of the last save or load.
@@ -455,7 +455,7 @@ def load(path: str | PathLike[str], random_state: streams.Seed = None) -> Bandit
         What :meth:`Bandit.save` wrote.
     random_state
         None resumes the streams where they were; a seed or Generator starts new ones, so that replicas of one
-        file explore apart.
+        file draw different actions.
     """
     return _restored(str(path), *snapshot.read(path), random_state)
 

@@ -79,7 +79,7 @@ def run_command(
 ) -> None:
     """Compare policies on an environment.
 
-    All policies meet the same contexts and the same noise. The command prints a table, and writes a figure and the raw
+    All policies see the same contexts and the same noise. The command prints a table, and writes a figure and the raw
     numbers.
     """
     from spuir.base.parameters import parameter_names
