@@ -19,7 +19,7 @@ from spuir.tables.lineage import Notes
 from spuir.tables.model import Model
 
 ARGUMENTS = ("policy", "actions", "random_state", "encoder")
-"""What a bandit is made from, beside the parameters of its policy."""
+"""What a bandit is made from, besides the parameters of its policy."""
 
 
 class BanditArguments:
@@ -126,7 +126,7 @@ class BanditArguments:
         """Set constructor arguments, and policy parameters as ``name`` or ``policy__name``.
 
         What was learned keeps the encoder that it was learned with; another one takes effect in ``fit``. Another policy
-        starts from its own parameters, and from those set beside it. What is refused leaves everything as it was.
+        starts from its own parameters, and from those set with it. What is refused leaves everything as it was.
         """
         own = {name: params.pop(name) for name in ARGUMENTS if name in params}
         given = {name.removeprefix("policy__"): value for name, value in params.items()}

@@ -145,8 +145,8 @@ class Model(NamedTuple):
             actions, rewards = None, actions
         others = [name for name in ("propensities", "eligible", "action_features") if given[name] is not None]
         if actions is not None or others or rewards is None:
-            got = "no rewards" if rewards is None else f"{'actions' if actions is not None else others[0]} beside it"
-            rule = "it stands for contexts, actions, propensities and eligibility"
+            got = "no rewards" if rewards is None else f"{'actions' if actions is not None else others[0]} as well"
+            rule = "it carries contexts, actions, propensities and eligibility"
             raise InputError("decision", got, rule, "call partial_fit(decision, rewards), or pass every column")
         eligible = X.eligible
         more = 0 if eligible is None else len(self.labels.names) - eligible.shape[1]  # actions were added since
