@@ -350,7 +350,7 @@ def make_baselines(against: Sequence[str], fit: FitPass, targets: Sequence[Targe
             made += [make_target(name, name, None)] if name not in taken else []
         else:
             rule = "a baseline is logged, uniform, always:LABEL or always:*"
-            raise ParameterError("against", repr(name), rule, "pass other policies beside the evaluated ones")
+            raise ParameterError("against", repr(name), rule, "pass other policies with the evaluated ones")
     return made, candidates
 
 
