@@ -1,4 +1,4 @@
-"""What a training reports beside its result, in sentences for the user."""
+"""What a training reports in addition to its result, in sentences for the user."""
 
 import re
 from collections import Counter
