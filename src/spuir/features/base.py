@@ -141,7 +141,7 @@ class FeatureMap(ABC):
     def choose(
         self, state: Any, contexts: Any, actions: Codes | None, rewards: Floats | None, weights: Floats | None
     ) -> MapState:
-        """Choose what the map needs beside a scaling; the contexts are those of the caller, not scaled."""
+        """Choose what the map needs besides a scaling; the contexts are those of the caller, not scaled."""
         return state
 
     def scaled(self, state: Any, contexts: Any) -> Floats:
