@@ -27,7 +27,7 @@ LARGEST_SUMS = 2**38
 ROUNDING = 1e-7
 """What rounding may leave of sums, relative to the largest."""
 MATRICES = ("shared", "information")
-"""Fields of states that hold one matrix, or one per action, beside the sums."""
+"""Fields of states that hold one matrix, or one per action, besides the sums."""
 
 
 def check_sizes(source: str, policy: Policy, n_actions: int) -> None:
