@@ -192,7 +192,7 @@ class Model(NamedTuple):
         if eligible is not None or not self.labels.all_active:
             given["eligible"] = self._could_be_executed(eligible, codes)
         made = Batch(contexts=contexts, actions=codes, **given, **columns, caps=caps)
-        # Rows of weight 0 are no rows, and an episode without rows is none.
+        # Rows of weight 0 do not count, and without rows there is no episode.
         return made if made.weights is None or made.weights.all() else made.at(np.flatnonzero(made.weights))
 
     def _could_be_executed(self, eligible: Any, codes: Codes) -> Mask | Pairs:
