@@ -330,7 +330,7 @@ def _or_others(chances: Floats, eligible: Mask) -> Floats:
 
 
 def check_chances(name: str, values: Floats) -> None:
-    """Refuse rows (n, M) that are no distribution."""
+    """Refuse rows (n, M) that are not a distribution."""
     bad = ~((np.abs(values.sum(axis=1) - 1) <= TOLERANCE) & (values.min(axis=1) >= -TOLERANCE))  # NaN is bad too
     if bad.any():
         row = int(np.argmax(bad))
