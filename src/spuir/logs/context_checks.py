@@ -178,7 +178,7 @@ class ContextColumn:
         return found
 
     def _spread(self) -> list[Finding]:
-        """Report numbers that are no measurements: sentinels, outliers, ids, times."""
+        """Report numbers that are not measurements: sentinels, outliers, ids, times."""
         found: list[Finding] = []
         if self.kind != "number":
             return found

@@ -10,7 +10,7 @@ from spuir.logs.number_profiles import EXPONENTS, NumberProfile, exponents
 SEGMENTS = 64
 """Rewards are counted in this many stretches of rows; stretches double as the log turns out longer."""
 EVIDENCE = 10.0
-"""Natural logarithm of the odds at which a run of zeros is no chance any more."""
+"""Natural logarithm of the odds beyond which a run of zeros is not by chance."""
 CHANGED_SHARE, CHANGED_EXPONENT = 0.6, 3
 """The unit changed where the sizes before and after overlap by less than 40 %, and differ by a factor of 8 or more."""
 
