@@ -20,7 +20,7 @@ FIGURE = "average_reward"
 
 
 class _Size(click.IntRange):
-    """A whole number below a bound that is no help to show: it only keeps arrays from overflowing."""
+    """A whole number below a bound that is not shown: it only keeps arrays from overflowing."""
 
     def _describe_range(self) -> str:
         return ""
