@@ -109,7 +109,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _numbers(name: str, values: NDArray[Any], rule: str) -> Floats:
-    """Return an array as float64; text, dates and complex numbers are no numbers, objects are where they all are."""
+    """Return an array as float64; text, dates and complex numbers are refused, objects too unless all are numbers."""
     if values.dtype == FLOAT:
         return values
     if values.dtype.kind in "fiub":
