@@ -124,7 +124,7 @@ class ActionCheck(Check):
         )
 
     def _late(self) -> list[Finding]:
-        """Report actions that were never taken before some row, unless that may be chance, given how often they were later."""
+        """Report actions that were never taken before some row, if that is not by chance."""
         starts = np.array(self._starts, np.float64)
         if not len(starts) or len(starts) != len(self.counts):
             return []

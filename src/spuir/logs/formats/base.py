@@ -171,7 +171,7 @@ class Format:
     typed
         Whether files carry the types of their columns; where they do not, types are inferred and may be widened.
     sparse
-        Whether every row has the columns that it names: a file without one has no value there, which does not count as missing.
+        Whether every row has only the columns that it names; a column that a file lacks is not reported as missing.
     write_options
         Names that ``write_log`` hands through to ``write``.
     locate
