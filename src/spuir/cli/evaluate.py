@@ -158,6 +158,9 @@ def _policy(name: str, given: dict[str, Any]) -> Any:
     """Return the policy to train, with its parameters."""
     from spuir.training import policy_for_logs
 
+    if Path(name).is_file():
+        rule, remedy = "it names a policy to train", "evaluate a saved model with --model"
+        raise ParameterError("--policy", f"the file {name!r}", rule, remedy)
     values = {n: options.parse(text) for n, text in options.pairs_in(given["settings"], "--set", "alpha=0.3").items()}
     return policy_for_logs(name, preset=options.preset_of(given["preset"]), **values)
 
