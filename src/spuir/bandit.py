@@ -1,4 +1,4 @@
-"""The object that users hold: a policy with its state, labels for actions, and scikit-learn's verbs."""
+"""The object that users work with: a policy with its state, labels for actions, and scikit-learn's methods."""
 
 import warnings
 from copy import deepcopy
@@ -198,7 +198,7 @@ class Bandit(LearnedModel):
     ) -> Self:
         """Learn from one episode: its contexts, executed actions (labels) and their rewards.
 
-        ``partial_fit(decision, rewards)`` does the same with what :meth:`decide` returned: a decision stands for
+        ``partial_fit(decision, rewards)`` does the same with what :meth:`decide` returned: a decision carries its
         contexts, actions, propensities and eligibility.
 
         Parameters
@@ -210,13 +210,13 @@ class Bandit(LearnedModel):
         sample_weight
             (B,) weights; w counts as w copies of the row.
         eligible
-            What could have been chosen, as in :meth:`decide`; it bears on propensities, not on imputation.
+            What could have been chosen, as in :meth:`decide`; it affects propensities, not imputation.
         ids
             (B,) ids of the decisions, by which an episode that was learned before is recognised; None = those of the
             decision, or else what the rows hold.
         allow_repeat
-            Whether to learn one of the last 100 episodes again. A job that runs twice does so by mistake, therefore
-            :class:`spuir.errors.RepeatedEpisodeError` is the default.
+            Whether to learn one of the last 100 episodes again. The default raises
+            :class:`spuir.errors.RepeatedEpisodeError`, since it is usually a job that ran twice.
         action_features
             (B, y) features per decision of the executed actions, or of all actions as in :meth:`decide`.
         **columns
@@ -337,7 +337,7 @@ class Bandit(LearnedModel):
         model = self._model
         dim = None if model.state is None else model.state.dim - len(model.varying)
         if model.encoder is not None or dim not in (None, encoder.width):
-            got = "an encoder beside another" if model.encoder is not None else f"{encoder.width} features"
+            got = "a second encoder" if model.encoder is not None else f"{encoder.width} features"
             known = "another encoder" if dim is None else f"{dim} encoded columns and one encoder"
             rule = f"this bandit has {known}"
             raise ParameterError("encoder", got, rule, "pass the encoder that made the rows")
@@ -364,7 +364,7 @@ def load(path: str | PathLike[str], random_state: streams.Seed = None) -> Bandit
         What :meth:`Bandit.save` wrote.
     random_state
         None resumes the streams where they were; a seed or Generator starts new ones, so that replicas of one
-        file explore apart.
+        file draw different actions.
     """
     return _restored(str(path), *snapshot.read(path), random_state)
 

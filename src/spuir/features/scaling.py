@@ -81,7 +81,7 @@ class Scaling:
         shapes = {array.shape for array in (self.origin, self.mean, self.scale)}
         if shapes != {(dim,)} or not (self.scale > 0).all():
             got, rule = f"a scaling of shapes {sorted(shapes)}", f"there are {dim} columns, each with a scale > 0"
-            raise ParameterError("feature map", got, rule, "call fit to start anew")
+            raise ParameterError("feature map", got, rule, "call fit to start again")
         require_finite(origin=self.origin, mean=self.mean, scale=self.scale)
 
 

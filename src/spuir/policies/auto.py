@@ -125,7 +125,7 @@ class EvidenceLearner(Learner):
         needed = (state.n_actions, width * width + width + 2)
         if state.observed.width != width or state.observed.table.shape != needed:
             got, rule = f"sums of shape {state.observed.table.shape}", f"this policy needs {needed}"
-            raise ParameterError("policy", got, rule, "call fit to start anew with changed features")
+            raise ParameterError("policy", got, rule, "call fit to start again with changed features")
         count = len(self.blocks(state.dim))
         for name, ridges, size in (("ridges", state.ridges, count), ("linear ridges", state.linear_ridges, 2)):
             if ridges is not None and (ridges.shape != (size,) or not (ridges > 0).all()):
@@ -293,7 +293,7 @@ class Auto(Optimism):
     """
 
     floor: float | None = parameter(
-        None, "least probability of each eligible action; None = 0.02 in all, spread evenly", optional(UNIT)
+        None, "least probability of each eligible action; None = 0.02 in total, spread evenly", optional(UNIT)
     )
     alpha: float = parameter(1.0, "mean weight of the width, in standard deviations of the estimate", NON_NEGATIVE)
     levels: int = parameter(

@@ -102,7 +102,7 @@ class Exponential(Policy, ABC):
         expected = ((m, d), (m,), None if self.accumulate == "steps" else (m, d, d))
         if shapes != expected:
             rule = f"accumulate={self.accumulate!r} needs {expected}"
-            raise ParameterError("policy", f"sums of shapes {shapes}", rule, "call fit to start anew")
+            raise ParameterError("policy", f"sums of shapes {shapes}", rule, "call fit to start again")
         history = None if state.history is None else state.history.table
         require_finite(totals=state.totals, counts=state.counts, history=history)
 

@@ -175,7 +175,7 @@ class DelayedFeedback(Policy):
         expected = ((m, 2, d), (m, 2 * d, 2 * d) if self.memory == "laplace" else None, rows[self.memory])
         if shapes != expected:
             rule = f"memory={self.memory!r} needs {expected}"
-            raise ParameterError("policy", f"arrays of shapes {shapes}", rule, "call fit to start anew")
+            raise ParameterError("policy", f"arrays of shapes {shapes}", rule, "call fit to start again")
         contexts = None if state.kept is None else state.kept.contexts
         require_finite(weights=state.weights, counts=state.counts, information=state.information, contexts=contexts)
 
@@ -259,7 +259,7 @@ def _outcomes(batch: Batch) -> tuple[Mask, Mask, Floats]:
     n = len(batch)
     if batch.conversion is None and not (batch.click is None and batch.elapsed is None):
         got = "click or elapsed without it"
-        raise InputError("conversion", got, "all three tell of delayed conversions", "pass conversion as well")
+        raise InputError("conversion", got, "all three describe delayed conversions", "pass conversion as well")
     click = np.ones(n, np.bool_) if batch.click is None else _flags("click", batch.click)
     converted = batch.rewards > 0 if batch.conversion is None else _flags("conversion", batch.conversion)
     if batch.elapsed is None:

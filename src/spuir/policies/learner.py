@@ -309,7 +309,7 @@ class RidgeLearner(Learner):
         shared = None if state.shared is None else state.shared.shape
         if any(table != (p, size) for table in tables) or shared not in (None, (p, p)):
             got, rule = f"sums of shape {tables[0][1]}", f"this policy needs {size} for {p} features"
-            raise ParameterError("policy", got, rule, "call fit to start anew with changed features")
+            raise ParameterError("policy", got, rule, "call fit to start again with changed features")
         imputed = None if state.imputed is None else state.imputed.table
         require_finite(observed=state.observed.table, imputed=imputed, shared=state.shared)
         self.feature_map.check_state(state.features, state.dim)

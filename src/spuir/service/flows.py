@@ -216,7 +216,7 @@ def _error_in(response: httpx.Response) -> ServiceError:
         code, sentence, remedy, where = (error[name] for name in ("code", "message", "remedy", "where"))
     except (msgspec.DecodeError, KeyError, TypeError):
         got, rule = f"status {response.status_code} from {response.url}", "the service says what is wrong as JSON"
-        remedy = "check the address, and what stands between the client and the service"
+        remedy = "check the address, and any proxy between the client and the service"
         return ServiceError("unexpected_answer", "service", got, rule, remedy)
     subject, _, rest = sentence.removesuffix(".").removesuffix(f"; {remedy}").partition(": got ")
     got, _, rule = rest.partition(", but ")

@@ -95,7 +95,7 @@ def under(bandit: Bandit, settings: ExperimentSettings) -> Bandit:
 
 
 def can_continue(bandit: Bandit, settings: ExperimentSettings) -> bool:
-    """Return whether the policy of the settings can go on from what a bandit has learned."""
+    """Return whether the policy of the settings can continue from what a bandit has learned."""
     if not bandit.n_episodes_:
         return True
     try:
@@ -245,7 +245,7 @@ def _run_job(store: LogReader, job: LearningJob) -> Learned:
 
 
 class LearnerProcess(Protocol):
-    """Where learning happens; ``beside`` says that serving goes on meanwhile."""
+    """Where learning happens; ``beside`` says that serving continues meanwhile."""
 
     beside: bool
 

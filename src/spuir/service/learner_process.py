@@ -16,7 +16,7 @@ from spuir.errors import SpuirError
 from spuir.service.learner import Learned, LearningJob, failed_job, opened, run_job
 
 NICENESS = 10
-"""By so much the process that learns stands back behind others."""
+"""Niceness of the process that learns, so that serving comes first."""
 
 
 class _Ask(msgspec.Struct):

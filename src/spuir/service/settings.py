@@ -154,7 +154,7 @@ def check_settings(settings: ExperimentSettings) -> ExperimentSettings:
 
 
 def check_baseline(settings: ExperimentSettings, labels: list[Label]) -> None:
-    """Refuse a baseline that is no action."""
+    """Refuse a baseline that is not an action."""
     if settings.baseline is not None and settings.baseline not in labels:
         rule = "the baseline is one of the actions"
         raise refuse("baseline", repr(settings.baseline), rule, "name one of the actions", "baseline")

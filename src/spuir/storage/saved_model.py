@@ -21,12 +21,12 @@ class SavedModel(LiveActions):
         training: dict[str, Any] | None = None,
         overwrite: bool = False,
     ) -> None:
-        """Write everything needed to go on, to exactly that path, atomically.
+        """Write everything needed to resume to exactly that path, atomically.
 
         Parameters
         ----------
         path
-            Any name; ``.spuir`` is the custom.
+            Any name; ``.spuir`` is customary.
         metadata, training
             Notes as JSON data: the user's, which are :attr:`metadata_` afterwards, and how the model was trained. None
             keeps those of the last save or load.

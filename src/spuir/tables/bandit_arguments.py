@@ -21,7 +21,7 @@ from spuir.tables.lineage import Notes
 from spuir.tables.model import Model
 
 ARGUMENTS = ("policy", "actions", "random_state", "encoder")
-"""What a bandit is made from, beside the parameters of its policy."""
+"""What a bandit is made from, besides the parameters of its policy."""
 
 
 class BanditArguments:
@@ -85,7 +85,7 @@ class BanditArguments:
     def drift_(self) -> Drift | None:
         """How many values of raw columns were unlike the sample of the encoder, in all rows decided or learned.
 
-        They are counted since the bandit was made, loaded or fitted anew, and are not saved. None before the first row,
+        Counted since the bandit was made, loaded or fitted again, and not saved. None before the first row,
         and without an encoder.
         """
         return self._drift
@@ -172,7 +172,7 @@ class BanditArguments:
         """Set constructor arguments, and policy parameters as ``name`` or ``policy__name``.
 
         What was learned keeps the encoder that it was learned with; another one takes effect in ``fit``. Another policy
-        starts from its own parameters, and from those set beside it. What is refused leaves everything as it was.
+        starts from its own parameters, and from those set with it. What is refused leaves everything as it was.
         """
         own = {name: params.pop(name) for name in ARGUMENTS if name in params}
         given = {name.removeprefix("policy__"): value for name, value in params.items()}
@@ -212,7 +212,7 @@ class BanditArguments:
         return {name: value for name, value in self.__dict__.items() if name != "_lock"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Take a lock of one's own."""
+        """Make a new lock, since locks are not pickled."""
         self.__dict__.update(state)
         self._lock = threading.RLock()
 

@@ -114,7 +114,7 @@ class Operation:
     answers
         The types of the answers by status; a text is the media type of an answer that is not JSON.
     errors
-        Error statuses beside those that every operation of its kind can have.
+        Error statuses besides those that every operation of its kind can have.
     """
 
     method: str
