@@ -1,4 +1,4 @@
-"""A model that can be written to a file, and told from others by what it has learned."""
+"""A model that can be written to a file, with a digest of what it has learned."""
 
 import json
 from dataclasses import replace
