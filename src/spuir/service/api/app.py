@@ -21,7 +21,7 @@ from spuir.errors import ServiceError, SpuirError
 from spuir.service.api import decision_routes, experiment_routes, log_routes, probe_routes
 from spuir.service.api.bodies import Disconnected
 from spuir.service.api.openapi import describe
-from spuir.service.api.operations import Call, Operation, Reply
+from spuir.service.api.operations import Call, Operation, Reply, check_query
 from spuir.service.api.refusals import error_answer
 from spuir.service.config import ServerConfig
 from spuir.service.engine import Engine
@@ -45,11 +45,14 @@ OPERATIONS: tuple[Operation, ...] = (
 REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}\Z")
 TRACE = re.compile(rb"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}\Z")
 LOCAL_HOSTS = re.compile(rb"(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d+)?\Z")
+LOCAL_ORIGINS = re.compile(rb"https?://" + LOCAL_HOSTS.pattern)
 READERS = 4
 """Threads that read from the store."""
 MOST_ROUTED = 1_000
 """Addresses that are remembered, the first ones; others go through the router each time."""
 JSON_TYPE = (b"content-type", b"application/json")
+GONE = 499
+"""The status of a request in the metrics if its client did not wait for the answer."""
 
 _encode = msgspec.json.Encoder(decimal_format="number").encode
 
@@ -94,8 +97,8 @@ class Service:
         self.writer = Writer(engine, self.metrics, capacity=config.max_waiting, patience=config.request_seconds)
         self.rates = RateLimits(config.rate)
         self.description = describe(OPERATIONS, config)
-        self.router = Router([Route(path, _Resource(self, ways)) for path, ways in by_path(OPERATIONS).items()])
-        self.router.default = self._unknown_route
+        resources = [Route(path, _Resource(self, path, ways)) for path, ways in by_path(OPERATIONS).items()]
+        self.router = Router(resources, redirect_slashes=False, default=self._unknown_route)
         self.routed: dict[str, tuple[_Resource, dict[str, str]]] = {}
         """Where the router found addresses before: a busy one is found once."""
         self._readers = ThreadPoolExecutor(READERS, "spuir-reader")
@@ -108,6 +111,15 @@ class Service:
                 "spuir_problems",
                 "Experiments that cannot be read or learned; the log of the service says why.",
                 lambda: {(): float(len(engine.status()["problems"]))},
+            ),
+            Gauge(
+                "spuir_versions_refused",
+                "Versions that were learned and not published, because of a guard or of rows that cannot be learned.",
+                lambda: {
+                    (name,): float(counts.get("versions refused", 0))
+                    for name, counts in engine.status()["experiments"].items()
+                },
+                ("experiment",),
             ),
         ]
 
@@ -175,9 +187,7 @@ class Service:
             return ANYBODY
         if self.keys is None:
             key = ANYBODY
-            if not LOCAL_HOSTS.match(host := headers.get(b"host", b"localhost")):
-                # A page in a browser could reach this machine under a name of its own.
-                raise _forbidden(repr(host.decode("latin-1")[:80]), "without keys only this machine is served")
+            _check_local(headers)
         elif (key := self.keys.find(headers.get(b"authorization"))) is None:
             got, rule = ("no valid key", "the service needs one")
             raise ServiceError("unauthorized", "API key", got, rule, "send the header Authorization: Bearer KEY")
@@ -193,8 +203,10 @@ class Service:
             raise ServiceError("unknown_experiment", "experiment", repr(name[:80]), "there is none", remedy)
         return key
 
-    async def answer(self, operation: Operation, scope: Scope, receive: Any, send: Send) -> None:
-        """Answer one request."""
+    async def answer(
+        self, operation: Operation, scope: Scope, receive: Any, send: Send, more: tuple[tuple[bytes, bytes], ...] = ()
+    ) -> None:
+        """Answer one request; ``more`` are headers that the answer has in any case."""
         start = time.perf_counter()
         headers = dict(scope["headers"])
         params: Mapping[str, str] = scope["path_params"]
@@ -203,20 +215,21 @@ class Service:
         request_id = headers.get(b"x-request-id")
         if request_id is None or not REQUEST_ID.match(request_id):
             request_id = f"{self._prefix}-{next(self._numbers):x}".encode()
-        extra = [(b"x-request-id", request_id)]
+        extra = [(b"x-request-id", request_id), *more]
         trace = headers.get(b"traceparent")
         if trace is not None and TRACE.match(trace):
             extra.append((b"traceparent", trace))
         key = None
         try:
             key = self.admit(operation, headers, params)
-            call = Call(self, key, params, scope["query_string"], headers, receive, request_id.decode())
+            call = Call(self, key, params, scope["query_string"], headers, receive)
+            check_query(call, operation)
             reply = await operation.handler(call)
-            status = await _send(reply, extra, send)
+            status = await _send(reply, extra, receive, send)
         except ServiceError as wrong:
             status = await _send_error(wrong, extra, send)
         except Disconnected:
-            status = 499
+            status = GONE
         except Exception:
             self.metrics.failures.add(operation.path)
             log.exception("a request failed", extra=_about(operation, request_id, trace, 500, start, key))
@@ -231,27 +244,31 @@ class Service:
     async def _unknown_route(self, scope: Scope, receive: Any, send: Send) -> None:
         path = repr(scope["path"][:80])
         remedy = "see /openapi.json for all addresses"
+        scope.setdefault("path_params", {})
         wrong = ServiceError("unknown_route", "address", path, "there is nothing", remedy)
-        await _send_error(wrong, [], send)
+        await self.answer(_refusing("(none)", wrong), scope, receive, send)
 
 
 class _Resource:
     """An address with the operations of its methods."""
 
-    def __init__(self, service: Service, operations: Mapping[str, Operation]) -> None:
-        self.service, self.operations = service, operations
+    def __init__(self, service: Service, path: str, operations: Mapping[str, Operation]) -> None:
+        self.service, self.path, self.operations = service, path, operations
+        self.common = path.count("{") < 2
+        """Whether many requests have this address: those of one decision or one person come once."""
 
     async def __call__(self, scope: Scope, receive: Any, send: Send) -> None:
         operation, routed = self.operations.get(scope["method"]), self.service.routed
         if operation is not None:
-            if len(routed) < MOST_ROUTED:
+            if self.common and len(routed) < MOST_ROUTED:
                 routed[scope["path"]] = (self, scope["path_params"])
             await self.service.answer(operation, scope, receive, send)
             return
         allowed = ", ".join(self.operations)
         rule = f"it takes {allowed}"
-        wrong = ServiceError("method_not_allowed", "method", scope["method"], rule, "use one of these")
-        await _send_error(wrong, [(b"allow", allowed.encode())], send)
+        wrong = ServiceError("method_not_allowed", "method", scope["method"][:80], rule, "use one of these")
+        refusal = _refusing(self.path, wrong)
+        await self.service.answer(refusal, scope, receive, send, ((b"allow", allowed.encode()),))
 
 
 def by_path(operations: Iterable[Operation]) -> dict[str, dict[str, Operation]]:
@@ -260,6 +277,24 @@ def by_path(operations: Iterable[Operation]) -> dict[str, dict[str, Operation]]:
     for operation in operations:
         paths.setdefault(operation.path, {})[operation.method] = operation
     return paths
+
+
+def _refusing(path: str, wrong: ServiceError) -> Operation:
+    """Return the operation that refuses a request which no other one takes."""
+
+    async def refuse(call: Call) -> None:
+        raise wrong
+
+    return Operation(method="other", path=path, role=None, summary="", handler=refuse, answers={})
+
+
+def _check_local(headers: Mapping[bytes, bytes]) -> None:
+    """Refuse a request that a page of another site made in a browser on this machine."""
+    rule = "without keys only this machine is served"
+    if not LOCAL_HOSTS.match(host := headers.get(b"host", b"localhost")):
+        raise _forbidden(repr(host.decode("latin-1")[:80]), rule)
+    if not LOCAL_ORIGINS.match(origin := headers.get(b"origin", b"http://localhost")):
+        raise _forbidden(f"a page of {origin.decode('latin-1')[:80]!r}", rule)
 
 
 def _forbidden(got: str, rule: str) -> ServiceError:
@@ -282,7 +317,7 @@ def _about(
     }
 
 
-async def _send(reply: Any, headers: list[tuple[bytes, bytes]], send: Send) -> int:
+async def _send(reply: Any, headers: list[tuple[bytes, bytes]], receive: Any, send: Send) -> int:
     """Send a reply and return its status."""
     if type(reply) is not Reply:
         await _send_bytes(200, JSON_TYPE, _encode(reply), headers, send)
@@ -292,11 +327,29 @@ async def _send(reply: Any, headers: list[tuple[bytes, bytes]], send: Send) -> i
         content = reply.content if isinstance(reply.content, bytes) else _encode(reply.content)
         await _send_bytes(reply.status, kind, content, headers, send)
         return reply.status
-    async with aclosing(reply.content) as pieces:
-        await send({"type": "http.response.start", "status": reply.status, "headers": [kind, *headers]})
-        async for piece in pieces:
-            await send({"type": "http.response.body", "body": piece, "more_body": True})
-        await send({"type": "http.response.body", "body": b""})
+    await send({"type": "http.response.start", "status": reply.status, "headers": [kind, *headers]})
+    return await _send_stream(reply, receive, send)
+
+
+async def _send_stream(reply: Reply, receive: Any, send: Send) -> int:
+    """Send a body in pieces, and return the status for the metrics.
+
+    After a failure the body is left without its end, and the server closes the connection: the client notices.
+    """
+    await receive()  # the end of the request; what comes next is the end of the connection
+    gone = asyncio.ensure_future(receive())
+    try:
+        async with aclosing(reply.content) as pieces:
+            async for piece in pieces:
+                if gone.done():
+                    return GONE
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+    except Exception:
+        log.exception("a download broke off")
+        return 500
+    finally:
+        gone.cancel()
+    await send({"type": "http.response.body", "body": b""})
     return reply.status
 
 
