@@ -162,7 +162,7 @@ def test_a_refused_part_of_a_long_import_says_what_is_recorded(learned: RunningS
         content = "\n".join(map(json.dumps, rows)).encode()
         answer = client.post("/v1/experiments/parts/log", content=content, headers=LINES)
         assert code(answer) == "invalid"
-        assert answer.json()["error"]["where"] == "rows[3]"
+        assert answer.json()["error"]["where"] == "line 4"
         assert "the first 2 rows are recorded" in answer.json()["error"]["remedy"]
         assert learned.records("parts") == before + 2
         good = content.replace(b"mauve", b"green")

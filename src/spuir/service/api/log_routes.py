@@ -13,7 +13,7 @@ import msgspec
 from spuir.errors import ServiceError, SpuirError
 from spuir.logs.columns import COLUMNS
 from spuir.service.api import shapes
-from spuir.service.api.bodies import BINARY, JSON_LINES, decode_lines
+from spuir.service.api.bodies import BINARY, JSON_LINES, at_line, decode, decode_lines
 from spuir.service.api.experiment_routes import number_in
 from spuir.service.api.operations import Call, Operation, Query, Reply
 from spuir.service.api.refusals import wrong_shape
@@ -48,27 +48,27 @@ async def import_log(call: Call) -> ImportAnswer:
     about = await call.read(call.service.engine.experiment, call.experiment)
     context = about.settings.context
     numbers = None if context is None else isinstance(context, NumberContext)
-    rows = await call.read(lambda: [_log_row(row, numbers) for row in decode_lines(body, shapes.log_line)])
+    rows, lines = await call.read(decode_lines, body, lambda line: _log_row(decode(line, shapes.log_line), numbers))
     total = ImportAnswer(recorded=0, duplicates=0)
     for first in range(0, len(rows), PART):
         part = ImportLog(experiment=call.experiment, rows=rows[first : first + PART])
         try:
             done: ImportAnswer = await call.execute(part)
         except ServiceError as refused:
-            raise _placed(refused, first) from None
+            raise _placed(refused, first, lines) from None
         total.recorded += done.recorded
         total.duplicates += done.duplicates
     return total
 
 
-def _placed(refused: ServiceError, first: int) -> ServiceError:
-    """Return the refusal of a part of an import with the place in all of it, and say what became of the rest."""
+def _placed(refused: ServiceError, first: int, lines: list[int]) -> ServiceError:
+    """Return the refusal of a part of an import with its line, and say what became of the parts before."""
+    found = re.match(r"rows\[(\d+)\]", refused.where or "")
+    placed = at_line(refused, lines[first + int(found[1])]) if found else refused
     if not first:
-        return refused
-    found = re.match(r"rows\[(\d+)\](.*)", refused.where or "")
-    where = f"rows[{first + int(found[1])}]{found[2]}" if found else refused.where
+        return placed
     remedy = f"{refused.remedy}, and send all again: the first {first:,} rows are recorded, and will be known"
-    return ServiceError(refused.code, refused.subject, refused.got, refused.rule, remedy, where)
+    return ServiceError(placed.code, placed.subject, placed.got, placed.rule, remedy, placed.where)
 
 
 def _log_row(row: dict[str, Any], numbers: bool | None) -> LogRow:
@@ -77,6 +77,9 @@ def _log_row(row: dict[str, Any], numbers: bool | None) -> LogRow:
     ``numbers`` says whether contexts of the experiment are lists of numbers; None if nobody has said so yet.
     """
     if "context" not in row:
+        if any(name.startswith("action.") and type(value) is list for name, value in row.items()):
+            rule, remedy = "only contexts can be imported", "drop the columns that begin with action."
+            raise ServiceError("unsupported", "row", "features of actions per decision", rule, remedy)
         context = {name.removeprefix("context_"): row[name] for name in row if name not in COLUMNS}
         names = [f"x{at}" for at in range(len(context))]
         listed = numbers is not False and list(context) == names and bool(names)
@@ -122,7 +125,7 @@ def _parquet(blocks: Iterator[list[dict[str, Any]]]) -> Iterator[bytes]:
             else:
                 _write_empty(target)
         except SpuirError as wrong:  # a column of a Parquet file has one type, those of contexts may have several
-            got = str(wrong).replace(f"file {str(lines)!r}, ", "")[:200]
+            got = str(wrong).replace(f"file {str(lines)!r}, ", "")[:200].rstrip(".")
             rule = "columns of a Parquet file have one type each"
             raise ServiceError("unsupported", "format", got, rule, "download the log as JSON lines", "format") from None
         lines.unlink()
