@@ -23,15 +23,15 @@ def free_port() -> int:
 class ServerProcess:
     """``spuir serve`` on a store and a port that stay the same when it is started again."""
 
-    def __init__(self, folder: Path, *options: str) -> None:
-        self.folder, self.options = folder, options
+    def __init__(self, folder: Path, *options: str, python: tuple[str, ...] = (sys.executable,)) -> None:
+        self.folder, self.options, self.python = folder, options, python
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         """Start the server, and return when it can record decisions."""
-        command = [sys.executable, "-m", "spuir", "serve", "--port", str(self.port), "--store", "log.db", *self.options]
+        command = [*self.python, "-m", "spuir", "serve", "--port", str(self.port), "--store", "log.db", *self.options]
         with (self.folder / "server.log").open("ab") as log:
             self._process = subprocess.Popen(command, cwd=self.folder, stdout=log, stderr=log)
         until = time.monotonic() + 60
@@ -71,9 +71,11 @@ class ServerProcess:
 
 
 @contextmanager
-def server_process(folder: Path, *options: str) -> Generator[ServerProcess]:
-    """Run a server that is killed at the end."""
-    server = ServerProcess(folder, *options)
+def server_process(
+    folder: Path, *options: str, python: tuple[str, ...] = (sys.executable,)
+) -> Generator[ServerProcess]:
+    """Run a server that is killed at the end; ``python`` is the beginning of its command."""
+    server = ServerProcess(folder, *options, python=python)
     server.start()
     try:
         yield server

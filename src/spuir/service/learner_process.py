@@ -146,7 +146,8 @@ def main() -> None:
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupted server ends this process itself
     if sys.platform != "win32":
-        os.nice(NICENESS)
+        with suppress(OSError):  # a sandbox may forbid it, and learning goes on without
+            os.nice(NICENESS)
     stores: dict[str, Any] = {}
     while (message := _read(sys.stdin.buffer)) is not None:
         ask = msgspec.msgpack.decode(message, type=_Ask)

@@ -108,6 +108,11 @@ class Service:
             Gauge("spuir_ready", "1 if decisions can be recorded.", lambda: {(): float(not self.problem())}),
             Gauge("spuir_elected", "1 if this process learns.", lambda: {(): float(engine.status()["elected"])}),
             Gauge(
+                "spuir_learner_failures",
+                "How often the process that learns died and was started again.",
+                lambda: {(): float(engine.status()["learner_failures"])},
+            ),
+            Gauge(
                 "spuir_problems",
                 "Experiments that cannot be read or learned; the log of the service says why.",
                 lambda: {(): float(len(engine.status()["problems"]))},
