@@ -200,7 +200,7 @@ class _Methods(Sender):
                 return about
             if clocks.monotonic() > give_up:
                 rule, remedy = f"it is learned within {seconds:g} s", "wait longer, or look at the log of the service"
-                raise ServiceError("not_learned", "version", f"{about.newest}, not {version},", rule, remedy)
+                raise ServiceError("not_learned", "version", f"{about.newest} instead of {version}", rule, remedy)
             yield pause
             pause = min(2 * pause, 0.5)
 

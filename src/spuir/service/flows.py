@@ -105,7 +105,9 @@ class Sender:
         ``path`` are the parts of the address after /v1/experiments. A ``body`` of bytes is sent as it is, with its
         ``media`` type, and any other as JSON.
         """
-        address = "/".join(["/v1/experiments", *(quote(str(part), safe="") for part in path)])
+        # A part may be any text; written out, . and .. would mean another address.
+        parts = [quote(str(part), safe="").replace(".", "%2E") for part in path]
+        address = "/".join(["/v1/experiments", *parts])
         headers = {} if body is None else {"Content-Type": media}
         content = body if body is None or isinstance(body, bytes) else ENCODER.encode(body)
         give_up = time.monotonic() + self.patience
