@@ -21,7 +21,7 @@ from spuir.service import AsyncClient, Client
 from spuir.service.commands import DecisionRow, RewardRow
 from spuir.service.flows import Method
 from tests.service.api.servers import ACTIONS, NUMBERS, RunningServer, running_server
-from tests.service.processes import server_process
+from tests.service.processes import ServerProcess, WarmServerProcess, ended
 
 SHOP: dict[str, Any] = {"context": NUMBERS, "window": None, "seed": 7}
 
@@ -273,7 +273,7 @@ def test_an_answer_of_another_server_is_an_error() -> None:
     assert wrong.value.code == "unexpected_answer"
 
 
-def survive(folder: Path, kills: int, threads: int, seed: int) -> None:
+def survive(made: ServerProcess, kills: int, threads: int, seed: int) -> None:
     """Let threads send decisions and rewards while the server is killed at random moments; compare with the log."""
     rng = random.Random(seed)
     acknowledged: dict[str, str] = {}
@@ -289,7 +289,7 @@ def survive(folder: Path, kills: int, threads: int, seed: int) -> None:
             number += 1
         return number
 
-    with server_process(folder) as server, Client(server.url, patience=120, timeout=10) as client:
+    with ended(made) as server, Client(server.url, patience=120, timeout=10) as client:
         client.create("shop", ACTIONS, **SHOP, aggregation="sum")
         with ThreadPoolExecutor(threads) as pool:
             shops = [pool.submit(shop, client, worker) for worker in range(threads)]
@@ -315,9 +315,9 @@ def survive(folder: Path, kills: int, threads: int, seed: int) -> None:
 
 
 def test_retries_across_kills_lose_nothing_and_duplicate_nothing(tmp_path: Path) -> None:
-    survive(tmp_path, kills=3, threads=4, seed=1)
+    survive(ServerProcess(tmp_path), kills=3, threads=4, seed=1)
 
 
 @pytest.mark.faults
 def test_retries_across_kills_lose_nothing_in_a_thousand_kills(tmp_path: Path) -> None:
-    survive(tmp_path, kills=1_000, threads=16, seed=2)
+    survive(WarmServerProcess(tmp_path), kills=1_000, threads=16, seed=2)
