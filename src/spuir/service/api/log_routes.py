@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from spuir.errors import ServiceError, SpuirError
+from spuir.errors import ServiceError
 from spuir.logs.columns import COLUMNS
 from spuir.service.api import shapes
 from spuir.service.api.bodies import BINARY, JSON_LINES, at_line, decode, decode_lines
@@ -110,28 +110,47 @@ def _lines(blocks: Iterator[list[dict[str, Any]]]) -> Iterator[bytes]:
 
 
 def _parquet(blocks: Iterator[list[dict[str, Any]]]) -> Iterator[bytes]:
-    """Yield a Parquet file; its types are those that the library finds in the log."""
+    """Yield a Parquet file; its types are those of all values of the log."""
     from spuir.logs import open_log
     from spuir.logs.write import write_log
 
     with tempfile.TemporaryDirectory(prefix="spuir-export-") as folder:
         lines, target = Path(folder) / "log.jsonl", Path(folder) / "log.parquet"
+        seen: dict[str, set[type]] = {}
         with lines.open("wb") as file:
             for rows in blocks:
                 file.write(_encode.encode_lines(rows))
-        try:
-            if lines.stat().st_size:
-                write_log(open_log(lines), target)
-            else:
-                _write_empty(target)
-        except SpuirError as wrong:  # a column of a Parquet file has one type, those of contexts may have several
-            got = str(wrong).replace(f"file {str(lines)!r}, ", "")[:200].rstrip(".")
-            rule = "columns of a Parquet file have one type each"
-            raise ServiceError("unsupported", "format", got, rule, "download the log as JSON lines", "format") from None
+                _look_at_types(rows, seen)
+        types = {name: _parquet_type(name, kinds) for name, kinds in seen.items()}
+        if lines.stat().st_size:
+            write_log(open_log(lines, types={name: kind for name, kind in types.items() if kind}), target)
+        else:
+            _write_empty(target)
         lines.unlink()
         with target.open("rb") as file:
             while piece := file.read(PIECE):
                 yield piece
+
+
+def _look_at_types(rows: list[dict[str, Any]], seen: dict[str, set[type]]) -> None:
+    """Note the types of the values of contexts, which may be missing for long before the first one."""
+    for row in rows:
+        for name, value in row.items():
+            if name not in COLUMNS and value is not None:
+                seen.setdefault(name, set()).add(type(value))
+
+
+def _parquet_type(name: str, kinds: set[type]) -> str | None:
+    """Return the type of a column that holds values of these types; None if it is left to the library."""
+    if list in kinds:
+        return None
+    if kinds == {int, float}:
+        return "float64"
+    if len(kinds) > 1:
+        rule, remedy = "a column of a Parquet file has one type", "download the log as JSON lines"
+        raise ServiceError("unsupported", "format", f"column {name!r} of several types", rule, remedy, "format")
+    (kind,) = kinds
+    return {str: "string", bool: "bool", int: "int64", float: "float64"}[kind]
 
 
 def _write_empty(path: Path) -> None:
