@@ -167,6 +167,45 @@ def test_rows_may_be_given_as_rows(client: Client) -> None:
     assert all(one.id.startswith("~") for one in numbered)
 
 
+def test_rewards_may_be_true_or_false_or_elements_of_arrays(client: Client) -> None:
+    client.create("kinds", ACTIONS, **SHOP)
+    ids = [row.id for row in client.decide_many("kinds", np.zeros((5, 3)))]
+    assert client.reward("kinds", ids[0], True).status == "joined"
+    assert client.reward("kinds", ids[1], False).status == "joined"
+    bought = np.array([True, False])
+    assert [one.status for one in client.reward_many("kinds", zip(ids[2:4], bought, strict=True))] == ["joined"] * 2
+    assert client.reward("kinds", ids[4], np.float32(0.5)).status == "joined"
+    assert client.log("kinds", settled=True) == []
+    client.close_episode("kinds")
+    assert [row["reward"] for row in client.log("kinds", settled=True)] == [1.0, 0.0, 1.0, 0.0, 0.5]
+
+
+@pytest.mark.parametrize("odd", ["..", ".", "a/b", "käse?", "50%", "~x y"[1:]])
+def test_ids_labels_and_units_may_be_any_visible_text(client: Client, odd: str) -> None:
+    name = f"odd-{abs(hash(odd)) % 10**6}"
+    client.create(name, [*ACTIONS, odd], **SHOP)
+    client.decide(name, np.zeros(3), id=odd, unit=odd, defer=True)
+    assert client.decision(name, odd).id == odd
+    assert client.activate(name, odd).status == "activated"
+    assert [one.active for one in client.remove_action(name, odd).actions] == [True, True, True, False]
+    assert client.forget(name, odd).decisions == 1
+    assert not client.experiment(name).archived
+
+
+def test_what_ends_something_may_be_sent_again(client: Client) -> None:
+    client.create("again", ACTIONS, **SHOP)
+    client.remove_action("again", "blue")
+    ended = client.archive("again")
+    before = ended.records
+    assert client.archive("again").records == before
+    client.create("again2", ACTIONS, **SHOP)
+    once = client.remove_action("again2", "blue")
+    assert client.remove_action("again2", "blue").records == once.records
+    with pytest.raises(ServiceError) as unknown:
+        client.remove_action("again2", "mauve")
+    assert unknown.value.code == "unknown_action"
+
+
 # ---- retries ------------------------------------------------------------------------------------------------
 
 

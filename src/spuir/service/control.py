@@ -66,7 +66,7 @@ CHANGED = object()
 def carry_out(draft: Draft, command: Any) -> Any:
     """Carry out one command on an experiment and return its answer; :data:`CHANGED` stands for the experiment."""
     if not isinstance(command, CreateExperiment):
-        if draft.view.archived and not isinstance(command, Forget | EraseOld | FinishLearning):
+        if draft.view.archived and not isinstance(command, ArchiveExperiment | Forget | EraseOld | FinishLearning):
             raise archived(draft.name)
     with draft.whole():
         return _HANDLERS[type(command)](draft, command)
@@ -126,7 +126,8 @@ def _change(draft: Draft, command: ChangeExperiment) -> Any:
 
 
 def _archive(draft: Draft, command: ArchiveExperiment) -> Any:
-    draft.add("archive", "", {})
+    if not draft.view.archived:  # sent again, it is answered as the first time
+        draft.add("archive", "", {})
     return CHANGED
 
 
@@ -155,8 +156,10 @@ def _update_action(draft: Draft, command: UpdateAction) -> Any:
 
 
 def _remove_action(draft: Draft, command: RemoveAction) -> Any:
-    if command.label not in draft.view.labels or command.label in draft.view.retired:
+    if command.label not in draft.view.labels:
         raise _unknown_action(command.label)
+    if command.label in draft.view.retired:  # sent again, it is answered as the first time
+        return CHANGED
     return _change_actions(draft, ActionFact("remove", command.label))
 
 
@@ -177,7 +180,7 @@ def _check_features(draft: Draft, features: dict[str, Any] | None) -> None:
 
 
 def _unknown_action(label: Label) -> ServiceError:
-    rule = "there is no active action of this label"
+    rule = "there is no action of this label"
     return ServiceError("unknown_action", "label", repr(label)[:80], rule, "list the actions of the experiment")
 
 
