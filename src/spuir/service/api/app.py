@@ -186,16 +186,23 @@ class Service:
             except SpuirError as wrong:
                 log.error("%s", wrong)
 
-    def admit(self, operation: Operation, headers: Mapping[bytes, bytes], params: Mapping[str, str]) -> ApiKey:
-        """Return the key of a caller who may call an operation; refuse others."""
+    def identify(self, operation: Operation, headers: Mapping[bytes, bytes]) -> ApiKey:
+        """Return the key of a caller; refuse one who needs a key and has none."""
         if operation.role is None:
             return ANYBODY
         if self.keys is None:
-            key = ANYBODY
             _check_local(headers)
-        elif (key := self.keys.find(headers.get(b"authorization"))) is None:
+            return ANYBODY
+        key = self.keys.find(headers.get(b"authorization"))
+        if key is None:
             got, rule = ("no valid key", "the service needs one")
             raise ServiceError("unauthorized", "API key", got, rule, "send the header Authorization: Bearer KEY")
+        return key
+
+    def admit(self, operation: Operation, key: ApiKey, params: Mapping[str, str]) -> None:
+        """Refuse a caller who may not call an operation, or not so often, or not for this experiment."""
+        if operation.role is None:
+            return
         if operation.role != "any" and not key.may(operation.role):
             raise _forbidden(" and ".join(key.roles), f"this needs the role {operation.role}")
         wait = self.rates.take(key, time.monotonic())
@@ -206,7 +213,6 @@ class Service:
         if name is not None and not (NAME.fullmatch(name) and key.covers(name)):
             remedy = "list the experiments, or create it"
             raise ServiceError("unknown_experiment", "experiment", repr(name[:80]), "there is none", remedy)
-        return key
 
     async def answer(
         self, operation: Operation, scope: Scope, receive: Any, send: Send, more: tuple[tuple[bytes, bytes], ...] = ()
@@ -226,7 +232,8 @@ class Service:
             extra.append((b"traceparent", trace))
         key = None
         try:
-            key = self.admit(operation, headers, params)
+            key = self.identify(operation, headers)
+            self.admit(operation, key, params)
             call = Call(self, key, params, scope["query_string"], headers, receive)
             check_query(call, operation)
             reply = await operation.handler(call)
