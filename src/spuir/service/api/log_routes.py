@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from spuir.errors import ServiceError
+from spuir.errors import ServiceError, SpuirError
 from spuir.logs.columns import COLUMNS
 from spuir.service.api import shapes
 from spuir.service.api.bodies import BINARY, JSON_LINES, at_line, decode, decode_lines
@@ -111,6 +111,11 @@ def _lines(blocks: Iterator[list[dict[str, Any]]]) -> Iterator[bytes]:
 
 def _parquet(blocks: Iterator[list[dict[str, Any]]]) -> Iterator[bytes]:
     """Yield a Parquet file; its types are those of all values of the log."""
+    try:
+        import pyarrow  # noqa: F401
+    except ImportError:
+        rule, remedy = "Parquet needs it", "download JSON lines, or install spuir[data] where the service runs"
+        raise ServiceError("unsupported", "format", "no pyarrow", rule, remedy, "format") from None
     from spuir.logs import open_log
     from spuir.logs.write import write_log
 
@@ -122,10 +127,15 @@ def _parquet(blocks: Iterator[list[dict[str, Any]]]) -> Iterator[bytes]:
                 file.write(_encode.encode_lines(rows))
                 _look_at_types(rows, seen)
         types = {name: _parquet_type(name, kinds) for name, kinds in seen.items()}
-        if lines.stat().st_size:
-            write_log(open_log(lines, types={name: kind for name, kind in types.items() if kind}), target)
-        else:
-            _write_empty(target)
+        try:
+            if lines.stat().st_size:
+                write_log(open_log(lines, types={name: kind for name, kind in types.items() if kind}), target)
+            else:
+                _write_empty(target)
+        except SpuirError as wrong:
+            got = str(wrong).replace(f"file {str(lines)!r}, ", "")[:200].rstrip(".")
+            rule, remedy = "a Parquet file cannot hold it", "download the log as JSON lines"
+            raise ServiceError("unsupported", "format", got, rule, remedy, "format") from None
         lines.unlink()
         with target.open("rb") as file:
             while piece := file.read(PIECE):
