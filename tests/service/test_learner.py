@@ -153,3 +153,13 @@ def test_a_model_that_finds_no_space_does_not_keep_decisions_from_being_recorded
     monkeypatch.setattr(SqlWrites, "put_model", put)
     wait(shop, 2)
     assert check_store(shop.engine.store).problems == []
+
+
+def test_integers_of_any_size_among_the_parameters_do_not_stop_learning(tmp_path):
+    shop = Beside(sqlite_store(tmp_path), policy="spuir", parameters={"alpha": 10**30})
+    try:
+        shop.live(episodes=1)
+        assert shop.engine.experiment(NAME).newest == 1
+        assert check_store(shop.engine.store).problems == []
+    finally:
+        shop.engine.close()

@@ -65,7 +65,7 @@ class ChildProcess:
         """Ask one job after the other, in a thread, so that nobody else waits for a process that is busy."""
         with suppress(OSError, ValueError):  # the process died; what it was asked is asked again when it is collected
             while (ask := asks.get()) is not None:
-                _write(child.stdin, msgspec.msgpack.encode(ask))
+                _write(child.stdin, msgspec.json.encode(ask))  # parameters may be integers of any size
                 message = _read(child.stdout)
                 if message is None:
                     return
@@ -150,7 +150,7 @@ def main() -> None:
             os.nice(NICENESS)
     stores: dict[str, Any] = {}
     while (message := _read(sys.stdin.buffer)) is not None:
-        ask = msgspec.msgpack.decode(message, type=_Ask)
+        ask = msgspec.json.decode(message, type=_Ask)
         try:
             if ask.url not in stores:
                 stores[ask.url] = open_store(ask.url, read_only=True)

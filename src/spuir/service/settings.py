@@ -25,7 +25,7 @@ Features = dict[str, str | Whole | Number | bool | None]
 
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 """Names of experiments: they stand in addresses, file names and metrics."""
-LONGEST_ID, MOST_ACTIONS, MOST_COLUMNS = 256, 10_000, 10_000
+LONGEST_ID, MOST_ACTIONS, MOST_COLUMNS, MOST_ROWS = 256, 10_000, 10_000, 10**9
 KINDS = ("number", "flag", "category", "hash", "time")
 """Kinds of raw columns whose values are single texts, numbers or flags."""
 MADE = "~"
@@ -197,8 +197,9 @@ def wrong_features(settings: ExperimentSettings, where: str) -> Iterator[Service
 
 def _wrong_numbers(settings: ExperimentSettings) -> Iterator[ServiceError]:
     """Yield what is wrong with the other settings."""
-    if settings.batch_size is not None and settings.batch_size < 1:
-        yield refuse("batch_size", settings.batch_size, "it is at least 1", "choose another", "batch_size")
+    if settings.batch_size is not None and not 1 <= settings.batch_size <= MOST_ROWS:
+        rule = f"it is from 1 to {MOST_ROWS:,}"
+        yield refuse("batch_size", settings.batch_size, rule, "choose another", "batch_size")
     if settings.batch_size is not None and settings.window is None:
         rule = "without a window nothing says when a decision has settled"
         yield refuse("batch_size", settings.batch_size, rule, "give a window, or a period, or close episodes yourself")

@@ -69,6 +69,16 @@ def test_a_form_of_contexts_that_no_episode_has_is_refused(
         assert client.get("/v1/experiments/never").status_code == 404
 
 
+@pytest.mark.parametrize("size", [0, -1, 10**9 + 1, 10**30])
+def test_a_batch_size_that_no_log_reaches_is_refused(open_server: RunningServer, size: int) -> None:
+    with open_server.client() as client:
+        create_shop(client, "batches")
+        answer = client.post("/v1/experiments", json={"name": "never", "actions": ACTIONS, "batch_size": size})
+        assert (answer.status_code, answer.json()["error"]["where"]) == (400, "batch_size")
+        added = client.post("/v1/experiments/batches/actions", json={"label": "white", "ramp_episodes": 10**30})
+        assert (added.status_code, code(added)) == (422, "wrong_shape")
+
+
 def test_a_column_of_texts_and_numbers_is_learned_as_levels(open_server: RunningServer) -> None:
     one = "/v1/experiments/mixed"
     with open_server.client() as client:

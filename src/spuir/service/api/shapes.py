@@ -87,7 +87,7 @@ class NewAction(_Body):
     label: Label
     like: Label | None = None
     ramp: float | None = 0.1
-    ramp_episodes: int = 5
+    ramp_episodes: Whole = 5
     features: Features | None = None
 
 
