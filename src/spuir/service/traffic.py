@@ -37,7 +37,7 @@ from spuir.service.log_records import (
     payload_digest,
 )
 from spuir.service.serving import Drawn, Serving, form_of
-from spuir.service.settings import MADE, ExperimentSettings, Label, check_id, refuse
+from spuir.service.settings import MADE, check_id, refuse
 
 Outcome = Any
 """An answer, or the error that takes its place."""
@@ -242,7 +242,7 @@ def _appending(draft: Draft, serving: Serving, make_id: Any) -> Callable[..., De
         shares, seq = result.shares[place], head.seq + 1
         if settings.shadow:
             shadow, propensity = action, 1.0
-            action = _baseline(serving, settings, row)
+            action = serving.baseline(settings.baseline, row)
             shares = serving.shares([float(name == action) for name in serving.names])
             draft.count("shadow matches", int(shadow == action))
         key = make_id(time, seq) if row.id is None else row.id
@@ -277,13 +277,6 @@ def _appending(draft: Draft, serving: Serving, make_id: Any) -> Callable[..., De
         )
 
     return add
-
-
-def _baseline(serving: Serving, settings: ExperimentSettings, row: DecisionRow) -> Label:
-    """Return the action that is served in shadow mode."""
-    allowed = serving.active if row.eligible is None else row.eligible
-    wanted = serving.active[0] if settings.baseline is None else settings.baseline
-    return wanted if wanted in allowed else allowed[0]
 
 
 # ---- rewards and activations --------------------------------------------------------------------------------

@@ -78,7 +78,7 @@ def _log_row(row: dict[str, Any], numbers: bool | None) -> LogRow:
     """
     if "context" not in row:
         if any(name.startswith("action.") and type(value) is list for name, value in row.items()):
-            rule, remedy = "only contexts can be imported", "drop the columns that begin with action."
+            rule, remedy = "only contexts can be imported", "drop the columns action.*"
             raise ServiceError("unsupported", "row", "features of actions per decision", rule, remedy)
         context = {name.removeprefix("context_"): row[name] for name in row if name not in COLUMNS}
         names = [f"x{at}" for at in range(len(context))]
