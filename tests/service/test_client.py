@@ -174,7 +174,7 @@ def test_rewards_may_be_true_or_false_or_elements_of_arrays(client: Client) -> N
     assert client.reward("kinds", ids[1], False).status == "joined"
     bought = np.array([True, False])
     assert [one.status for one in client.reward_many("kinds", zip(ids[2:4], bought, strict=True))] == ["joined"] * 2
-    assert client.reward("kinds", ids[4], np.float32(0.5)).status == "joined"
+    assert client.reward("kinds", ids[4], np.float64(0.5)).status == "joined"
     assert client.log("kinds", settled=True) == []
     client.close_episode("kinds")
     assert [row["reward"] for row in client.log("kinds", settled=True)] == [1.0, 0.0, 1.0, 0.0, 0.5]

@@ -8,7 +8,6 @@ import threading
 import time
 
 import numpy as np
-import pyarrow.compute as pc
 import pytest
 from pyarrow import parquet
 
@@ -292,7 +291,7 @@ def test_a_column_that_comes_late_in_a_long_log_has_its_type(tmp_path) -> None:
     with running_server(tmp_path, max_body=1 << 24) as server, server.client() as client:
         create_shop(client, context={"kind": "columns"})
         for number in range(6):  # more than the beginning of a file, in which types are looked for
-            rows = [{"context": {"age": at, "city": None, "text": padding}} for at in range(1_000)]
+            rows: list[dict] = [{"context": {"age": at, "city": None, "text": padding}} for at in range(1_000)]
             if number == 5:
                 last = {"age": 0.5, "city": "Oslo", "new": True, "text": "2026-11-18"}
                 rows.append({"id": "last", "context": last, "unit": "ann"})
@@ -304,6 +303,6 @@ def test_a_column_that_comes_late_in_a_long_log_has_its_type(tmp_path) -> None:
         assert (mixed.status_code, code(mixed)) == (400, "unsupported") and "'age'" in mixed.text
     table = parquet.read_table(tmp_path / "log.parquet")
     assert table.num_rows == 6_000
-    found = table.filter(pc.equal(table["decision_id"], "last")).to_pylist()[0]
+    (found,) = (row for row in table.to_pylist() if row["decision_id"] == "last")
     expected = {"age": 0.5, "city": "Oslo", "new": True, "text": "2026-11-18", "unit_id": "ann"}
     assert {name: found[name] for name in expected} == expected
