@@ -285,10 +285,11 @@ def test_a_request_without_ids_is_repeated_only_if_it_was_not_taken() -> None:
 
 
 def test_a_refusal_is_not_repeated_and_patience_ends() -> None:
-    scripted = Scripted((400, "invalid", None), "ok")
-    with Client(scripted.url) as client, pytest.raises(ServiceError):
-        client.decide("shop", [1.0])
-    assert len(scripted.bodies) == 1
+    for step in [(400, "invalid", None), (503, "damaged", 0)]:
+        scripted = Scripted(step, "ok")
+        with Client(scripted.url) as client, pytest.raises(ServiceError):
+            client.decide("shop", [1.0])
+        assert len(scripted.bodies) == 1
     scripted = Scripted(*["drop"] * 100)
     with Client(scripted.url, patience=0.5) as client, pytest.raises(ServiceError) as end:
         client.decide("shop", [1.0])
