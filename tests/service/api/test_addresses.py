@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from spuir.service.api import app
+from spuir.service.api import sending
 from tests.service.api.servers import CONTEXT, RunningServer, code, create_shop
 
 
@@ -66,13 +66,13 @@ def test_ids_of_single_decisions_do_not_crowd_out_busy_addresses(open_server: Ru
 
 def test_a_download_ends_when_its_client_is_gone(open_server: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[int] = []
-    send_stream = app._send_stream
+    send_stream = sending._send_stream
 
     async def watched(*arguments: object) -> int:
         sent.append(await send_stream(*arguments))  # type: ignore[arg-type]
         return sent[-1]
 
-    monkeypatch.setattr(app, "_send_stream", watched)
+    monkeypatch.setattr(sending, "_send_stream", watched)
     with open_server.client() as client:
         create_shop(client, "download")
         rows = [{"context": CONTEXT} for _ in range(1_000)]
@@ -85,4 +85,4 @@ def test_a_download_ends_when_its_client_is_gone(open_server: RunningServer, mon
     until = time.monotonic() + 20
     while not sent and time.monotonic() < until:
         time.sleep(0.02)
-    assert sent == [app.GONE]
+    assert sent == [sending.GONE]

@@ -9,11 +9,10 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing, asynccontextmanager
+from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 from urllib.parse import unquote
 
-import msgspec
 from starlette.routing import Route, Router
 from starlette.types import Scope, Send
 
@@ -21,8 +20,8 @@ from spuir.errors import ServiceError, SpuirError
 from spuir.service.api import decision_routes, experiment_routes, log_routes, probe_routes
 from spuir.service.api.bodies import Disconnected
 from spuir.service.api.openapi import describe
-from spuir.service.api.operations import Call, Operation, Reply, check_query
-from spuir.service.api.refusals import error_answer
+from spuir.service.api.operations import Call, Operation, check_query
+from spuir.service.api.sending import GONE, send_error, send_reply
 from spuir.service.config import ServerConfig
 from spuir.service.engine import Engine
 from spuir.service.keys import ANYBODY, ApiKey, KeyRing
@@ -50,11 +49,6 @@ READERS = 4
 """Threads that read from the store."""
 MOST_ROUTED = 1_000
 """Addresses that are remembered, the first ones; others go through the router each time."""
-JSON_TYPE = (b"content-type", b"application/json")
-GONE = 499
-"""The status of a request in the metrics if its client did not wait for the answer."""
-
-_encode = msgspec.json.Encoder(decimal_format="number").encode
 
 
 class RateLimits:
@@ -103,30 +97,7 @@ class Service:
         """Where the router found addresses before: a busy one is found once."""
         self._readers = ThreadPoolExecutor(READERS, "spuir-reader")
         self._prefix, self._numbers = secrets.token_hex(6), itertools.count(1)
-        self.metrics.gauges += [
-            Gauge("spuir_rows_waiting", "Rows that wait to be recorded.", lambda: {(): self.writer.rows_waiting}),
-            Gauge("spuir_ready", "1 if decisions can be recorded.", lambda: {(): float(not self.problem())}),
-            Gauge("spuir_elected", "1 if this process learns.", lambda: {(): float(engine.status()["elected"])}),
-            Gauge(
-                "spuir_learner_failures",
-                "How often the process that learns died and was started again.",
-                lambda: {(): float(engine.status()["learner_failures"])},
-            ),
-            Gauge(
-                "spuir_problems",
-                "Experiments that cannot be read or learned; the log of the service says why.",
-                lambda: {(): float(len(engine.status()["problems"]))},
-            ),
-            Gauge(
-                "spuir_versions_refused",
-                "Versions that were learned and not published, because of a guard or of rows that cannot be learned.",
-                lambda: {
-                    (name,): float(counts.get("versions refused", 0))
-                    for name, counts in engine.status()["experiments"].items()
-                },
-                ("experiment",),
-            ),
-        ]
+        self.metrics.gauges += _gauges(self)
 
     async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
         """Answer one request, or start and stop with the server."""
@@ -237,9 +208,9 @@ class Service:
             call = Call(self, key, params, scope["query_string"], headers, receive)
             check_query(call, operation)
             reply = await operation.handler(call)
-            status = await _send(reply, extra, receive, send)
+            status = await send_reply(reply, extra, receive, send)
         except ServiceError as wrong:
-            status = await _send_error(wrong, extra, send)
+            status = await send_error(wrong, extra, send)
         except Disconnected:
             status = GONE
         except Exception:
@@ -247,7 +218,7 @@ class Service:
             log.exception("a request failed", extra=_about(operation, request_id, trace, 500, start, key))
             rule, remedy = "it was not foreseen", f"look for request {request_id.decode()} in the log of the service"
             failure = ServiceError("internal", "service", "an unexpected failure", rule, remedy)
-            status = await _send_error(failure, extra, send)
+            status = await send_error(failure, extra, send)
         self.metrics.requests.add(operation.method, operation.path, str(status))
         self.metrics.request_seconds.observe(time.perf_counter() - start, operation.method, operation.path)
         if self.config.access_log:
@@ -259,6 +230,34 @@ class Service:
         scope.setdefault("path_params", {})
         wrong = ServiceError("unknown_route", "address", path, "there is nothing", remedy)
         await self.answer(_refusing("(none)", wrong), scope, receive, send)
+
+
+def _gauges(service: Service) -> list[Gauge]:
+    """Return the numbers that are asked for whenever the metrics are read."""
+    status = service.engine.status
+    return [
+        Gauge("spuir_rows_waiting", "Rows that wait to be recorded.", lambda: {(): service.writer.rows_waiting}),
+        Gauge("spuir_ready", "1 if decisions can be recorded.", lambda: {(): float(not service.problem())}),
+        Gauge("spuir_elected", "1 if this process learns.", lambda: {(): float(status()["elected"])}),
+        Gauge(
+            "spuir_learner_failures",
+            "How often the process that learns died and was started again.",
+            lambda: {(): float(status()["learner_failures"])},
+        ),
+        Gauge(
+            "spuir_problems",
+            "Experiments that cannot be read or learned; the log of the service says why.",
+            lambda: {(): float(len(status()["problems"]))},
+        ),
+        Gauge(
+            "spuir_versions_refused",
+            "Versions that were learned and not published, because of a guard or of rows that cannot be learned.",
+            lambda: {
+                (name,): float(counts.get("versions refused", 0)) for name, counts in status()["experiments"].items()
+            },
+            ("experiment",),
+        ),
+    ]
 
 
 class _Resource:
@@ -327,61 +326,3 @@ def _about(
         "seconds": round(time.perf_counter() - start, 6),
         "key": None if key is None else key.id,
     }
-
-
-async def _send(reply: Any, headers: list[tuple[bytes, bytes]], receive: Any, send: Send) -> int:
-    """Send a reply and return its status."""
-    if type(reply) is not Reply:
-        await _send_bytes(200, JSON_TYPE, _encode(reply), headers, send)
-        return 200
-    kind = (b"content-type", reply.media)
-    if not reply.streamed:
-        content = reply.content if isinstance(reply.content, bytes) else _encode(reply.content)
-        await _send_bytes(reply.status, kind, content, headers, send)
-        return reply.status
-    await send({"type": "http.response.start", "status": reply.status, "headers": [kind, *headers]})
-    return await _send_stream(reply, receive, send)
-
-
-async def _send_stream(reply: Reply, receive: Any, send: Send) -> int:
-    """Send a body in pieces, and return the status for the metrics.
-
-    After a failure the body is left without its end, and the server closes the connection: the client notices.
-    """
-    await receive()  # the end of the request; what comes next is the end of the connection
-    gone = asyncio.ensure_future(receive())
-    try:
-        async with aclosing(reply.content) as pieces:
-            async for piece in pieces:
-                if gone.done():
-                    return GONE
-                await send({"type": "http.response.body", "body": piece, "more_body": True})
-    except Exception:
-        log.exception("a download broke off")
-        return 500
-    finally:
-        gone.cancel()
-    await send({"type": "http.response.body", "body": b""})
-    return reply.status
-
-
-async def _send_error(error: ServiceError, headers: list[tuple[bytes, bytes]], send: Send) -> int:
-    status, content = error_answer(error)
-    if isinstance(error, RetryLaterError):
-        headers = [*headers, (b"retry-after", str(error.seconds).encode())]
-    elif status in (503, 507):
-        headers = [*headers, (b"retry-after", b"5")]
-    elif status == 401:
-        headers = [*headers, (b"www-authenticate", b"Bearer")]
-    if status in (413, 415):
-        headers = [*headers, (b"connection", b"close")]  # the body is not read
-    await _send_bytes(status, JSON_TYPE, _encode(content), headers, send)
-    return status
-
-
-async def _send_bytes(
-    status: int, kind: tuple[bytes, bytes], content: bytes, headers: list[tuple[bytes, bytes]], send: Send
-) -> None:
-    length = (b"content-length", str(len(content)).encode())
-    await send({"type": "http.response.start", "status": status, "headers": [kind, length, *headers]})
-    await send({"type": "http.response.body", "body": content})
