@@ -206,7 +206,8 @@ class Service:
             key = self.identify(operation, headers)
             self.admit(operation, key, params)
             call = Call(self, key, params, scope["query_string"], headers, receive)
-            check_query(call, operation)
+            if call.query:
+                check_query(call, operation)
             reply = await operation.handler(call)
             status = await send_reply(reply, extra, receive, send)
         except ServiceError as wrong:
@@ -304,7 +305,8 @@ def _check_local(headers: Mapping[bytes, bytes]) -> None:
     rule = "without keys only this machine is served"
     if not LOCAL_HOSTS.match(host := headers.get(b"host", b"localhost")):
         raise _forbidden(repr(host.decode("latin-1")[:80]), rule)
-    if not LOCAL_ORIGINS.match(origin := headers.get(b"origin", b"http://localhost")):
+    origin = headers.get(b"origin")
+    if origin is not None and not LOCAL_ORIGINS.match(origin):
         raise _forbidden(f"a page of {origin.decode('latin-1')[:80]!r}", rule)
 
 

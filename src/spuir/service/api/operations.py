@@ -151,7 +151,7 @@ class Operation:
 
 def check_query(call: Call, operation: Operation) -> None:
     """Refuse a misspelt or repeated parameter of the query, which would be ignored; other operations take any."""
-    if not (call.query and operation.query):
+    if not operation.query:
         return
     known, seen = [one.name for one in operation.query], set[str]()
     for name, _ in call.pairs():
