@@ -14,15 +14,16 @@ from spuir.service.commands import (
     DecisionRow,
     DecisionsAnswer,
 )
-from spuir.service.drafting import Draft, archived, conflict
+from spuir.service.drafting import Draft, archived, conflict, forgotten
 from spuir.service.log_records import (
     DECISION,
     DecisionFact,
     Record,
+    check_record,
     decision_fact,
 )
 from spuir.service.serving import Drawn, Serving, form_of
-from spuir.service.settings import ExperimentSettings, Label, check_id, refuse
+from spuir.service.settings import check_id, refuse
 
 Outcome = Any
 """An answer, or the error that takes its place."""
@@ -98,7 +99,7 @@ def _sort_out(
             where = where_of(one, at)
             check_id("id", row.id, where)
             if row.id in known:
-                one.answers[at] = _replayed(serving, row, known[row.id], where)
+                one.answers[at] = _replayed(draft.name, serving, row, known[row.id], where)
             elif row.id in first:
                 if not _same(row, first[row.id]):
                     raise conflict("id", row.id, where)
@@ -149,11 +150,11 @@ def _same(row: DecisionRow, other: DecisionRow | DecisionFact) -> bool:
     )
 
 
-def _replayed(serving: Serving, row: DecisionRow, record: Record, where: str | None) -> DecisionAnswer:
+def _replayed(name: str, serving: Serving, row: DecisionRow, record: Record, where: str | None) -> DecisionAnswer:
     """Return the answer to a decision that was taken before."""
     if record.payload is None:
-        rule = "the unit of this decision was forgotten, and what was asked is not known any more"
-        raise ServiceError("forgotten", "id", repr(record.key), rule, "use another id", where)
+        raise forgotten("id", record.key, where)
+    check_record(name, record)
     fact = decision_fact(record)
     if not _same(row, fact):
         raise conflict("id", record.key, where)
@@ -248,7 +249,7 @@ def _appending(draft: Draft, serving: Serving, make_id: Any) -> Callable[..., De
         shares, seq = result.shares[place], head.seq + 1
         if settings.shadow:
             shadow, propensity = action, 1.0
-            action = _baseline(serving, settings, row)
+            action = serving.baseline(settings.baseline, row)
             shares = serving.shares([float(name == action) for name in serving.names])
             draft.count("shadow matches", int(shadow == action))
         key = make_id(time, seq) if row.id is None else row.id
@@ -288,10 +289,3 @@ def _appending(draft: Draft, serving: Serving, make_id: Any) -> Callable[..., De
         )
 
     return add
-
-
-def _baseline(serving: Serving, settings: ExperimentSettings, row: DecisionRow) -> Label:
-    """Return the action that is served in shadow mode."""
-    allowed = serving.active if row.eligible is None else row.eligible
-    wanted = serving.active[0] if settings.baseline is None else settings.baseline
-    return wanted if wanted in allowed else allowed[0]

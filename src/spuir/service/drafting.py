@@ -197,3 +197,9 @@ def conflict(subject: str, key: str, where: str | None) -> ServiceError:
     """Return the error for an id that has been used for something else."""
     rule = "this id was used before with another body"
     return ServiceError("conflict", subject, repr(key), rule, "use a new id, or send the same body", where)
+
+
+def forgotten(subject: str, key: str, where: str | None = None) -> ServiceError:
+    """Return the error for a decision whose payload was erased."""
+    rule = "the unit of this decision was forgotten, and what was asked is not known any more"
+    return ServiceError("forgotten", subject, repr(key), rule, "use another id", where)

@@ -16,8 +16,18 @@ from spuir.service.commands import (
     RewardRow,
     RewardsAnswer,
 )
-from spuir.service.drafting import Draft, archived, conflict
-from spuir.service.log_records import ACTIVATION, DECISION, REWARD, Record, RewardFact, decision_fact, reward_fact
+from spuir.service.drafting import Draft, archived, conflict, forgotten
+from spuir.service.log_records import (
+    ACTIVATION,
+    DECISION,
+    REWARD,
+    Record,
+    RewardFact,
+    check_record,
+    decision_fact,
+    encode,
+    payload_digest,
+)
 from spuir.service.settings import MADE, check_id, refuse
 
 Outcome = Any
@@ -79,7 +89,7 @@ def _rewarded(
     """Append a reward unless it is known, and say what became of it."""
     before = known.get(key)
     if before is not None:
-        same = before.payload is None or reward_fact(before.payload) == fact
+        same = before.payload is None or before.digest == payload_digest(encode(fact))
         return RewardAnswer(decision_id=fact.decision_id, id=key, status="duplicate" if same else "conflict")
     status = _status(draft, decisions.get(fact.decision_id), fact)
     if status != "forgotten":
@@ -115,17 +125,26 @@ def activate(draft: Draft, commands: Sequence[Activate]) -> list[Outcome]:
     decisions, known = draft.find(DECISION, ids), draft.find(ACTIVATION, ids)
     outcomes: list[Outcome] = []
     for key in ids:
-        decision = decisions.get(key)
-        if decision is None:
-            rule = "there is no decision of this id"
-            outcomes.append(ServiceError("unknown_decision", "decision", repr(key[:80]), rule, "check the id"))
-        elif key in known or (decision.payload is not None and not decision_fact(decision).defer):
-            outcomes.append(ActivateAnswer(decision_id=key, status="duplicate"))
-        elif settled(draft, decision):
-            rule = "it has settled without being activated"
-            outcomes.append(ServiceError("too_late", "decision", repr(key), rule, "activate before the window ends"))
-        else:
-            known[key] = draft.add(ACTIVATION, key, {}, key)
-            draft.count("activations")
-            outcomes.append(ActivateAnswer(decision_id=key, status="activated"))
+        try:
+            outcomes.append(_activated(draft, key, decisions.get(key), known))
+        except ServiceError as refused:
+            outcomes.append(refused)
     return outcomes
+
+
+def _activated(draft: Draft, key: str, decision: Record | None, known: dict[str, Record]) -> ActivateAnswer:
+    """Append an activation unless it is known."""
+    if decision is None:
+        rule = "there is no decision of this id"
+        raise ServiceError("unknown_decision", "decision", repr(key[:80]), rule, "check the id")
+    if decision.payload is None:
+        raise forgotten("decision", key)
+    check_record(draft.name, decision)
+    if key in known or not decision_fact(decision).defer:
+        return ActivateAnswer(decision_id=key, status="duplicate")
+    if settled(draft, decision):
+        rule = "it has settled without being activated"
+        raise ServiceError("too_late", "decision", repr(key), rule, "activate before the window ends")
+    known[key] = draft.add(ACTIVATION, key, {}, key)
+    draft.count("activations")
+    return ActivateAnswer(decision_id=key, status="activated")

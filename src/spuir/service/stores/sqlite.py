@@ -332,7 +332,7 @@ class SqliteStore(_SqliteReads):
         return [row[0] for row in rows if row[0] != "ok"]
 
     def backup(self, path: str) -> None:
-        """Write a copy to a new file, page by page, while others go on."""
+        """Write a copy to a new file, page by page, while others keep using it."""
         check_new(path)
         with _storage_errors():
             source = self._connect(apsw.SQLITE_OPEN_READONLY)
