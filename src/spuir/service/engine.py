@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from spuir.errors import ServiceError
-from spuir.service import decisions, reading, rewards
+from spuir.service import decisions, reading, rewarding
 from spuir.service.commands import (
     Activate,
     Answer,
@@ -192,8 +192,8 @@ class Engine:
         """Carry out decisions, then rewards, then activations, of one experiment."""
         steps: tuple[tuple[Any, Callable[[list[Any]], list[Any]]], ...] = (
             ((Decide, DecideMany), lambda chosen: decisions.decide(draft, chosen, self._make_id)),
-            ((Reward, RewardMany), lambda chosen: rewards.reward(draft, chosen)),
-            (Activate, lambda chosen: rewards.activate(draft, chosen)),
+            ((Reward, RewardMany), lambda chosen: rewarding.reward(draft, chosen)),
+            (Activate, lambda chosen: rewarding.activate(draft, chosen)),
         )
         for kind, work in steps:
             mine = [at for at in places if isinstance(commands[at], kind)]
