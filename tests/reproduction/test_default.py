@@ -54,10 +54,10 @@ def test_a_uniform_episode_counts_once_where_batch_sizes_are_compared():
     levels = [Result(task, [{"oracle": 1.0, "uniform": 0.0}], 0.0)]
     group = [Result(task, [{"regret_per_step": 0.0}], 0.0)]
     size = default.EPISODES * default.BATCH // 4
-    (row,) = default.study_rows("x", {("batch", size): group, ("batch levels", size): levels}, levels)
-    assert row["reward, %"] == pytest.approx(80.0)  # four episodes at 1, one at 0
-    (row,) = default.study_rows("x", {("floor", 0.1): group}, levels)
-    assert row["reward, %"] == pytest.approx(100.0)
+    cells = {(default.SIZE, size): group, (default.FLOOR, 0.1): group}
+    shares = default.shares_of(cells | {(kind + default.LEVELS, value): levels for kind, value in cells})
+    assert shares[default.SIZE, size] == pytest.approx([80.0])  # four episodes at 1, one at 0
+    assert shares[default.FLOOR, 0.1] == pytest.approx([100.0])
 
 
 def library_row(library, **parameters):
