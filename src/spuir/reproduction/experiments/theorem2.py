@@ -275,7 +275,8 @@ def claims(spreads: BiasAndVariance) -> list[Claim]:
 def draw(spreads: BiasAndVariance) -> Drawing:
     """Draw variance, squared bias and their sum over γ, relative to no imputation."""
     environment = ENVIRONMENTS[0]
-    x = [0.003 if not rate else rate for rate in spreads.rates]
+    none = 0.003  # where the logarithmic axis shows γ = 0
+    x = [rate or none for rate in spreads.rates]
     panels: list[plots.Lines] = []
     for column, title in (
         ("width", "width² (paper's variance term)"),
@@ -296,7 +297,8 @@ def draw(spreads: BiasAndVariance) -> Drawing:
         panels.append(
             plots.Lines(
                 title=title,
-                xlabel="imputation rate γ (left end: none)",
+                xlabel="imputation rate γ",
+                names={none: "0"},
                 ylabel="" if panels else "relative to no imputation",
                 lines=lines,
                 log_x=True,
