@@ -120,10 +120,9 @@ class Nonlinear(GaussianEnvironment):
     name: ClassVar[str] = "nonlinear"
 
     def _settle(self, rng: Generator) -> None:
-        put = object.__setattr__
-        put(self, "function", REWARD_FUNCTIONS[self.truth].settle(self.n_actions, self.dim, rng))
+        self._put(function=REWARD_FUNCTIONS[self.truth].settle(self.n_actions, self.dim, rng))
         reference = self.draw(REFERENCE_ROWS, generator(self.seed, "environment", "reference", self.name))
-        put(self, "deviation", float(np.sqrt(self.function(reference.contexts).var(axis=0).mean())))
+        self._put(deviation=float(np.sqrt(self.function(reference.contexts).var(axis=0).mean())))
 
     @property
     def signal(self) -> float:

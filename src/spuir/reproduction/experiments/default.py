@@ -160,8 +160,10 @@ def lead_rows(found: Mapping[str, Measured[str]]) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for name, one in found.items():
         facts, best = one[LEVELS][0].rows[-1], best_rival(one)
+        lead = one.lead(AUTO, best).interval()
         row: dict[str, Any] = {"world": name, "actions": facts["actions"], "columns": facts["columns"]}
-        row |= {"best sum-based rival": best, "lead over it": text_of(one.lead(AUTO, best).interval())}
+        row |= {"best sum-based rival": best, "lead over it": text_of(lead)}
+        row |= {"within 1 %": lead.low > ALLOWED, "behind": lead.high < 0}
         for label in (*SUM_BASED, *OTHERS):
             row[label] = text_of(one.lead(AUTO, label).interval()) if label in one else None
         row["cost of the default floor"] = text_of(-one.lead(FLOORED, AUTO).interval()) if FLOORED in one else None

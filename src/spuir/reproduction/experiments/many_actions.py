@@ -56,8 +56,7 @@ class ClusteredClasses(Classification):
         columns = (columns - columns.mean(axis=0)) / columns.std(axis=0)
         labels = tuple(str(code) for code in range(CLASSES))
         table = Labelled(np.column_stack([columns, np.ones(ROWS)]), codes, labels)
-        for name, value in (("table", table), ("n_actions", CLASSES), ("dim", COLUMNS + 1)):
-            object.__setattr__(self, name, value)
+        self._put(table=table, n_actions=CLASSES, dim=COLUMNS + 1)
 
 
 def classify(*, parameters: Mapping[str, Any], episodes: int, batch_size: int, seed: int) -> list[dict[str, Any]]:
