@@ -145,16 +145,25 @@ class Filled:
         """Return the number of seeds behind a claim."""
         return self._verdicts[id]["estimates"][0]["n"]
 
-    def figure(self, name: str, which: str = "") -> str:
-        """Return a figure with its caption."""
+    def verdicts(self, name: str, ending: str = "") -> list[Mapping[str, Any]]:
+        """Return the verdicts of an experiment whose ids end in a certain way."""
+        return [one for one in self._sections[name]["verdicts"] if one["id"].endswith(ending)]
+
+    def figure(self, name: str, which: str = "", *, caption: bool = True) -> str:
+        """Return a figure, with its caption unless the page has shown the same one before."""
         found = next(one for one in self._sections[name]["figures"] if one["name"] == which)
         file = f"{self._up}figures/reproduction/{found['file'].rpartition('/')[2]}"
-        return f"![{found['alt']}]({file})\n\n*{found['caption']}*"
+        return f"![{found['alt']}]({file})" + (f"\n\n*{found['caption']}*" if caption else "")
 
-    def table(self, name: str, which: str = "") -> str:
-        """Return a table as Markdown."""
+    def rows(self, name: str, which: str = "") -> Sequence[Mapping[str, Any]]:
+        """Return the rows of a table."""
+        return next(one["rows"] for one in self._sections[name]["tables"] if one["name"] == which)
+
+    def table(self, name: str, which: str = "", columns: Sequence[str] = ()) -> str:
+        """Return a table, or some of its columns, as Markdown."""
         found = next(one for one in self._sections[name]["tables"] if one["name"] == which)
-        sheet = lay_out(found["rows"], found["formats"])
+        rows = [{key: row.get(key) for key in columns or row} for row in found["rows"]]
+        sheet = lay_out(rows, found["formats"])
         lines = [_line(sheet.heads), _line(["---:" if right else "---" for right in sheet.numeric])]
         return "\n".join(lines + [_line(row) for row in sheet.rows])
 
