@@ -74,6 +74,12 @@ def running(label: str, results: Sequence[Result], column: str = "average_reward
     return curve(label, episodes, by_episode, style)
 
 
+def episodes(title: str, curves: Sequence[Curve]) -> "Lines":
+    """Return a panel of running average rewards over the episodes, as in the paper's figures."""
+    axes = {"xlabel": "episode", "ylabel": "running average reward"}
+    return Lines(title=title, lines=curves, measured=False, near=True, **axes)
+
+
 def guide(label: str, x: Sequence[float], values: Sequence[float]) -> Curve:
     """Return a grey dotted line to compare with."""
     where, mean = np.array(x, dtype=np.float64), np.array(values, dtype=np.float64)

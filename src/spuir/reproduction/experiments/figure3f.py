@@ -110,7 +110,7 @@ def draw(cells: Sizes) -> Drawing:
     for label in labels:
         sizes = sorted(size for other, size in cells if other == label)
         if sizes:
-            leads = [cells.lead((label, size), (label, BATCH)).by_seed().values() for size in sizes]
+            leads = [cells.lead((label, size), (label, BATCH)) for size in sizes]
             differences.append(plots.curve(label, sizes, leads))
             regrets.append(plots.curve(label, sizes, cells.values((label, size) for size in sizes)))
     goal = cells.sample((GOAL, BATCH)).mean

@@ -117,9 +117,7 @@ def draw(cells: Kept) -> Drawing:
         lines = []
         for moments in MOMENTS:
             some = sorted(cell for cell in cells if cell[0] == LINEAR and cell[2:] == (size, moments))
-            values = [
-                [np.exp(value) for value in against(cells, cell, unsketched(cell)).by_seed().values()] for cell in some
-            ]
+            values = [np.exp([*against(cells, cell, unsketched(cell))]) for cell in some]
             noises = [float(cell.noise or 0.0) for cell in some]
             lines.append(plots.curve(moments, noises, values, figures.style_of(styles[moments])))
         panels.append(

@@ -181,7 +181,7 @@ def report(scope: Scope, results: Sequence[Result]) -> Findings:
                 for column in ("error", "executed error", "bound", "regret per step", *SHARES)
             }
             for column, one in at_end.items():
-                row |= {column: one.mean} if column in SHARES else with_error(column, one.values.values())
+                row |= {column: one.mean} if column in SHARES else with_error(column, one)
             rows.append(row)
     title = f"After episode {EPISODES}; covered: error within the bound; no wider, closer: than with bandit feedback"
     table = ReportTable(name="", title=title, rows=rows, formats=dict.fromkeys(SHARES, ".1%"))
@@ -234,7 +234,7 @@ def draw(errors: Errors) -> Drawing:
             plots.curve(
                 name,
                 CHECKPOINTS,
-                [errors.sample(cell, "error", setting=name, episode=n).values.values() for n in CHECKPOINTS],
+                [errors.sample(cell, "error", setting=name, episode=n) for n in CHECKPOINTS],
                 styles[name],
             )
             for name in SETTINGS

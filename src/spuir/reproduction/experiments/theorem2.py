@@ -181,7 +181,7 @@ def report(scope: Scope, results: Sequence[Result]) -> Findings:
     for environment, rate, discount in spreads:
         row: dict[str, Any] = {"environment": environment, "γ": rate, "η": discount if rate else None}
         for title, column in COLUMNS.items():
-            row |= with_error(title, spreads.at((environment, rate, discount), column).values.values())
+            row |= with_error(title, spreads.at((environment, rate, discount), column))
         rows.append(row)
     title = f"After {EPISODES} episodes, mean over actions: ⟨θ,s⟩ over redrawn noise"
     table = ReportTable(name="", title=title, rows=rows)

@@ -142,7 +142,7 @@ def report(scope: Scope, results: Sequence[Result]) -> Findings:
         for column, stated in STATED.items():
             row |= {column: text_of(rate(errors, cell, column).interval(), ".2f"), f"{column}, stated": stated}
         distance = errors.sample(cell, STATISTICAL, size=160)
-        rows.append(row | with_error(f"{STATISTICAL}, c = 160", distance.values.values()))
+        rows.append(row | with_error(f"{STATISTICAL}, c = 160", distance))
     table = ReportTable(name="", title=f"Exponents in c, fitted on c ≥ {FITTED[0]}", rows=rows)
     return Findings(tables=[table], claims=claims(errors), drawings={"": draw(errors)})
 
@@ -196,7 +196,7 @@ def draw(errors: SketchErrors) -> Drawing:
             plots.curve(
                 label,
                 SIZES,
-                [errors.sample((label, MIDDLE), column, size=size).values.values() for size in SIZES],
+                [errors.sample((label, MIDDLE), column, size=size) for size in SIZES],
                 style_of("spuir") if label == ANCHORED else shade,
             )
             for label, shade in zip(shown, plots.shades(len(shown)), strict=True)
