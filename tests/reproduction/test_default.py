@@ -12,8 +12,9 @@ from spuir.reproduction.claims import CONTRADICTED, HOLDS, UNDECIDED, judge
 from spuir.reproduction.experiments import default
 from spuir.reproduction.measured import Measured
 from spuir.reproduction.other_libraries import play_library
-from spuir.reproduction.rivals import SUM_BASED, WORLDS, world_setup
+from spuir.reproduction.rivals import OTHERS, SUM_BASED, WORLDS, world_setup
 from spuir.reproduction.tasks import Result, Task
+from spuir.reproduction.tuning import drawn
 
 FULL = Scope(repeats=4)
 
@@ -58,6 +59,12 @@ def test_a_uniform_episode_counts_once_where_batch_sizes_are_compared():
     shares = default.shares_of(cells | {(kind + default.LEVELS, value): levels for kind, value in cells})
     assert shares[default.SIZE, size] == pytest.approx([80.0])  # four episodes at 1, one at 0
     assert shares[default.FLOOR, 0.1] == pytest.approx([100.0])
+
+
+def test_contextualbandits_is_never_given_an_alpha_that_it_refuses():
+    setup = world_setup(FULL, "poly")
+    assert not isinstance(setup, str)
+    assert min(setting.get("alpha", 1.0) for setting in drawn(OTHERS["contextualbandits"], setup, 200)) > 0
 
 
 def library_row(library, **parameters):
