@@ -198,8 +198,9 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def unbroken(text: str) -> str:
-    """Return text with spaces at which no line is broken between an estimate, its interval and a "%"."""
-    return INTERVAL.sub(lambda found: f"\u00a0[{found[1]},\u00a0{found[2]}]" + "\u00a0" * bool(found[3]), text)
+    """Return text with spaces at which no line is broken between an estimate, its error or interval, and a "%"."""
+    kept = INTERVAL.sub(lambda found: f"\u00a0[{found[1]},\u00a0{found[2]}]" + "\u00a0" * bool(found[3]), text)
+    return re.sub(r"(?<=\d) ± (?=\d)", "\u00a0±\u00a0", kept)
 
 
 def pages() -> dict[Path, str]:

@@ -134,12 +134,11 @@ def report(scope: Scope, results: Sequence[Result]) -> Findings:
         studies[name] = shares_of(fill(study_cells(scope, name, setup), results))
     studies = {name: shares for name, shares in studies.items() if shares}
     sales = Measured(fill(sales_cells(scope), results), lambda contextual: SHOPS[contextual])
-    percent = "reward in % of the best possible"
     tables = [
         ReportTable(name="", title="What `auto` (floor 0) earns more than its rivals, %", rows=lead_rows(found)),
         ReportTable(name="rewards", title="Expected reward", rows=reward_rows(found), formats=REWARD_FORMATS),
-        ReportTable(name="floors", title=f"Floors: {percent}", rows=study_rows(studies, FLOOR, "{:.0%}")),
-        ReportTable(name="batches", title=f"Batch sizes: {percent}", rows=study_rows(studies, SIZE, "B = {:,}")),
+        study_table("floors", studies, {share: f"{share:.0%}" for share in FLOORS}),
+        study_table("batches", studies, {size: f"B = {size:,}" for size in BATCHES}),
         ReportTable(name="shop", title="The shop: later rows with the better offer", rows=sales_rows(sales)),
     ]
     drawings = ({"": draw(found)} if found else {}) | ({"studies": draw_studies(studies)} if studies else {})
@@ -206,15 +205,16 @@ def shares_of(cells: Mapping[tuple[str, float], Sequence[Result]]) -> Shares:
     return shares
 
 
-def study_rows(studies: Mapping[str, Shares], kind: str, head: str) -> list[dict[str, Any]]:
-    """Return a row for each world, with a column for each value."""
+def study_table(name: str, studies: Mapping[str, Shares], heads: Mapping[float, str]) -> ReportTable:
+    """Return a row for each world, with a column for each floor or each batch size."""
     rows: list[dict[str, Any]] = []
-    for name, shares in studies.items():
-        row: dict[str, Any] = {"world": name}
-        for (varied, value), some in shares.items():
-            row |= with_error(head.format(value), some) if varied == kind else {}
+    for world, shares in studies.items():
+        row: dict[str, Any] = {"world": world}
+        for (_, value), some in shares.items():
+            row |= with_error(heads[value], some) if value in heads else {}
         rows.append(row)
-    return rows
+    title = f"{name.capitalize()}: reward in % of the best possible"
+    return ReportTable(name=name, title=title, rows=rows, formats=dict.fromkeys(heads.values(), ".2f"))
 
 
 def sales_rows(sales: Measured[bool]) -> list[dict[str, Any]]:
