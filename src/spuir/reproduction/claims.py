@@ -22,7 +22,7 @@ ENOUGH_SEEDS = 3
 MARGIN = 1.0
 """Two rewards are alike if they differ by less than this many per cent; a smaller lead is a lead of no interest."""
 
-HOLDS, CONTRADICTED, UNDECIDED, CODE_ONLY, NOT_TESTED = OUTCOMES = (
+HOLDS, CONTRADICTED, UNDECIDED, CODE_ONLY, NOT_TESTED = (
     "holds",
     "contradicted",
     "undecided",

@@ -42,11 +42,14 @@ class FigurePanel(Protocol):
 
 
 def compose(title: str, panels: Sequence[FigurePanel], width: float = figures.COLUMN) -> "Figure":
-    """Draw panels side by side, each of some width in inches, under a title that names the environment."""
+    """Draw panels side by side, each of some width in inches, under a title; a vertical label is not repeated."""
     figure, axes = figures.new_figure(len(panels))
     figure.set_size_inches(width * len(panels), 0.25 + max(panel.height for panel in panels))
     figure.suptitle(title, fontsize=figures.TEXT_POINTS + 0.5, color=figures.INK, x=0.01, ha="left")
     named = {ax: panel.draw(ax) for ax, panel in zip(axes, panels, strict=True)}
+    for ax in axes[1:]:
+        if ax.get_ylabel() == axes[0].get_ylabel():
+            ax.set_ylabel("")
     figures.label_ends(figure, {ax: curves for ax, curves in named.items() if curves})
     return figure
 

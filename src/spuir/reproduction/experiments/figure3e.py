@@ -152,7 +152,7 @@ def draw(cells: Sizes, names: Sequence[str]) -> Drawing:
             plots.Lines(
                 title=f"{name}, T = {some.steps:,}",
                 xlabel="batch size B",
-                ylabel="" if panels else "difference of reward, %",
+                ylabel="difference of reward, %",
                 lines=lines,
                 log_x=True,
                 marks={"C_B = 25": CONSTANT * sqrt(some.steps / some.columns)},

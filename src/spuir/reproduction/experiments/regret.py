@@ -215,7 +215,7 @@ def draw(cells: Growth) -> Drawing:
                 plots.Lines(
                     title=title,
                     xlabel="decisions T",
-                    ylabel="" if panels else "cumulative regret",
+                    ylabel="cumulative regret",
                     lines=[*lines, plots.guide("√T·log T", STEPS, order)],
                     log_x=True,
                     log_y=True,

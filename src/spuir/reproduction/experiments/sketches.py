@@ -16,7 +16,7 @@ from spuir.results import figures
 
 NOISES = (0.01, 0.1, 1.0, 10.0)
 SIZES = (50, 150, 400)
-PAPERS, EXACT, CORRECTED, OURS = MOMENTS = ("sketched", "exact", "corrected", "anchored")
+MOMENTS = PAPERS, _, _, OURS = ("sketched", "exact", "corrected", "anchored")
 UNSKETCHED = "no sketch"
 SYNTHETIC, LINEAR = "synthetic", "linear"
 LENGTHS = {SYNTHETIC: (90, 1400), LINEAR: (30, 1400)}
@@ -124,7 +124,7 @@ def draw(cells: Kept) -> Drawing:
             plots.Lines(
                 title=f"c = {size}",
                 xlabel="noise / signal",
-                ylabel="" if panels else "regret / regret without a sketch",
+                ylabel="regret / regret without a sketch",
                 lines=lines,
                 log_x=True,
                 log_y=True,

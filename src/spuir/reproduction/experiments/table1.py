@@ -294,7 +294,7 @@ def draw_map(taken: LearningTimes) -> Drawing:
         panel = plots.Shaded(
             title=title,
             xlabel="batch size B",
-            ylabel="" if panels else "d (c = 4d)",
+            ylabel="d (c = 4d)",
             columns=[f"{rows:,}" for rows in batches],
             rows=[str(dim) for dim in DIMS],
             values=np.exp(logs).reshape(len(DIMS), len(batches)),

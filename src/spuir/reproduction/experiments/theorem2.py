@@ -20,6 +20,7 @@ from spuir.reproduction.claims import Claim, Contrast, Sample, ratio, with_error
 from spuir.reproduction.grids import CellGrid
 from spuir.reproduction.measured import Measured
 from spuir.reproduction.tasks import Result, Task
+from spuir.results.figures import Curve
 
 ENVIRONMENTS = ("linear", "heterogeneous")
 RATES = (0.0, 0.01, 0.1, 0.3, 1.0)
@@ -277,34 +278,26 @@ def draw(spreads: BiasAndVariance) -> Drawing:
     environment = ENVIRONMENTS[0]
     none = 0.003  # where the logarithmic axis shows γ = 0
     x = [rate or none for rate in spreads.rates]
-    panels: list[plots.Lines] = []
-    for column, title in (
-        ("width", "width² (paper's variance term)"),
-        ("variance", "variance"),
-        ("error", "variance + bias²"),
-    ):
-        lines = []
-        for discount, style in zip(spreads.discounts, plots.shades(len(spreads.discounts)), strict=True):
-            plain = spreads.at((environment, 0.0, discount), column).values
-            values = [
-                [
-                    value / plain[seed]
-                    for seed, value in spreads.at((environment, rate, discount), column).values.items()
-                ]
-                for rate in spreads.rates
-            ]
-            lines.append(plots.curve(f"η = {discount:g}", x, values, style))
-        panels.append(
-            plots.Lines(
-                title=title,
-                xlabel="imputation rate γ",
-                names={none: "0"},
-                ylabel="" if panels else "relative to no imputation",
-                lines=lines,
-                log_x=True,
-                log_y=True,
-            )
+    styles = dict(zip(spreads.discounts, plots.shades(len(spreads.discounts)), strict=True))
+
+    def line(column: str, discount: float) -> Curve:
+        plain, *others = (spreads.at((environment, rate, discount), column) for rate in spreads.rates)
+        values = [np.exp([*ratio("", one, plain)]) for one in (plain, *others)]
+        return plots.curve(f"η = {discount:g}", x, values, styles[discount])
+
+    titles = {"width": "width² (paper's variance term)", "variance": "variance", "error": "variance + bias²"}
+    panels = [
+        plots.Lines(
+            title=title,
+            xlabel="imputation rate γ",
+            names={none: "0"},
+            ylabel="relative to no imputation",
+            lines=[line(column, discount) for discount in styles],
+            log_x=True,
+            log_y=True,
         )
+        for column, title in titles.items()
+    ]
     caption = (
         f"After {EPISODES} episodes of a fixed log with redrawn noise, relative to no imputation: the paper's variance "
         "term, the variance of ⟨θ,s⟩ itself, and its squared error; mean over seeds ± standard error."
