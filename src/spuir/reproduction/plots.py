@@ -79,8 +79,8 @@ def running(label: str, results: Sequence[Result], column: str = "average_reward
 
 def episodes(title: str, curves: Sequence[Curve]) -> "Lines":
     """Return a panel of running average rewards over the episodes, as in the paper's figures."""
-    axes = {"xlabel": "episode", "ylabel": "running average reward"}
-    return Lines(title=title, lines=curves, measured=False, near=True, **axes)
+    ylabel = "running average reward"
+    return Lines(title=title, xlabel="episode", ylabel=ylabel, lines=curves, measured=False, near=True)
 
 
 def guide(label: str, x: Sequence[float], values: Sequence[float]) -> Curve:
