@@ -10,7 +10,7 @@ from spuir.reproduction import plots
 from spuir.reproduction.base import Drawing, Experiment, Findings, ReportTable, Scope
 from spuir.reproduction.claims import Claim, level, sample, with_error
 from spuir.reproduction.conversion import convert
-from spuir.reproduction.grids import fill, tasks_of
+from spuir.reproduction.grids import by_key, fill, tasks_of
 from spuir.reproduction.measured import Measured, text_of
 from spuir.reproduction.other_libraries import installed
 from spuir.reproduction.policy_runs import REGRET, Setup, by_world
@@ -85,10 +85,7 @@ def study_cells(scope: Scope, name: str, setup: Setup) -> dict[tuple[str, float]
 def sales_cells(scope: Scope) -> dict[bool, list[Task]]:
     """Return the runs of the shop: one offer better for everybody, or the better one depending on a column."""
     given: dict[str, Any] = {"policy": "auto", "parameters": {}, **SALES}
-    return {
-        contextual: [Task.of(convert, contextual=contextual, seed=seed, **given) for seed in scope.seeds]
-        for contextual in (False, True)
-    }
+    return {shop: Task.each(convert, scope.seeds, contextual=shop, **given) for shop in (False, True)}
 
 
 def rival_cells(
@@ -107,7 +104,7 @@ def rival_cells(
 
 def grid(scope: Scope, results: Sequence[Result]) -> list[Task]:
     """Return the runs of `auto`, the searches of its rivals and, once known, these at their best."""
-    known = {result.task.key: result for result in results}
+    known = by_key(results)
     tasks = tasks_of(sales_cells(scope))
     for name, setup in played(scope).items():
         cells, searching = rival_cells(scope, name, setup, known)
@@ -123,7 +120,7 @@ ALLOWED, SALES_SHARE = -1.0, 0.95
 
 def report(scope: Scope, results: Sequence[Result]) -> Findings:
     """Return `auto` beside its rivals, the cost of floors, the effect of batch sizes, and the shop."""
-    known = {result.task.key: result for result in results}
+    known = by_key(results)
     found: dict[str, Measured[str]] = {}
     studies: dict[str, Shares] = {}
     for name, setup in played(scope).items():

@@ -99,9 +99,7 @@ def cells(scope: Scope) -> dict[RateCell, list[Task]]:
         setup, seeds = places[cell.world], scope.seeds
         given = dict(RATES[cell.rate]) | {"alpha": cell.alpha}
         if setup is None:
-            made[cell] = [
-                Task.of(classify, parameters=given, seed=seed, episodes=EPISODES, batch_size=BATCH) for seed in seeds
-            ]
+            made[cell] = Task.each(classify, seeds, parameters=given, episodes=EPISODES, batch_size=BATCH)
         else:
             made[cell] = setup.runs(seeds, "puir", parameters=given, tuning=True)
     return made

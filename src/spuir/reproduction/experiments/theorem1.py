@@ -135,11 +135,9 @@ def _executed(table: Floats, actions: Codes) -> Floats:
 
 def cells(scope: Scope) -> dict[tuple[str, float], list[Task]]:
     """Return the tasks of each environment and α."""
+    given = {"episodes": EPISODES, "batch_size": BATCH_SIZE}
     return {
-        (environment, alpha): [
-            Task.of(compare, environment=environment, alpha=alpha, episodes=EPISODES, batch_size=BATCH_SIZE, seed=seed)
-            for seed in scope.seeds
-        ]
+        (environment, alpha): Task.each(compare, scope.seeds, environment=environment, alpha=alpha, **given)
         for environment in ENVIRONMENTS
         for alpha in ALPHAS
     }

@@ -116,9 +116,9 @@ def cells(scope: Scope) -> dict[tuple[str, float, float], list[Task]]:
     """Return the tasks of each environment, γ and η; without imputation η has no meaning, and one value is enough."""
     rates, discounts = scope.axis(RATES, (0.0, 0.1, 1.0)), scope.axis(DISCOUNTS, (0.1, 0.9))
     return {
-        (environment, rate, discount): [
-            Task.of(spread, environment=environment, rate=rate, discount=discount, seed=seed) for seed in scope.seeds
-        ]
+        (environment, rate, discount): Task.each(
+            spread, scope.seeds, environment=environment, rate=rate, discount=discount
+        )
         for environment in ENVIRONMENTS
         for rate in rates
         for discount in (discounts if rate else DISCOUNTS[:1])

@@ -108,10 +108,7 @@ def distances(A: Floats, y: Floats, sketched: Floats, truth: Floats) -> dict[str
 def cells(scope: Scope) -> dict[tuple[str, float], list[Task]]:
     """Return the tasks of each map and noise; the dense Gaussian map is slow and has one noise only."""
     return {
-        (label, noise): [
-            Task.of(sketching, sketch=sketch, blocks=blocks, moments=moments, noise=noise, seed=seed)
-            for seed in scope.seeds
-        ]
+        (label, noise): Task.each(sketching, scope.seeds, sketch=sketch, blocks=blocks, moments=moments, noise=noise)
         for noise in scope.axis(NOISES, (MIDDLE,))
         for label, (sketch, blocks, moments) in MAPS.items()
         if sketch != "gaussian" or noise == MIDDLE
