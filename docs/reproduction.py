@@ -179,7 +179,8 @@ class Filled:
                 known = any(found["settings"] == key and found["estimate"] is not None for found in one["estimates"])
                 cells.append(f"{self.number(one['id'], settings, spec, exp=logs)} {unit}" if known else "–")
             source = "" if one["source"] == "paper" else f" ({one['source']})"
-            lines.append(_line([one["wording"] + source, one["place"], *cells, self.outcome(one["id"])]))
+            wording = one["wording"].replace("`", "")  # the pages do not break lines in a first cell with code
+            lines.append(_line([wording + source, one["place"], *cells, self.outcome(one["id"])]))
         return "\n".join(lines)
 
     def untested(self) -> list[Mapping[str, Any]]:

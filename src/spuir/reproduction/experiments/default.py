@@ -136,7 +136,12 @@ def report(scope: Scope, results: Sequence[Result]) -> Findings:
         ReportTable(name="rewards", title="Expected reward", rows=reward_rows(found), formats=REWARD_FORMATS),
         study_table("floors", studies, {share: f"{share:.0%}" for share in FLOORS}),
         study_table("batches", studies, {size: f"B = {size:,}" for size in BATCHES}),
-        ReportTable(name="shop", title="The shop: later rows with the better offer", rows=sales_rows(sales)),
+        ReportTable(
+            name="shop",
+            title="The shop: later rows with the better offer",
+            rows=sales_rows(sales),
+            formats={"share": ".4f", "least": ".4f"},
+        ),
     ]
     drawings = ({"": draw(found)} if found else {}) | ({"studies": draw_studies(studies)} if studies else {})
     return Findings(
