@@ -169,14 +169,17 @@ class Filled:
 
     def claims(self, name: str) -> str:
         """Return the claims of an experiment with their least favourable estimates, as Markdown."""
-        heads = ["claim", "place", "code's settings", "tuned", "outcome"]
-        lines = [_line(heads), _line(["---", "---", "---:", "---:", "---"])]
-        for one in self._sections[name]["verdicts"]:
+        verdicts = self._sections[name]["verdicts"]
+        tuned = any(found["settings"] == "tuned" for one in verdicts for found in one["estimates"])
+        shown = {"code's settings": "code", "tuned": "tuned"} if tuned else {"estimate": "code"}
+        lines = [_line(["claim", "place", *shown, "outcome"]), _line(["---", "---", *["---:"] * len(shown), "---"])]
+        for one in verdicts:
             logs = one["unit"] == "log ratio"
             spec, unit = (".3g", "times") if logs else ("+.2f" if one["unit"] == "%" else "+.3g", one["unit"])
             cells: list[str] = []
-            for settings, key in SETTINGS.items():
-                known = any(found["settings"] == key and found["estimate"] is not None for found in one["estimates"])
+            for settings in shown.values():
+                some = [found for found in one["estimates"] if found["settings"] == SETTINGS[settings]]
+                known = any(found["estimate"] is not None for found in some)
                 cells.append(f"{self.number(one['id'], settings, spec, exp=logs)} {unit}" if known else "–")
             source = "" if one["source"] == "paper" else f" ({one['source']})"
             wording = one["wording"].replace("`", "")  # the pages do not break lines in a first cell with code
