@@ -60,7 +60,7 @@ class UciCoupon(Environment):
     n_actions: int = derived("number of kinds of coupons in the file (M)")
     dim: int = derived("number of answers to the user's questions in the file (d)")
     seed: int = parameter(0, "seed of the split of users between models and contexts", SEED)
-    path: str | None = parameter(None, "the survey's CSV file, plain or gzip; it has to be given", optional(PATH))
+    path: str | None = parameter(None, "the survey's CSV file, plain or gzip; required", optional(PATH))
     ridge: float = parameter(30.0, "penalty of the models that reward", POSITIVE)
 
     weights: Floats = field(init=False, repr=False, compare=False)
@@ -73,7 +73,7 @@ class UciCoupon(Environment):
 
     def _settle(self, rng: Generator) -> None:
         if self.path is None:
-            rule = "the survey comes from a file of your own"
+            rule = "the survey comes from your own file"
             remedy = (
                 "get the data set 'in-vehicle coupon recommendation' (number 603) of the UCI Machine Learning "
                 "Repository, and give its CSV file as path="

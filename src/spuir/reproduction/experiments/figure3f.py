@@ -34,7 +34,7 @@ def methods(scope: Scope) -> Sequence[str]:
 def cells(scope: Scope) -> dict[SizeCell, list[Task]]:
     """Return both methods with both kinds of moments at every sketch size, and PUIR, which has no sketch.
 
-    A sketch as large as the batch is no sketch: the rows are used as they are.
+    A sketch as large as the batch does nothing: the rows are used unchanged.
     """
     setup = synthetic(scope)
     made: dict[SizeCell, list[Task]] = {(GOAL, BATCH): setup.runs(scope.seeds, GOAL, preset=AUTHORS)}

@@ -119,7 +119,7 @@ def steps(method: str, shape: BatchShape, seed: int) -> dict[str, Callable[[], o
 def timing(
     *, part: str, methods: Sequence[str], shapes: Sequence[Sequence[int]], decide: bool, rounds: int, seed: int
 ) -> list[dict[str, Any]]:
-    """Let the methods take turns at every shape; return the median processor seconds of each over the rounds."""
+    """Run the methods alternately at every shape; return the median processor seconds of each over the rounds."""
     rows: list[dict[str, Any]] = []
     for sizes in shapes:
         shape = BatchShape(*sizes)

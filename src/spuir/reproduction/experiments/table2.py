@@ -42,7 +42,7 @@ PRINTED: Mapping[str, tuple[float, float, float, float, float, float]] = {
 def timed(
     *, methods: Sequence[str], environment: str, world: Mapping[str, Any], episodes: int, batch_size: int, seed: int
 ) -> list[dict[str, Any]]:
-    """Let the methods take turns; return the median processor seconds of a run beyond one of the uniform policy.
+    """Run the methods alternately; return the median processor seconds of a run beyond one of the uniform policy.
 
     What the uniform policy takes is the time of the environment and of the loop, which is no policy's own.
     """
