@@ -9,13 +9,9 @@ import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from types import ModuleType
-from typing import TYPE_CHECKING
 
 from spuir.errors import InputError, MissingExtraError, SpuirError
-from spuir.tables.arrow import arrow
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from spuir.tables.arrow import pa
 
 MIN_MEMORY = 64 << 20
 THREAD_MEMORY = 32 << 20
@@ -109,9 +105,9 @@ def sort_rows(
     failures: list[BaseException] = []
     try:
         with duckdb().connect(config=settings) as connection:
-            connection.register("unsorted", arrow().RecordBatchReader.from_batches(schema, _watched(batches, failures)))
+            connection.register("unsorted", pa.RecordBatchReader.from_batches(schema, _watched(batches, failures)))
             yield from connection.sql(f"SELECT * FROM unsorted ORDER BY {by}").to_arrow_reader(RESULT_ROWS)
-    except (duckdb().Error, arrow().ArrowException) as error:
+    except (duckdb().Error, pa.ArrowException) as error:
         if failures:
             raise failures[0] from None
         rule = "DuckDB sorts in the given memory and a temporary folder"

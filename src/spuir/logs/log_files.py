@@ -4,17 +4,14 @@ import glob
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from spuir.errors import InputError, ParameterError
 from spuir.logs.column_plan import ColumnPlan
 from spuir.logs.columns import ACTION_FEATURE, COLUMNS, declaring, is_action_column, renaming
 from spuir.logs.formats import FORMATS, FileSection, Format, detect
-from spuir.tables.arrow import arrow, plain_type
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from spuir.tables.arrow import pa, plain_type
 
 _WILDCARDS = "*?["
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
@@ -156,7 +153,6 @@ def survey_files(
 
 def unify(files: list[SurveyedFile]) -> "pa.Schema":
     """Return the columns of all files, types widened where no value is lost (whole numbers to floats)."""
-    pa = arrow()
     types: dict[str, Any] = {}
     first: dict[str, str] = {}
     for file in files:
@@ -170,7 +166,6 @@ def unify(files: list[SurveyedFile]) -> "pa.Schema":
 
 
 def _wider(name: str, one: "pa.DataType", other: "pa.DataType", first: str, second: str) -> "pa.DataType":
-    pa = arrow()
     try:
         both = [pa.schema([(name, one)]), pa.schema([(name, other)])]
         return pa.unify_schemas(both, promote_options="permissive").field(0).type
@@ -199,7 +194,6 @@ def check_gaps(files: list[SurveyedFile], plan: ColumnPlan, table: str) -> list[
 
 def folder_columns(files: list[SurveyedFile]) -> "dict[str, tuple[pa.DataType, list[Any]]]":
     """Return the columns that the names of folders give: type, and one value per file, None where it has none."""
-    pa = arrow()
     columns: dict[str, tuple[Any, list[Any]]] = {}
     for name in dict.fromkeys(name for file in files for name in file.folder_values):
         texts = [file.folder_values.get(name, _NO_VALUE) for file in files]

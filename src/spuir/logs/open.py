@@ -24,11 +24,9 @@ from spuir.logs.log_files import (
 )
 from spuir.logs.parts import FilePart, Part, TablePart, stamp_of
 from spuir.logs.times import PER_SECOND
-from spuir.tables.arrow import arrow
+from spuir.tables.arrow import pa
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from spuir.logs.formats.offered_actions import OfferedActions
 
 TABLE_ROWS = 1 << 18
@@ -87,7 +85,6 @@ def open_log(
 
 
 def _types(types: Mapping[str, Any] | None) -> "dict[str, pa.DataType]":
-    pa = arrow()
     found: dict[str, Any] = {}
     for name, kind in (types or {}).items():
         try:
@@ -132,7 +129,6 @@ def _converter(source: Any, format: str | None) -> Format | None:
 
 
 def _open_files(source: Any, format: str | None, wanted: ColumnChoices, options: Mapping[str, Any]) -> Log:
-    pa = arrow()
     files = find_files(source)
     beside = {} if format not in (None, "obd") else left_out([file.path for file in files])
     chosen, found, notices = choose_format([file for file in files if file.path not in beside], format)
@@ -188,7 +184,6 @@ def _first_text(chosen: Format, files: list[SurveyedFile], name: str, options: M
 def _file_parts(
     files: list[SurveyedFile], chosen: Format, plan: ColumnPlan, types: "pa.Schema", options: Mapping[str, Any]
 ) -> list[FilePart]:
-    pa = arrow()
     from_folders = folder_columns(files)
     parts: list[FilePart] = []
     for at, file in enumerate(files):

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from spuir.base.records import Codes
 from spuir.logs.checks import ActionCheck, Check, CheckedBatch
 from spuir.logs.findings import Finding, ProblemRows, finding, missing, numbers
-from spuir.tables.arrow import arrow, compute
+from spuir.tables.arrow import pa, pc
 
 SLACK = 0.01
 """The mean of 1/propensity may exceed the number of actions by this part before it is reported."""
@@ -83,9 +83,7 @@ class ProbabilityCheck(Check):
         lowest = np.full(n, np.inf)
         np.minimum.at(lowest, owners, values)
         self._sums.add((lengths > 0) & ~((np.abs(totals - 1) <= 1e-4) & (lowest >= 0)), view.where, totals)
-        labelled = view.has("eligible") and not arrow().types.is_boolean(
-            view.batch.schema.field("eligible").type.value_type
-        )
+        labelled = view.has("eligible") and not pa.types.is_boolean(view.batch.schema.field("eligible").type.value_type)
         same = self._executed(view, lengths) if labelled else np.ones(len(values), np.bool_)
         if same is None:
             return
@@ -96,13 +94,12 @@ class ProbabilityCheck(Check):
 
     def _executed(self, view: CheckedBatch, lengths: Codes) -> NDArray[np.bool_] | None:
         """Return which items of the eligible labels are the executed action; None where the lists do not match."""
-        pa = arrow()
         given, owners, labels = _items(view.batch["eligible"])
         differ = (given >= 0) & (lengths >= 0) & (given != lengths)
         self._lengths.add(differ, view.where, given)
         executed = view.batch["action"].take(pa.array(owners))
-        texts = [compute().cast(one, pa.string()) for one in (labels, executed)]
-        same = compute().equal(*texts).fill_null(False).to_numpy(zero_copy_only=False)
+        texts = [pc.cast(one, pa.string()) for one in (labels, executed)]
+        same = pc.equal(*texts).fill_null(False).to_numpy(zero_copy_only=False)
         barred = (given >= 0) & (np.bincount(owners[same], minlength=len(given)) == 0) & ~missing(view.batch["action"])
         self._barred.add(barred, view.where, view.batch["action"])
         return None if (given != lengths).any() else same
@@ -120,8 +117,7 @@ class ProbabilityCheck(Check):
 
 def _items(column: Any) -> tuple[Codes, Codes, Any]:
     """Return the lengths (n,) of lists, −1 where missing, the row of each item, and the items: numbers as an array."""
-    pa = arrow()
-    lengths = compute().list_value_length(column).fill_null(-1).to_numpy(zero_copy_only=False).astype(np.intp)
+    lengths = pc.list_value_length(column).fill_null(-1).to_numpy(zero_copy_only=False).astype(np.intp)
     items = column.flatten()
     owners = np.repeat(np.arange(len(lengths)), np.maximum(lengths, 0))
     return lengths, owners, numbers(items) if pa.types.is_floating(items.type) else items

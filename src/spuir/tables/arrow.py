@@ -1,7 +1,8 @@
 """Access to pyarrow, which is optional, and questions about Arrow types."""
 
+from importlib import import_module
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from spuir.errors import MissingExtraError
 
@@ -22,6 +23,26 @@ def compute() -> Any:
     import pyarrow.compute
 
     return pyarrow.compute
+
+
+class _ArrowModule:
+    """A module of pyarrow that is imported when it is first used: a module that names it needs no pyarrow."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, attribute: str) -> Any:
+        arrow()
+        found = getattr(import_module(self._name), attribute)
+        setattr(self, attribute, found)  # the next use finds it at once
+        return found
+
+
+pc: Any = _ArrowModule("pyarrow.compute")
+if TYPE_CHECKING:
+    import pyarrow as pa
+else:
+    pa = _ArrowModule("pyarrow")
 
 
 def plain_type(kind: Any) -> Any:

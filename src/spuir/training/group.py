@@ -14,7 +14,7 @@ from spuir.logs import Cut, Log, Part
 from spuir.logs.database import Folder, full_disk
 from spuir.logs.formats import Faults
 from spuir.logs.formats.base import BATCH_ROWS
-from spuir.tables.arrow import arrow
+from spuir.tables.arrow import pa
 from spuir.tables.encoder import Encoder
 from spuir.training.collect import check_rows
 from spuir.training.engines.base import WorkEngine
@@ -66,7 +66,7 @@ class SortPart:
             try:
                 for batches in _buffers(self._checked(scanned.part, faults)):
                     batch, episodes = self._sorted(batches, numbers)
-                    writer = writer or arrow().ipc.new_file(unfinished, batch.schema)
+                    writer = writer or pa.ipc.new_file(unfinished, batch.schema)
                     writer.write_batch(batch)
                     starts.append(np.searchsorted(episodes, self.edges))
                     rows += batch.num_rows
@@ -92,7 +92,6 @@ class SortPart:
 
     def _sorted(self, batches: Sequence[Any], numbers: Mapping[Any, int]) -> tuple[Any, Starts]:
         """Return rows sorted by episode, in their order within each, and the number (n,) of the episode of each."""
-        pa = arrow()
         whole = pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
         keys = self.cut.keys(whole).dictionary_encode()
         episodes = np.array([numbers[key] for key in keys.dictionary.to_pylist()])[keys.indices.to_numpy()]
@@ -131,7 +130,6 @@ class EpisodeRange(Part):
         self, columns: Sequence[str] | None = None, *, batch_rows: int = BATCH_ROWS, faults: Faults | None = None
     ) -> Iterator[Any]:
         """Yield its rows, episode after episode."""
-        pa = arrow()
         names = [one.name for one in self.plan.select(columns)]
         pieces = self._pieces(names if self.single else [*names, NUMBER])
         if not self.single:
@@ -145,7 +143,6 @@ class EpisodeRange(Part):
 
     def _pieces(self, names: list[str]) -> Iterator[Any]:
         """Yield the rows of each run."""
-        pa = arrow()
         open_path, reader = "", None
         for run in self.runs:
             if run.path != open_path or reader is None:
@@ -192,7 +189,6 @@ def _ranges(scan: LogScan, row_bytes: int) -> Starts:
 
 def _row_bytes(log: Log, columns: tuple[str, ...]) -> int:
     """Return about how many bytes a row takes; a text as much as two numbers."""
-    pa = arrow()
     kinds = [log.schema.field(name).type for name in columns]
     return sum(-(-kind.bit_width // 8) if pa.types.is_primitive(kind) else 16 for kind in kinds)
 

@@ -1,7 +1,7 @@
 """Logs that live in memory as parallel arrays: contexts as a table, actions and rewards beside it."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,10 +9,7 @@ from numpy.typing import NDArray
 from spuir.errors import InputError
 from spuir.logs.columns import COLUMNS, is_action_column
 from spuir.logs.frames import to_table
-from spuir.tables.arrow import arrow, is_number
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from spuir.tables.arrow import is_number, pa
 
 _PREFIX = "context_"
 _MOST_CELLS = 1 << 28
@@ -65,7 +62,7 @@ def numeric_contexts(schema: "pa.Schema") -> list[str]:
     names = [name for name in schema.names if name not in COLUMNS and not is_action_column(name)]
     for name in names:
         kind = schema.field(name).type
-        if not is_number(kind) and not arrow().types.is_boolean(kind):
+        if not is_number(kind) and not pa.types.is_boolean(kind):
             rule = "contexts are numbers there"
             raise InputError(f"column {name!r}", f"type {kind}", rule, "encode it first, or drop it")
     return names
@@ -88,7 +85,7 @@ def column(table: "pa.Table", name: str, *, needed: bool = False) -> NDArray[Any
 
 def matrix(table: "pa.Table") -> NDArray[np.float64]:
     """Return the context columns as an array (n, d) of numbers."""
-    columns = [table[name].cast(arrow().float64()).to_numpy() for name in numeric_contexts(table.schema)]
+    columns = [table[name].cast(pa.float64()).to_numpy() for name in numeric_contexts(table.schema)]
     return np.column_stack(columns) if columns else np.empty((table.num_rows, 0))
 
 

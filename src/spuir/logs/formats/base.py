@@ -9,13 +9,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from spuir.errors import InputError
-from spuir.tables.arrow import arrow
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from spuir.tables.arrow import pa
 
 HEAD_BYTES = 65_536
 """Bytes that a format is shown of a file when asked whether it is its own."""
@@ -223,7 +220,6 @@ def refusals(path: str) -> Iterator[None]:
 @contextmanager
 def whole_file(path: str, kind: str) -> Iterator[None]:
     """Turn what a damaged file of a binary format ("a Parquet") raises into a refusal."""
-    pa = arrow()
     try:
         with refusals(path):
             yield
@@ -243,7 +239,6 @@ def compression(path: str) -> str | None:
 
 def open_input(path: str, section: FileSection | None = None) -> "pa.NativeFile":
     """Open a text file, or one section of it, as uncompressed bytes; use it in a ``with``."""
-    pa = arrow()
     packing = compression(path)
     with refusals(path):
         if section is None or packing is not None:
@@ -253,7 +248,6 @@ def open_input(path: str, section: FileSection | None = None) -> "pa.NativeFile"
 
 def open_output(path: str) -> "pa.NativeFile":
     """Open a file to write bytes to, packed as its ending (.gz, .zst) says; use it in a ``with``."""
-    pa = arrow()
     with refusals(path):
         return pa.output_stream(path, compression=_ENDINGS.get(Path(path).suffix.lower()))
 
@@ -301,7 +295,6 @@ def whole(path: str) -> FileSection:
 
 def with_names(seen: FileSurvey, names: Mapping[str, str], left_out: tuple[str, ...] = ()) -> FileSurvey:
     """Return a survey with canonical names; ``left_out`` columns have no place in the log."""
-    pa = arrow()
     fields = [one.with_name(names.get(one.name, one.name)) for one in seen.schema if one.name not in left_out]
     return replace(seen, schema=pa.schema(fields))
 
@@ -310,7 +303,6 @@ def read_with_names(
     read: "Callable[[str, Request], Iterator[pa.RecordBatch]]", path: str, request: Request, names: Mapping[str, str]
 ) -> "Iterator[pa.RecordBatch]":
     """Yield what a general format reads, under canonical names; ``names`` gives these for the file's own."""
-    pa = arrow()
     own = {new: old for old, new in names.items()}
     schema = pa.schema([one.with_name(own.get(one.name, one.name)) for one in request.schema])
     columns = tuple(own.get(name, name) for name in request.columns)

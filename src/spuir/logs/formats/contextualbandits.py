@@ -1,16 +1,14 @@
 """The arrays of contextualbandits: X, a, r and, for learning from logs, p, in this order."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from spuir.errors import InputError
 from spuir.logs.formats.arrays import codes_of, column, has_keys, labelled, matrix, table_of
 from spuir.logs.formats.base import Format
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from spuir.tables.arrow import pa
 
 _ORDER = ("X", "a", "r", "p")
 

@@ -19,7 +19,7 @@ from spuir.logs.formats.dsjson_features import KeyTree, OfferedAction, is_ignore
 from spuir.logs.formats.feature_names import context_name, space_name, unescape
 from spuir.logs.formats.line_events import BrokenLineError, as_list, msgspec_library
 from spuir.logs.formats.offered_actions import OfferedActions, list_array
-from spuir.tables.arrow import arrow
+from spuir.tables.arrow import pa
 
 Columns = dict[str, Any]
 """Values by column: a list, or an Arrow array."""
@@ -123,7 +123,6 @@ def _later(old: Any, new: Any, inner: RecordPlan) -> Any:
 
 def _put_items(found: Columns, prefix: str, lists: list[Any]) -> None:
     """Add lists of scalars: numbers are numbered from 0, texts are indicators."""
-    pa = arrow()
     items = list(chain.from_iterable(one for one in lists if one))
     kinds = set(map(type, items)) - {type(None)}
     lengths = {len(one) if one else 0 for one in lists}
@@ -312,7 +311,6 @@ class EventDecoder:
 
     def columns(self, usual: UsualEvents) -> Columns:
         """Return the columns of usual events."""
-        pa = arrow()
         events = usual.events
         costs = [event.cost if event.original is None else event.original for event in events]
         actions, eligible = _offered(usual)
@@ -337,7 +335,6 @@ class EventDecoder:
 
 def _offered(usual: UsualEvents) -> tuple[Any, Any]:
     """Return the executed and the offered actions (n,); the same actions are offered often, and converted once."""
-    pa = arrow()
     known: dict[tuple[str, ...], int] = {}
     labels = [tuple([action.label for action in actions]) for actions in usual.actions]
     codes = np.array([known.setdefault(one, len(known)) for one in labels], np.int64)
@@ -366,7 +363,6 @@ def _are_usual(events: Sequence[Any], actions: Sequence[Sequence[OfferedAction]]
 
 def _align(events: Sequence[Any]) -> tuple[Any, NDArray[np.bool_]]:
     """Return the probabilities of events (n,) in the order of their actions, and which events have a distribution."""
-    pa = arrow()
     lists = [event.a for event in events]
     counts = np.fromiter(map(len, lists), np.intp, len(lists))
     offsets = np.concatenate([[0], np.cumsum(counts)])

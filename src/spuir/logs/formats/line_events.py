@@ -14,11 +14,9 @@ from spuir.errors import MissingExtraError
 from spuir.logs.columns import is_action_column
 from spuir.logs.formats.base import Faults, Request
 from spuir.logs.times import iso_datetime
-from spuir.tables.arrow import arrow
+from spuir.tables.arrow import pa
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from spuir.logs.formats.offered_actions import OfferedActions
 
 Row = tuple[Sequence[str | None], Sequence[Any]]
@@ -154,7 +152,6 @@ class EventRows:
 
         ``fixed`` are the types of some columns, None where all whole numbers are to stay whole.
         """
-        pa = arrow()
         bad: dict[int, str] = {}
         arrays: dict[str, Any] = {}
         for name, values in self.columns().items():
@@ -172,7 +169,6 @@ class EventRows:
 
     def take(self, path: str, request: Request, blank: float | None, faults: Faults) -> "pa.RecordBatch":
         """Return the rows as a batch of the wanted columns, and clear them; rows that do not fit are faults."""
-        pa = arrow()
         bad: dict[int, str] = {}
         fields = [request.schema.field(name) for name in request.columns]
         columns, nothing, arrays = self.columns(), [None] * len(self.rows), []
@@ -197,7 +193,6 @@ def as_list(values: Any) -> Sequence[Any]:
 
 def _inferred_array(name: str, values: Any, whole: bool, bad: dict[int, str]) -> "pa.Array":
     """Return a column in the narrowest type that takes every value; ``whole`` keeps whole numbers, up to 64 bits."""
-    pa = arrow()
     try:
         array = values if isinstance(values, pa.Array) else pa.array(values)
         if not pa.types.is_integer(array.type):
@@ -212,7 +207,6 @@ def _inferred_array(name: str, values: Any, whole: bool, bad: dict[int, str]) ->
 
 def _array(field: "pa.Field", values: Any, bad: dict[int, str]) -> "pa.Array":
     """Return a column in its type; rows whose value does not fit it go to ``bad``, with the reason."""
-    pa = arrow()
     types, kind = pa.types, field.type
     if isinstance(values, pa.Array) and values.type.equals(kind):
         return values
@@ -227,7 +221,6 @@ def _array(field: "pa.Field", values: Any, bad: dict[int, str]) -> "pa.Array":
 
 def _repeated(values: Sequence[Any], kind: "pa.DataType") -> "pa.Array":
     """Return a column of lists; one that many rows share is converted once."""
-    pa = arrow()
     shared = {id(value): value for value in values}
     if 2 * len(shared) > len(values):
         return pa.array(values, kind)
@@ -237,7 +230,6 @@ def _repeated(values: Sequence[Any], kind: "pa.DataType") -> "pa.Array":
 
 def _fitted(field: "pa.Field", value: Any, row: int, bad: dict[int, str]) -> Any:
     """Return one value as its column's type wants it, or None with an entry in ``bad``."""
-    pa = arrow()
     kind = field.type
     try:
         if value is None:
@@ -256,13 +248,11 @@ def _fitted(field: "pa.Field", value: Any, row: int, bad: dict[int, str]) -> Any
 
 def inner_type(values: Iterable[Any]) -> "pa.DataType":
     """Return the type of the values of a feature: numbers, or texts if one of them is text."""
-    pa = arrow()
     return pa.string() if any(type(value) is str for value in values) else pa.float64()
 
 
 def inner_values(values: Sequence[Any], kind: "pa.DataType", blank: float | None) -> "pa.Array":
     """Return the values of a feature as an Arrow array of numbers or texts; a number that is not there is ``blank``."""
-    pa = arrow()
     if pa.types.is_string(kind):
         return pa.array([None if value is None else as_text(value) for value in values], kind)
     return pa.array([blank if value is None else float(value) for value in values], kind)
@@ -273,7 +263,6 @@ def list_array(lists: Sequence[Sequence[Any] | None], kind: "pa.DataType | None"
 
     A number that an action does not name is 0, as Vowpal Wabbit reads it.
     """
-    pa = arrow()
     values = [value for one in lists for value in one or ()]
     inner = inner_type(values) if kind is None else kind.value_type
     offsets = [0, *accumulate(len(one or ()) for one in lists)]

@@ -4,7 +4,7 @@ import gc
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from spuir.errors import InputError, ParameterError
 from spuir.logs.formats.base import BATCH_ROWS, Faults, FileSection, FileSurvey, Request, whole
@@ -12,10 +12,7 @@ from spuir.logs.formats.line_events import EventRows, LineParser
 from spuir.logs.formats.offered_actions import OfferedActions, wanted_features
 from spuir.logs.formats.parsed_copies import CopyWriter, ParsedSection, add_types
 from spuir.logs.formats.text_files import line_blocks, lines_before, split
-from spuir.tables.arrow import arrow
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from spuir.tables.arrow import pa
 
 BLOCK_BYTES = 1 << 20
 """Bytes that are split into lines at once: what waits as Python objects stays in the processor's cache."""
@@ -54,7 +51,6 @@ class LineReader:
 
     def survey(self, path: str, options: Mapping[str, Any]) -> FileSurvey:
         """Return the columns that the events of a file have, and its sections; every line is parsed."""
-        pa = arrow()
         copies = options.get("copies")
         faults, types, sections = Faults(), dict[str, Any](), list[FileSection]()
         rows, lines, first_row = 0, 0, 0
@@ -205,5 +201,5 @@ def _share(options: Mapping[str, Any]) -> float:
 
 def _together(batches: list[Any]) -> "pa.RecordBatch":
     """Return batches as one."""
-    table = arrow().Table.from_batches(batches).combine_chunks()
+    table = pa.Table.from_batches(batches).combine_chunks()
     return next(iter(table.to_batches()), batches[0])

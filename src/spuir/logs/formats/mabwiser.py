@@ -1,14 +1,12 @@
 """MABWiser's training arrays: decisions, rewards, contexts, in this order."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from spuir.errors import InputError
 from spuir.logs.formats.arrays import column, has_keys, matrix, table_of
 from spuir.logs.formats.base import Format
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from spuir.tables.arrow import pa
 
 
 def convert(source: Any, options: Mapping[str, Any]) -> "pa.Table":

@@ -5,15 +5,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from spuir.errors import InputError
 from spuir.logs.formats import csv
 from spuir.logs.formats.base import FileSurvey, Format, Request, read_with_names, with_names
-from spuir.tables.arrow import arrow
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from spuir.tables.arrow import pa
 
 _NAMES = {"timestamp": "time", "item_id": "action", "click": "reward"}
 _PROBABILITY = ("propensity_score", "action_prob")
@@ -40,7 +37,7 @@ def _items(path: str, options: Mapping[str, Any]) -> "pa.Table | None":
         raise InputError(f"file {items!r}", f"columns {', '.join(seen.schema.names)[:80]}", rule, "pass another file")
     names = tuple(name for name in seen.schema.names if name)
     requests = (Request(schema=seen.schema, columns=names, section=section) for section in seen.sections)
-    return arrow().Table.from_batches(chain.from_iterable(csv.read(items, request) for request in requests))
+    return pa.Table.from_batches(chain.from_iterable(csv.read(items, request) for request in requests))
 
 
 def survey(path: str, options: Mapping[str, Any]) -> FileSurvey:
@@ -50,7 +47,6 @@ def survey(path: str, options: Mapping[str, Any]) -> FileSurvey:
     items = _items(path, options)
     if items is None:
         return seen
-    pa = arrow()
     more = [one for one in items.schema if one.name != "item_id"]
     return replace(seen, schema=pa.schema([*seen.schema, *more]))
 

@@ -11,17 +11,14 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from spuir.errors import InputError, SpuirError
 from spuir.logs.columns import ACTION_PREFIX, is_action_column
 from spuir.logs.database import Folder
 from spuir.logs.formats.base import BATCH_ROWS, Faults, FileSection, Format, Request
 from spuir.logs.formats.offered_actions import OfferedActions, wanted_features
-from spuir.tables.arrow import arrow
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from spuir.tables.arrow import pa
 
 CHUNK_BYTES = 1 << 25
 """Bytes of parsed rows that are held before they are written."""
@@ -72,7 +69,6 @@ class ParsedSection(NamedTuple):
 
     def read(self, request: Request, blank: float | None) -> "Iterator[pa.RecordBatch]":
         """Yield the rows of the copy; ``blank`` is the value of numbers that a row does not name."""
-        pa = arrow()
         fields = [request.schema.field(name) for name in request.columns]
         for chunk in self.chunks or ():
             places = {name: at for at, name in enumerate(chunk.types)}
@@ -87,7 +83,6 @@ class ParsedSection(NamedTuple):
                         yield fitted.slice(start, request.batch_rows)
 
     def _wanted(self, batch: "pa.RecordBatch", field: "pa.Field", blank: float | None) -> "pa.Array":
-        pa = arrow()
         known = field.name in batch.schema.names
         if not known and is_action_column(field.name):
             return self.offered.lists(field.name.removeprefix(ACTION_PREFIX), batch["eligible"], field.type)
@@ -97,7 +92,7 @@ class ParsedSection(NamedTuple):
 
 def _widens(narrow: "pa.DataType", wide: "pa.DataType") -> bool:
     """Return whether every value of one type is written the same way in the other."""
-    types = arrow().types
+    types = pa.types
     if types.is_list(narrow) and types.is_list(wide):
         return _widens(narrow.value_type, wide.value_type)
     numeric = types.is_boolean(narrow) or types.is_integer(narrow)
@@ -106,7 +101,6 @@ def _widens(narrow: "pa.DataType", wide: "pa.DataType") -> bool:
 
 def wider(one: "pa.DataType", other: "pa.DataType") -> "pa.DataType":
     """Return the narrowest type for the values of two: boolean, whole number, number or text."""
-    pa = arrow()
     if one.equals(other):
         return one
     if pa.types.is_list(one) and pa.types.is_list(other):
@@ -140,7 +134,7 @@ class CopyWriter:
         if not fits:
             self.cancel()
         if self._folder is not None:
-            self._held.append(arrays | {"": arrow().nulls(rows)})
+            self._held.append(arrays | {"": pa.nulls(rows)})
             self._bytes += sum(array.nbytes for array in arrays.values())
             if self._bytes >= CHUNK_BYTES:
                 self._flush()
@@ -154,7 +148,6 @@ class CopyWriter:
         return None if self._folder is None else tuple(self._chunks)
 
     def _flush(self) -> None:
-        pa = arrow()
         held, self._held, self._bytes = self._held, [], 0
         if self._folder is None or not held:
             return
@@ -173,7 +166,6 @@ class CopyWriter:
         self._write(table, types)
 
     def _write(self, table: "pa.Table", types: "dict[str, pa.DataType]") -> None:
-        pa = arrow()
         try:
             handle, path = tempfile.mkstemp(".arrow", dir=self._folder)
             os.close(handle)
@@ -193,7 +185,7 @@ class CopyWriter:
 
 
 def _or_nulls(arrays: "dict[str, pa.Array]", name: str, kind: "pa.DataType") -> "pa.Array":
-    return _cast(arrays[name], kind) if name in arrays else arrow().nulls(len(arrays[""]), kind)
+    return _cast(arrays[name], kind) if name in arrays else pa.nulls(len(arrays[""]), kind)
 
 
 def _cast(array: "pa.Array", kind: "pa.DataType") -> "pa.Array":

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from spuir.errors import InputError
 from spuir.logs.formats.base import Faults, Format
@@ -12,10 +12,7 @@ from spuir.logs.formats.line_events import BrokenLineError, LineParser, Row, row
 from spuir.logs.formats.line_reader import LineReader
 from spuir.logs.formats.text_files import line_ends
 from spuir.logs.formats.vw_text import BLANK, cost, outcome, parse, tagged, triple, written
-from spuir.tables.arrow import arrow
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from spuir.tables.arrow import pa
 
 _MINE = re.compile(rb"\s*(?:[1-9]\d*[ \t]+)*[1-9]\d*:[-+.\deE]+:[-+.\deE]+[^|\n]*\|")
 
@@ -67,7 +64,6 @@ def labels(actions: Any) -> list[str] | None:
 
 def _known(options: Mapping[str, Any]) -> "dict[str, pa.DataType | None]":
     """Return the types of the canonical columns."""
-    pa = arrow()
     label = pa.int64() if options.get("actions") is None else pa.string()
     known = {"decision_id": pa.string(), "action": label, "reward": pa.float64(), "propensity": pa.float64()}
     return known | {"eligible": pa.list_(label)}

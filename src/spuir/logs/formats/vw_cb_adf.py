@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from spuir.logs.columns import ACTION_PREFIX
 from spuir.logs.formats.base import Faults, Format
@@ -13,10 +13,7 @@ from spuir.logs.formats.line_events import BrokenLineError, LineParser, Row, row
 from spuir.logs.formats.line_reader import WANTED, LineReader
 from spuir.logs.formats.offered_actions import OfferedActions, distinct, feature_name, label_of
 from spuir.logs.formats.vw_text import BLANK, VwCost, VwLine, cost, outcome, parse, tagged, triple, written
-from spuir.tables.arrow import arrow
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from spuir.tables.arrow import pa
 
 _TRIPLE = re.compile(rb"\d*:[-+.\deE]+:[-+.\deE]+[ \t|]")
 SPACE = "action"
@@ -109,7 +106,6 @@ def sniff(path: str, first: bytes) -> bool:
 
 def _known(options: Mapping[str, Any]) -> "dict[str, pa.DataType | None]":
     """Return the types of the canonical columns."""
-    pa = arrow()
     known = {"decision_id": pa.string(), "action": pa.string(), "reward": pa.float64(), "propensity": pa.float64()}
     return known | {"eligible": pa.list_(pa.string())}
 
