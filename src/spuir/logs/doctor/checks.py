@@ -9,7 +9,16 @@ from numpy.typing import NDArray
 from spuir.base.records import Codes, Floats
 from spuir.errors import InputError
 from spuir.logs.cut import Cut
-from spuir.logs.findings import SHOWN_ROWS, BatchLocation, Finding, ProblemRow, ProblemRows, finding, missing, numbers
+from spuir.logs.doctor.findings import (
+    SHOWN_ROWS,
+    BatchLocation,
+    Finding,
+    ProblemRow,
+    ProblemRows,
+    finding,
+    missing,
+    numbers,
+)
 from spuir.logs.id_hashes import hash_ids
 
 ID_LIMIT = 4_000_000

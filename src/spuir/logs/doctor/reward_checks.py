@@ -3,9 +3,9 @@
 import numpy as np
 
 from spuir.base.records import Floats
-from spuir.logs.checks import Check, CheckedBatch
-from spuir.logs.findings import Finding, ProblemRows, finding
-from spuir.logs.number_profiles import EXPONENTS, NumberProfile, exponents
+from spuir.logs.doctor.checks import Check, CheckedBatch
+from spuir.logs.doctor.findings import Finding, ProblemRows, finding
+from spuir.logs.doctor.number_profiles import EXPONENTS, NumberProfile, exponents
 
 SEGMENTS = 64
 """Rewards are counted in this many stretches of rows; stretches double as the log turns out longer."""

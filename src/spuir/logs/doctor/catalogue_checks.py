@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from spuir.logs.action_table import LABEL, ActionTable
-from spuir.logs.checks import ActionCheck, Check, CheckedBatch
-from spuir.logs.findings import Finding, ProblemRows, finding
+from spuir.logs.doctor.checks import ActionCheck, Check, CheckedBatch
+from spuir.logs.doctor.findings import Finding, ProblemRows, finding
 from spuir.tables.arrow import is_number, pa, pc
 
 SHOWN_LABELS = 5

@@ -8,10 +8,10 @@ from numpy.typing import NDArray
 
 from spuir.base.records import Floats, Mask
 from spuir.errors import InputError
-from spuir.logs.checks import ActionCheck, Check, CheckedBatch
-from spuir.logs.findings import Finding, ProblemRows, finding, merged, missing
-from spuir.logs.leak_checks import LeakWatch
-from spuir.logs.number_profiles import NumberProfile
+from spuir.logs.doctor.checks import ActionCheck, Check, CheckedBatch
+from spuir.logs.doctor.findings import Finding, ProblemRows, finding, merged, missing
+from spuir.logs.doctor.leak_checks import LeakWatch
+from spuir.logs.doctor.number_profiles import NumberProfile
 from spuir.tables.column_encoders import CategoryEncoder as Category
 from spuir.tables.column_encoders import VectorEncoder as Vector
 from spuir.tables.encoder import Encoder

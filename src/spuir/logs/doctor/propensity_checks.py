@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spuir.base.records import Codes
-from spuir.logs.checks import ActionCheck, Check, CheckedBatch
-from spuir.logs.findings import Finding, ProblemRows, finding, missing, numbers
+from spuir.logs.doctor.checks import ActionCheck, Check, CheckedBatch
+from spuir.logs.doctor.findings import Finding, ProblemRows, finding, missing, numbers
 from spuir.tables.arrow import pa, pc
 
 SLACK = 0.01
