@@ -27,7 +27,7 @@ from spuir.logs.times import PER_SECOND
 from spuir.tables.arrow import pa
 
 if TYPE_CHECKING:
-    from spuir.logs.formats.offered_actions import OfferedActions
+    from spuir.logs.events.offered_actions import OfferedActions
 
 TABLE_ROWS = 1 << 18
 """Rows of a part of a table in memory."""
@@ -137,7 +137,7 @@ def _open_files(source: Any, format: str | None, wanted: ColumnChoices, options:
     if "types" in chosen.options:
         options = {**options, "types": wanted.types}
     if chosen.parser is not None:
-        from spuir.logs.formats.parsed_copies import parse_files
+        from spuir.logs.events.parsed_copies import parse_files
 
         options = {**options, "copies": parse_files(chosen, [file.path for file in found], options)}
     files, empty = survey_files(found, chosen, options)

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from spuir.errors import InputError
+from spuir.logs.events.event_rows import BrokenLineError, LineParser, Row, as_number, json_parser, row_of
+from spuir.logs.events.line_reader import LineReader
 from spuir.logs.formats import parquet
 from spuir.logs.formats.arrays import numeric_contexts
 from spuir.logs.formats.base import Faults, FileSurvey, Format, Request, head, opened, read_with_names, with_names
-from spuir.logs.formats.line_events import BrokenLineError, LineParser, Row, as_number, json_parser, row_of
-from spuir.logs.formats.line_reader import LineReader
 from spuir.tables.arrow import pa
 
 _NAMES = {"interaction_id": "decision_id", "arm_id": "action", "predicted_at": "time", "rewarded_at": "reward_time"}

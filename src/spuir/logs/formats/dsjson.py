@@ -9,12 +9,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from spuir.errors import InputError
+from spuir.logs.events.dsjson_parser import EXTRAS, OURS, DsjsonParser
+from spuir.logs.events.event_rows import msgspec_library
+from spuir.logs.events.event_writing import Event, iso, write_events
+from spuir.logs.events.feature_names import by_namespace, escape_key
+from spuir.logs.events.line_reader import WANTED, LineReader
 from spuir.logs.formats.base import Faults, Format
-from spuir.logs.formats.dsjson_parser import EXTRAS, OURS, DsjsonParser
-from spuir.logs.formats.event_writing import Event, iso, write_events
-from spuir.logs.formats.feature_names import by_namespace, escape_key
-from spuir.logs.formats.line_events import msgspec_library
-from spuir.logs.formats.line_reader import WANTED, LineReader
 from spuir.logs.formats.text_files import line_ends
 from spuir.tables.arrow import pa
 

@@ -5,13 +5,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from spuir.errors import InputError
+from spuir.logs.events.event_rows import BrokenLineError, LineParser, Row, row_of
+from spuir.logs.events.event_writing import Event, write_events
+from spuir.logs.events.feature_names import context_name
+from spuir.logs.events.line_reader import LineReader
+from spuir.logs.events.vw_text import BLANK, cost, outcome, parse, tagged, triple, written
 from spuir.logs.formats.base import Faults, Format
-from spuir.logs.formats.event_writing import Event, write_events
-from spuir.logs.formats.feature_names import context_name
-from spuir.logs.formats.line_events import BrokenLineError, LineParser, Row, row_of
-from spuir.logs.formats.line_reader import LineReader
 from spuir.logs.formats.text_files import line_ends
-from spuir.logs.formats.vw_text import BLANK, cost, outcome, parse, tagged, triple, written
 from spuir.tables.arrow import pa
 
 _MINE = re.compile(rb"\s*(?:[1-9]\d*[ \t]+)*[1-9]\d*:[-+.\deE]+:[-+.\deE]+[^|\n]*\|")

@@ -6,13 +6,13 @@ from itertools import takewhile
 from typing import Any
 
 from spuir.logs.columns import ACTION_PREFIX
+from spuir.logs.events.event_rows import BrokenLineError, LineParser, Row, row_of
+from spuir.logs.events.event_writing import Event, write_events
+from spuir.logs.events.feature_names import context_name, escape
+from spuir.logs.events.line_reader import WANTED, LineReader
+from spuir.logs.events.offered_actions import OfferedActions, distinct, feature_name, label_of
+from spuir.logs.events.vw_text import BLANK, VwCost, VwLine, cost, outcome, parse, tagged, triple, written
 from spuir.logs.formats.base import Faults, Format
-from spuir.logs.formats.event_writing import Event, write_events
-from spuir.logs.formats.feature_names import context_name, escape
-from spuir.logs.formats.line_events import BrokenLineError, LineParser, Row, row_of
-from spuir.logs.formats.line_reader import WANTED, LineReader
-from spuir.logs.formats.offered_actions import OfferedActions, distinct, feature_name, label_of
-from spuir.logs.formats.vw_text import BLANK, VwCost, VwLine, cost, outcome, parse, tagged, triple, written
 from spuir.tables.arrow import pa
 
 _TRIPLE = re.compile(rb"\d*:[-+.\deE]+:[-+.\deE]+[ \t|]")

@@ -11,7 +11,7 @@ from typing import Any
 from spuir.base.hashing import digest
 from spuir.errors import InputError
 from spuir.logs.columns import ACTION_PREFIX, is_action_column
-from spuir.logs.formats.line_events import as_list, inner_type, inner_values, list_array
+from spuir.logs.events.event_rows import as_list, inner_type, inner_values, list_array
 from spuir.tables.arrow import pa
 
 LABEL_DIGITS = 12

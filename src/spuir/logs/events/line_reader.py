@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from spuir.errors import InputError, ParameterError
+from spuir.logs.events.event_rows import EventRows, LineParser
+from spuir.logs.events.offered_actions import OfferedActions, wanted_features
+from spuir.logs.events.parsed_copies import CopyWriter, ParsedSection, add_types
 from spuir.logs.formats.base import BATCH_ROWS, Faults, FileSection, FileSurvey, Request, whole
-from spuir.logs.formats.line_events import EventRows, LineParser
-from spuir.logs.formats.offered_actions import OfferedActions, wanted_features
-from spuir.logs.formats.parsed_copies import CopyWriter, ParsedSection, add_types
 from spuir.logs.formats.text_files import line_blocks, lines_before, split
 from spuir.tables.arrow import pa
 

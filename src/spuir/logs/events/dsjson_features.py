@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from spuir.logs.formats.feature_names import space_name, unescape
-from spuir.logs.formats.line_events import BrokenLineError, as_text
-from spuir.logs.formats.offered_actions import distinct, feature_name, label_of
+from spuir.logs.events.event_rows import BrokenLineError, as_text
+from spuir.logs.events.feature_names import space_name, unescape
+from spuir.logs.events.offered_actions import distinct, feature_name, label_of
 
 _SCALARS = frozenset((str, int, float, bool, type(None)))
 _UNCLASHED = re.compile(f"^{re.escape(space_name('action'))}[.]")

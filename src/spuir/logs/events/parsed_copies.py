@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 from spuir.errors import InputError, SpuirError
 from spuir.logs.columns import ACTION_PREFIX, is_action_column
 from spuir.logs.database import Folder
+from spuir.logs.events.offered_actions import OfferedActions, wanted_features
 from spuir.logs.formats.base import BATCH_ROWS, Faults, FileSection, Format, Request
-from spuir.logs.formats.offered_actions import OfferedActions, wanted_features
 from spuir.tables.arrow import pa
 
 CHUNK_BYTES = 1 << 25
@@ -25,7 +25,7 @@ CHUNK_BYTES = 1 << 25
 PARALLEL_BYTES = 1 << 28
 """Below this, starting processes takes longer than they save."""
 MOST_COLUMNS = 10_000
-_WORK = "from spuir.logs.formats.parsed_copies import work; work()"
+_WORK = "from spuir.logs.events.parsed_copies import work; work()"
 
 SectionKey = tuple[str, int, int]
 """Path, start and bytes."""

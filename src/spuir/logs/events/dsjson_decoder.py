@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spuir.logs.columns import ACTION_PREFIX
-from spuir.logs.formats.dsjson_features import KeyTree, OfferedAction, is_ignored, named_action
-from spuir.logs.formats.feature_names import context_name, space_name, unescape
-from spuir.logs.formats.line_events import BrokenLineError, as_list, msgspec_library
-from spuir.logs.formats.offered_actions import OfferedActions, list_array
+from spuir.logs.events.dsjson_features import KeyTree, OfferedAction, is_ignored, named_action
+from spuir.logs.events.event_rows import BrokenLineError, as_list, msgspec_library
+from spuir.logs.events.feature_names import context_name, space_name, unescape
+from spuir.logs.events.offered_actions import OfferedActions, list_array
 from spuir.tables.arrow import pa
 
 Columns = dict[str, Any]

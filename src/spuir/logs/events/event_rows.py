@@ -17,7 +17,7 @@ from spuir.logs.times import iso_datetime
 from spuir.tables.arrow import pa
 
 if TYPE_CHECKING:
-    from spuir.logs.formats.offered_actions import OfferedActions
+    from spuir.logs.events.offered_actions import OfferedActions
 
 Row = tuple[Sequence[str | None], Sequence[Any]]
 """Columns and their values: text, number, boolean or list; None is no value, and a column None is no column.

@@ -6,11 +6,9 @@ from typing import Any
 
 from spuir.errors import InputError
 from spuir.logs.columns import ACTION_PREFIX
-from spuir.logs.formats.base import Faults
-from spuir.logs.formats.dsjson_decoder import EventDecoder, UnusualBlockError
-from spuir.logs.formats.dsjson_features import KeyTree, OfferedAction, flatten, is_ignored, offered_actions
-from spuir.logs.formats.feature_names import context_name, unescape
-from spuir.logs.formats.line_events import (
+from spuir.logs.events.dsjson_decoder import EventDecoder, UnusualBlockError
+from spuir.logs.events.dsjson_features import KeyTree, OfferedAction, flatten, is_ignored, offered_actions
+from spuir.logs.events.event_rows import (
     BrokenLineError,
     EventRows,
     LineParser,
@@ -19,7 +17,9 @@ from spuir.logs.formats.line_events import (
     as_probability,
     json_parser,
 )
-from spuir.logs.formats.offered_actions import OfferedActions
+from spuir.logs.events.feature_names import context_name, unescape
+from spuir.logs.events.offered_actions import OfferedActions
+from spuir.logs.formats.base import Faults
 
 EXTRAS = ("episode", "position", "unit_id", "reward_time")
 """Canonical columns without a place in dsjson; kept under a key of our own, which Vowpal Wabbit ignores."""
