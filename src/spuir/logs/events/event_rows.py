@@ -19,11 +19,8 @@ from spuir.tables.arrow import pa
 if TYPE_CHECKING:
     from spuir.logs.events.offered_actions import OfferedActions
 
-Row = tuple[Sequence[str | None], Sequence[Any]]
-"""Columns and their values: text, number, boolean or list; None is no value, and a column None is no column.
-
-Rows that share the very object of their columns are turned together, and much faster.
-"""
+Row = Mapping[str, Any]
+"""Values by column: text, number, boolean or list; None is no value."""
 
 
 class BrokenLineError(ValueError):
@@ -54,11 +51,6 @@ def json_parser() -> Callable[[bytes], dict[str, Any]]:
         return found
 
     return parse
-
-
-def row_of(values: Mapping[str, Any]) -> Row:
-    """Return a row from values by column."""
-    return tuple(values), list(values.values())
 
 
 class LineParser(ABC):
@@ -120,23 +112,16 @@ class EventRows:
         return range(start, len(self.rows))
 
     def columns(self) -> Mapping[str, Any]:
-        """Return the values of every column that some row has; where a row names one twice, the last counts."""
+        """Return the values of every column that some row has."""
         if len(self.groups) == 1 and len(self.groups[0][0]) == len(self.rows):
             return self.groups[0][1]
-        shapes: dict[int, list[int]] = {}
-        for place, row in enumerate(self.rows):
-            if row is not None:
-                shapes.setdefault(id(row[0]), []).append(place)
         found: dict[str, Any] = {}
-        for places in shapes.values():
-            rows: list[Any] = [self.rows[place] for place in places]
-            for name, values in zip(rows[0][0], zip(*[row[1] for row in rows], strict=True), strict=True):
-                if name is None:
-                    continue
-                if len(places) == len(self.rows):
-                    found[name] = values
-                    continue
-                self._place(found, name, places, values)
+        for place, row in enumerate(self.rows):
+            for name, value in (row or {}).items():
+                column = found.get(name)
+                if column is None:
+                    column = found[name] = [None] * len(self.rows)
+                column[place] = value
         for places, columns in self.groups:
             for name, values in columns.items():
                 self._place(found, name, places, values)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from spuir.errors import InputError
-from spuir.logs.events.event_rows import BrokenLineError, LineParser, Row, as_number, json_parser, row_of
+from spuir.logs.events.event_rows import BrokenLineError, LineParser, Row, as_number, json_parser
 from spuir.logs.events.line_reader import LineReader
 from spuir.logs.formats import parquet
 from spuir.logs.formats.arrays import numeric_contexts
@@ -80,7 +80,7 @@ class EventJoiner(LineParser):
             self.skip("rewarded again" if name in self._closed else "a reward without its decision")
             return ()
         self._closed.add(name)
-        return (row_of({**row, "reward": reward, "reward_time": _seconds(found)}),)
+        return ({**row, "reward": reward, "reward_time": _seconds(found)},)
 
     def finish(self) -> Iterable[Row]:
         """Return nothing: what is still open was never rewarded."""

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from spuir.errors import InputError
-from spuir.logs.events.event_rows import BrokenLineError, LineParser, Row, row_of
+from spuir.logs.events.event_rows import BrokenLineError, LineParser, Row
 from spuir.logs.events.event_writing import Event, write_events
 from spuir.logs.events.feature_names import context_name
 from spuir.logs.events.line_reader import LineReader
@@ -39,7 +39,7 @@ class CbParser(LineParser):
         row = {"decision_id": parsed.tag, **features}
         if len(costs) > 1:
             row["eligible"] = [self._label(found.action) for found in costs]
-        return [row_of({**row, "action": self._label(found.action), **outcome(found)}) for found in observed]
+        return [{**row, "action": self._label(found.action), **outcome(found)} for found in observed]
 
     def _label(self, text: str) -> Any:
         """Return the label of an action that is given by its number, from 1."""

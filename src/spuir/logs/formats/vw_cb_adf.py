@@ -6,7 +6,7 @@ from itertools import takewhile
 from typing import Any
 
 from spuir.logs.columns import ACTION_PREFIX
-from spuir.logs.events.event_rows import BrokenLineError, LineParser, Row, row_of
+from spuir.logs.events.event_rows import BrokenLineError, LineParser, Row
 from spuir.logs.events.event_writing import Event, write_events
 from spuir.logs.events.feature_names import context_name, escape
 from spuir.logs.events.line_reader import WANTED, LineReader
@@ -63,7 +63,7 @@ class AdfParser(LineParser):
         for label, own in zip(names, features, strict=True):
             self.offered.see(label, own)
         row |= {f"{ACTION_PREFIX}{name}": [own.get(name) for own in features] for name in self._wanted}
-        return (row_of(row | {context_name(name): value for name, value in shared.features.items()}),)
+        return (row | {context_name(name): value for name, value in shared.features.items()},)
 
 
 def _observed(line: VwLine) -> VwCost | None:
