@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -249,44 +250,25 @@ def parse_files(format: Format, paths: Sequence[str], options: Mapping[str, Any]
     workers = min(_cores(), len(jobs))
     if workers < 2 or sum(section.bytes for _, section in jobs) < PARALLEL_BYTES or copies.folder is None:
         return copies
-    # Processes of our own, since those of multiprocessing would run the caller's script again.
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    pipe = subprocess.PIPE
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-P", "-c", _WORK], stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, env=environment
-        )
-        for _ in range(workers)
-    ]
-    try:
-        for at, process in enumerate(started):
-            _send(process, (format.name, dict(options), copies.folder.path, jobs[at::workers]))
-        for process in started:
-            copies.sections |= _receive(process)
-    finally:
-        for process in started:
-            process.kill()
-            process.wait()
+    shares = [(format.name, dict(options), copies.folder.path, jobs[at::workers]) for at in range(workers)]
+    with ThreadPoolExecutor(workers) as waiting:
+        for found in waiting.map(_parse_elsewhere, shares):
+            copies.sections |= found
     return copies
+
+
+def _parse_elsewhere(share: Any) -> dict[SectionKey, ParsedSection]:
+    """Parse some sections in a process of our own: those of multiprocessing would run the caller's script again."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    command = [sys.executable, "-P", "-c", _WORK]
+    done = subprocess.run(command, input=pickle.dumps(share), capture_output=True, env=environment, check=False)
+    with suppress(EOFError, pickle.UnpicklingError):
+        return pickle.loads(done.stdout)
+    return {}
 
 
 def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _send(process: "subprocess.Popen[bytes]", job: Any) -> None:
-    with suppress(OSError):  # a process that ended leaves its sections to the survey
-        if process.stdin is not None:
-            with process.stdin as pipe:
-                pickle.dump(job, pipe)
-
-
-def _receive(process: "subprocess.Popen[bytes]") -> dict[SectionKey, ParsedSection]:
-    with suppress(EOFError, OSError, pickle.UnpicklingError):
-        if process.stdout is not None:
-            with process.stdout as pipe:
-                return pickle.load(pipe)
-    return {}
 
 
 def work() -> None:
