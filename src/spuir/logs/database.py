@@ -50,6 +50,10 @@ class Folder:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
         self.remove = weakref.finalize(self, _remove, self.path, lock)
 
+    def __reduce__(self) -> tuple[type[None], tuple[()]]:
+        """Become None in another process, which finds the files as long as the folder lives here."""
+        return type(None), ()
+
 
 def _remove(path: str, lock: int) -> None:
     shutil.rmtree(path, ignore_errors=True)

@@ -50,8 +50,7 @@ class JoinedPart(Part):
     """A part of the decisions with the outcomes of its rows.
 
     ``outcomes`` is the file of all outcomes, in the order of the decisions, and ``start`` the number of decisions in
-    earlier parts. ``folder`` keeps the file. It is not sent to other processes, which find the file as long as the
-    log lives.
+    earlier parts. ``folder`` keeps the file.
     """
 
     base: Part
@@ -94,10 +93,6 @@ class JoinedPart(Part):
         """Yield bytes that differ when the decisions, the rewards or the rules do."""
         yield from self.base.identity()
         yield self.mark.encode()
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Leave the folder with the log."""
-        return self.__dict__ | {"folder": None}
 
 
 def join_logs(

@@ -113,8 +113,7 @@ class SortedRows(NamedTuple):
 class EpisodeRange(Part):
     """The rows of a range of episodes, from the files of all sorted parts.
 
-    A range of a single episode is not sorted again, whatever its size. ``folder`` keeps the files; it is not sent to
-    other processes, which find them as long as the training lasts.
+    A range of a single episode is not sorted again, whatever its size. ``folder`` keeps the files.
     """
 
     runs: tuple[SortedRows, ...] = field(repr=False)
@@ -148,10 +147,6 @@ class EpisodeRange(Part):
             if run.path != open_path or reader is None:
                 open_path, reader = run.path, pa.ipc.open_file(pa.memory_map(run.path))
             yield reader.get_batch(run.batch).select(names).slice(run.start, run.stop - run.start)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Leave the folder with the training."""
-        return self.__dict__ | {"folder": None}
 
 
 def group_by_episode(

@@ -199,18 +199,9 @@ def _array(field: "pa.Field", values: Any, bad: dict[int, str]) -> "pa.Array":
     try:
         if types.is_timestamp(kind):
             return pa.array(values, pa.string()).cast(pa.timestamp("ns", "UTC")).cast(kind, safe=False)
-        return _repeated(values, kind) if types.is_list(kind) else pa.array(values, kind)
+        return pa.array(values, kind)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
         return pa.array([_fitted(field, value, row, bad) for row, value in enumerate(values)], kind)
-
-
-def _repeated(values: Sequence[Any], kind: "pa.DataType") -> "pa.Array":
-    """Return a column of lists; one that many rows share is converted once."""
-    shared = {id(value): value for value in values}
-    if 2 * len(shared) > len(values):
-        return pa.array(values, kind)
-    places = dict(zip(shared, range(len(shared)), strict=True))
-    return pa.array(list(shared.values()), kind).take(pa.array([places[id(value)] for value in values], pa.int32()))
 
 
 def _fitted(field: "pa.Field", value: Any, row: int, bad: dict[int, str]) -> Any:

@@ -235,10 +235,6 @@ class ParsedCopies:
             return None
         return found
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Leave the folder with the log."""
-        return self.__dict__ | {"folder": None}
-
 
 def parse_files(format: Format, paths: Sequence[str], options: Mapping[str, Any]) -> ParsedCopies:
     """Parse the sections of large files in one process per core, and return what was found.
