@@ -8,10 +8,12 @@ import time
 import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from types import ModuleType
+from typing import Any
 
-from spuir.errors import InputError, MissingExtraError, SpuirError
-from spuir.tables.arrow import pa
+from spuir.errors import InputError, SpuirError
+from spuir.tables.arrow import OptionalModule, pa
+
+duckdb: Any = OptionalModule("duckdb", "DuckDB sorts the tables of a join")
 
 MIN_MEMORY = 64 << 20
 THREAD_MEMORY = 32 << 20
@@ -22,16 +24,6 @@ PREFIX = "spuir-scratch-"
 """How the names of temporary folders begin."""
 SETTLED_SECONDS = 60
 """A younger folder may not be locked yet by the process that made it."""
-
-
-def duckdb() -> ModuleType:
-    """Return duckdb, or say how to get it."""
-    try:
-        import duckdb
-    except ImportError:
-        rule, remedy = "DuckDB sorts the tables of a join", 'run pip install "spuir[data]"'
-        raise MissingExtraError("join", "no duckdb", rule, remedy) from None
-    return duckdb
 
 
 class Folder:
@@ -108,10 +100,10 @@ def sort_rows(
     }
     failures: list[BaseException] = []
     try:
-        with duckdb().connect(config=settings) as connection:
+        with duckdb.connect(config=settings) as connection:
             connection.register("unsorted", pa.RecordBatchReader.from_batches(schema, _watched(batches, failures)))
             yield from connection.sql(f"SELECT * FROM unsorted ORDER BY {by}").to_arrow_reader(RESULT_ROWS)
-    except (duckdb().Error, pa.ArrowException) as error:
+    except (duckdb.Error, pa.ArrowException) as error:
         if failures:
             raise failures[0] from None
         rule = "DuckDB sorts in the given memory and a temporary folder"

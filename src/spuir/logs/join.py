@@ -26,7 +26,7 @@ from spuir.logs.formats import Faults
 from spuir.logs.formats.base import BATCH_ROWS
 from spuir.logs.log import Log
 from spuir.logs.open import open_log
-from spuir.logs.parts import Part
+from spuir.logs.parts import DerivedPart
 from spuir.logs.rewards import Report, RewardRules, settle
 from spuir.logs.times import UNKNOWN, instants
 from spuir.tables.arrow import pa, pc
@@ -46,23 +46,17 @@ class Joined(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class JoinedPart(Part):
+class JoinedPart(DerivedPart):
     """A part of the decisions with the outcomes of its rows.
 
     ``outcomes`` is the file of all outcomes, in the order of the decisions, and ``start`` the number of decisions in
     earlier parts. ``folder`` keeps the file.
     """
 
-    base: Part
     outcomes: str
     start: int
     mark: str
     folder: Folder | None = field(repr=False, compare=False)
-
-    @property
-    def first_row(self) -> int:
-        """The number of its first row in its source, for messages."""
-        return self.base.first_row
 
     def read(
         self, columns: Sequence[str] | None = None, *, batch_rows: int = BATCH_ROWS, faults: Faults | None = None

@@ -100,6 +100,23 @@ class Part(ABC):
         yield repr((self.number, self.source, self.rows, self.bytes, self.plan.fields)).encode()
 
 
+@dataclass(frozen=True, kw_only=True)
+class DerivedPart(Part):
+    """A part that is made from the rows of another one, ``base``."""
+
+    base: Part
+
+    @property
+    def first_row(self) -> int:
+        """The number of its first row in its source, for messages."""
+        return self.base.first_row
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The files of the other part."""
+        return self.base.paths
+
+
 def stamp_of(path: str) -> Stamp:
     """Return what changes when a file does: the time of its last change, and its size."""
     found = os.stat(path)

@@ -12,7 +12,7 @@ from spuir.logs.columns import renaming
 from spuir.logs.formats import Faults
 from spuir.logs.formats.base import BATCH_ROWS
 from spuir.logs.log import Log
-from spuir.logs.parts import Part
+from spuir.logs.parts import DerivedPart, Part
 from spuir.logs.times import instants
 from spuir.tables.arrow import pa
 
@@ -20,18 +20,12 @@ LAST = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, kw_only=True)
-class SpanPart(Part):
+class SpanPart(DerivedPart):
     """The rows of a part from ``first`` to before ``stop``, which are instants, or places in the log from ``start``."""
 
-    base: Part
     first: int
     stop: int
     start: int | None
-
-    @property
-    def first_row(self) -> int:
-        """The number of its first row in its source, for messages."""
-        return self.base.first_row
 
     def read(
         self, columns: Sequence[str] | None = None, *, batch_rows: int = BATCH_ROWS, faults: Faults | None = None

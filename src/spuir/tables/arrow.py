@@ -1,4 +1,4 @@
-"""Access to pyarrow, which is optional, and questions about Arrow types."""
+"""Access to pyarrow and other optional libraries, and questions about Arrow types."""
 
 from importlib import import_module
 from types import ModuleType
@@ -7,42 +7,50 @@ from typing import TYPE_CHECKING, Any
 from spuir.errors import MissingExtraError
 
 
-def arrow() -> ModuleType:
-    """Return the module pyarrow, or refuse with the command that installs it."""
-    try:
-        import pyarrow
-    except ImportError:
-        rule, remedy = "logs are read and joined as Arrow tables", 'run pip install "spuir[data]"'
-        raise MissingExtraError("logs", "no pyarrow", rule, remedy) from None
-    return pyarrow
+class OptionalModule:
+    """A module of an optional library, imported when it is first used.
 
+    Parameters
+    ----------
+    name
+        What it is called in an import.
+    rule
+        What it is needed for, said with the command that installs it where it is missing.
+    """
 
-def compute() -> Any:
-    """Return the module pyarrow.compute."""
-    arrow()
-    import pyarrow.compute
+    def __init__(self, name: str, rule: str) -> None:
+        self._name, self._rule = name, rule
 
-    return pyarrow.compute
-
-
-class _ArrowModule:
-    """A module of pyarrow that is imported when it is first used: a module that names it needs no pyarrow."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def _load(self) -> ModuleType:
+        """Return the module itself."""
+        try:
+            return import_module(self._name)
+        except ImportError:
+            library = self._name.partition(".")[0]
+            raise MissingExtraError("logs", f"no {library}", self._rule, 'run pip install "spuir[data]"') from None
 
     def __getattr__(self, attribute: str) -> Any:
-        arrow()
-        found = getattr(import_module(self._name), attribute)
+        found = getattr(self._load(), attribute)
         setattr(self, attribute, found)  # the next use finds it at once
         return found
 
 
-pc: Any = _ArrowModule("pyarrow.compute")
+_RULE = "logs are read and joined as Arrow tables"
+pc: Any = OptionalModule("pyarrow.compute", _RULE)
 if TYPE_CHECKING:
     import pyarrow as pa
 else:
-    pa = _ArrowModule("pyarrow")
+    pa = OptionalModule("pyarrow", _RULE)
+
+
+def arrow() -> ModuleType:
+    """Return the module pyarrow, or refuse with the command that installs it."""
+    return OptionalModule("pyarrow", _RULE)._load()
+
+
+def compute() -> Any:
+    """Return the module pyarrow.compute."""
+    return pc._load()
 
 
 def plain_type(kind: Any) -> Any:

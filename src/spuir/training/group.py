@@ -13,7 +13,7 @@ from spuir.errors import SpuirError
 from spuir.logs import Cut, Log, Part
 from spuir.logs.database import Folder, full_disk
 from spuir.logs.formats import Faults
-from spuir.logs.formats.base import BATCH_ROWS
+from spuir.logs.formats.base import BATCH_ROWS, grouped
 from spuir.tables.arrow import pa
 from spuir.tables.encoder import Encoder
 from spuir.training.collect import check_rows
@@ -64,7 +64,7 @@ class SortPart:
         faults, starts, rows, writer = Faults(), list[Starts](), 0, None
         with full_disk(self.folder):
             try:
-                for batches in _buffers(self._checked(scanned.part, faults)):
+                for batches in grouped(self._checked(scanned.part, faults), SORT_BYTES, lambda batch: batch.nbytes):
                     batch, episodes = self._sorted(batches, numbers)
                     writer = writer or pa.ipc.new_file(unfinished, batch.schema)
                     writer.write_batch(batch)
@@ -211,16 +211,3 @@ def _scan_of(log: Log, scan: LogScan, edges: Starts, runs: list[list[SortedRows]
         parts.append(ScannedPart(part, start, here))
         start += sum(sizes)
     return replace(scan, parts=parts, first=place, last=place)
-
-
-def _buffers(batches: Iterator[Any]) -> Iterator[list[Any]]:
-    """Yield as many batches at a time as fit into the buffer."""
-    waiting, size = list[Any](), 0
-    for batch in batches:
-        waiting.append(batch)
-        size += batch.nbytes
-        if size >= SORT_BYTES:
-            yield waiting
-            waiting, size = [], 0
-    if waiting:
-        yield waiting

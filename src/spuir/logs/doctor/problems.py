@@ -15,269 +15,218 @@ _LATE = "A policy that learns from it cannot decide, since it is not known when 
 _OUT = "leave it out (--rename NAME=)."
 NOTHING = "nothing has to be done."
 
+
+def _error(effect: str, remedy: str) -> ProblemKind:
+    return ProblemKind("error", effect, remedy)
+
+
+def _warning(effect: str, remedy: str) -> ProblemKind:
+    return ProblemKind("warning", effect, remedy)
+
+
+def _note(effect: str, remedy: str) -> ProblemKind:
+    return ProblemKind("note", effect, remedy)
+
+
 PROBLEMS: dict[str, ProblemKind] = {
     # ---- the log as a whole
-    "no context": ProblemKind(
-        "error",
+    "no context": _error(
         "Training refuses such a log.",
         "name the columns (--context); with a constant one a policy learns which action is best on average.",
     ),
-    "encoding": ProblemKind("error", "Training stops at this column.", "correct it."),
-    "unreadable": ProblemKind("error", "Training stops at this column.", "correct it."),
-    "broken rows": ProblemKind("warning", "They are left out.", "repair or drop these lines."),
-    "skipped rows": ProblemKind("note", "They are left out.", NOTHING),
-    "reading": ProblemKind("note", "The rest of the log is read.", NOTHING),
+    "encoding": _error("Training stops at this column.", "correct it."),
+    "unreadable": _error("Training stops at this column.", "correct it."),
+    "broken rows": _warning("They are left out.", "repair or drop these lines."),
+    "skipped rows": _note("They are left out.", NOTHING),
+    "reading": _note("The rest of the log is read.", NOTHING),
     # ---- actions
-    "missing action": ProblemKind("error", "Training refuses them.", "drop these rows, or fill in what was done."),
-    "rare action": ProblemKind(
-        "warning",
+    "missing action": _error("Training refuses them.", "drop these rows, or fill in what was done."),
+    "rare action": _warning(
         "From one row nothing can be learned about an action.",
         "check for misspelt labels; drop such rows, or merge rare actions.",
     ),
-    "one action": ProblemKind(
-        "warning", "There is nothing to choose between.", "check that the column holds what was chosen."
+    "one action": _warning("There is nothing to choose between.", "check that the column holds what was chosen."),
+    "many actions": _error(
+        "Each is learned on its own, from few rows.", "check that the column holds actions, not ids; group them."
     ),
-    "many actions": ProblemKind(
-        "error",
-        "Each is learned on its own, from few rows.",
-        "check that the column holds actions, not ids; group them.",
-    ),
-    "similar actions": ProblemKind(
-        "warning", "Each spelling is learned as an action of its own.", "write each label in one way."
-    ),
-    "late action": ProblemKind(
-        "note",
+    "similar actions": _warning("Each spelling is learned as an action of its own.", "write each label in one way."),
+    "late action": _note(
         "Its estimates rest on the later rows alone.",
         "nothing if it was added then; if it was only renamed, give both the same label.",
     ),
     # ---- features of actions
-    "no features": ProblemKind(
-        "error",
+    "no features": _error(
         "Training a policy that reads features refuses actions without them.",
         "add these labels to the catalogue, written as in the log, or drop their rows.",
     ),
-    "unnamed action": ProblemKind("error", "Training refuses such a catalogue.", "fill in the label, or drop the row."),
-    "conflicting features": ProblemKind(
-        "warning",
+    "unnamed action": _error("Training refuses such a catalogue.", "fill in the label, or drop the row."),
+    "conflicting features": _warning(
         "The last row of a label counts for all its decisions.",
         "keep one row per label; what changes from decision to decision belongs into columns action.… of the log.",
     ),
-    "repeated action": ProblemKind("note", "They count once.", NOTHING),
-    "untried actions": ProblemKind(
-        "note", "What is known of them comes from their features alone.", "nothing if they are new."
-    ),
-    "constant feature": ProblemKind("warning", "It cannot tell actions apart.", "leave it out."),
-    "unique feature": ProblemKind(
-        "warning",
+    "repeated action": _note("They count once.", NOTHING),
+    "untried actions": _note("What is known of them comes from their features alone.", "nothing if they are new."),
+    "constant feature": _warning("It cannot tell actions apart.", "leave it out."),
+    "unique feature": _warning(
         "It is another name of the action: what is learned about one value helps no other action.",
         "leave it out, or replace it by what it stands for, such as a category.",
     ),
-    "varying features": ProblemKind("note", "They are read with each decision, as columns action.….", NOTHING),
-    "unequal features": ProblemKind(
-        "error", "It is not known which value belongs to which action.", "log one value for each eligible action."
+    "varying features": _note("They are read with each decision, as columns action.….", NOTHING),
+    "unequal features": _error(
+        "It is not known which value belongs to which action.", "log one value for each eligible action."
     ),
     # ---- rewards
-    "missing reward": ProblemKind(
-        "warning",
+    "missing reward": _warning(
         "Training leaves them out.",
         "set a default reward if none means one (e.g. 0), or wait until the rewards are known.",
     ),
-    "impossible reward": ProblemKind("error", "Training refuses them.", "correct or drop these rows."),
-    "constant reward": ProblemKind("warning", "There is nothing to learn.", "check that the column holds the outcome."),
-    "no reward": ProblemKind("error", "There is nothing to learn.", "check that the column holds the outcome."),
-    "extreme reward": ProblemKind(
-        "warning",
-        "Least squares follows these few rows, whatever the others say.",
-        "correct or drop them, or cap the reward.",
+    "impossible reward": _error("Training refuses them.", "correct or drop these rows."),
+    "constant reward": _warning("There is nothing to learn.", "check that the column holds the outcome."),
+    "no reward": _error("There is nothing to learn.", "check that the column holds the outcome."),
+    "extreme reward": _warning(
+        "Least squares follows these few rows, whatever the others say.", "correct or drop them, or cap the reward."
     ),
-    "reward unit": ProblemKind(
-        "warning",
+    "reward unit": _warning(
         "What was done later seems better only because of its unit.",
         "bring all rewards to one unit, such as euros or cents.",
     ),
-    "rewards end": ProblemKind(
-        "warning",
+    "rewards end": _warning(
         "These rows are learned as failures, though their rewards are probably not known yet.",
         "leave them out until their rewards are there, or join the rewards with a window (--rewards, --window).",
     ),
-    "intercept": ProblemKind(
-        "note",
+    "intercept": _note(
         "Without a constant column a linear model cannot learn an average, and may prefer the worse action.",
         "spuir train adds one, and so does the policy auto; pass intercept=True to other policies in Python.",
     ),
     # ---- propensities
-    "no propensity": ProblemKind(
-        "note",
+    "no propensity": _note(
         "Off-policy evaluation is not possible, and training refuses policies that weigh by them (blts-b, bexp3-ipw).",
         "log the probability of the executed action (Decision.propensities) from now on; where it is known, say so in "
         "training (--propensity uniform, a column or a number).",
     ),
-    "missing propensity": ProblemKind(
-        "error",
-        "Training and off-policy evaluation refuse them.",
-        "log it with every decision, or leave the column out.",
+    "missing propensity": _error(
+        "Training and off-policy evaluation refuse them.", "log it with every decision, or leave the column out."
     ),
-    "impossible propensity": ProblemKind(
-        "error",
+    "impossible propensity": _error(
         "What was done cannot have had them, and every estimate that divides by them is wrong.",
         "log the probability of the executed action; divide percentages by 100.",
     ),
-    "deterministic": ProblemKind(
-        "warning",
+    "deterministic": _warning(
         "Learning works, but no other policy can be evaluated on this log: what it would have done was never tried.",
         "decide with a floor from now on, such as floor=0.02, and log the propensities.",
     ),
-    "implausible propensity": ProblemKind(
-        "warning",
+    "implausible propensity": _warning(
         "Off-policy estimates come out too large.",
         "log the probability of the executed action itself, at the time of the decision.",
     ),
-    "impossible probabilities": ProblemKind(
-        "error", "They are no distribution, so that nothing can be drawn from them.", "log what the policy drew from."
+    "impossible probabilities": _error(
+        "They are no distribution, so that nothing can be drawn from them.", "log what the policy drew from."
     ),
-    "unequal lists": ProblemKind(
-        "error", "It is not known which probability belongs to which action.", "log one probability for each label."
+    "unequal lists": _error(
+        "It is not known which probability belongs to which action.", "log one probability for each label."
     ),
-    "disagreeing propensity": ProblemKind(
-        "error",
+    "disagreeing propensity": _error(
         "One of the two is wrong, and so is every estimate that uses it.",
         "log the entry of probabilities that belongs to the executed action.",
     ),
-    "ineligible action": ProblemKind(
-        "error", "The list or the action is wrong.", "correct the list, or drop these rows."
-    ),
+    "ineligible action": _error("The list or the action is wrong.", "correct the list, or drop these rows."),
     # ---- ids, times, weights, episodes
-    "missing id": ProblemKind("warning", "Rewards cannot be joined to them.", "log an id with every decision."),
-    "repeated id": ProblemKind(
-        "error",
+    "missing id": _warning("Rewards cannot be joined to them.", "log an id with every decision."),
+    "repeated id": _error(
         "A decision counts twice, and its reward is joined to one of them only.",
         "drop the repetitions, or give every decision its own id.",
     ),
-    "missing time": ProblemKind("warning", "Episodes cannot be cut by time.", "fill them in."),
-    "unsorted": ProblemKind(
-        "warning",
+    "missing time": _warning("Episodes cannot be cut by time.", "fill them in."),
+    "unsorted": _warning(
         "Episodes cut by size mix what came early with what came late.",
         "sort the log by time before cutting it by size, or cut by time (--every) or by an episode column.",
     ),
-    "implausible time": ProblemKind(
-        "error",
+    "implausible time": _error(
         "Cut by time, such a row is an episode of its own, and the first one to be learned.",
         "correct or drop these rows.",
     ),
-    "early reward": ProblemKind("warning", "A window would treat them as in time.", "check clocks and time zones."),
-    "impossible weight": ProblemKind("error", "Training refuses them.", "correct or drop these rows."),
-    "missing episode": ProblemKind(
-        "error", "Training refuses them.", "fill it in, or leave the column out and give a size."
-    ),
-    "scattered episodes": ProblemKind(
-        "note",
+    "early reward": _warning("A window would treat them as in time.", "check clocks and time zones."),
+    "impossible weight": _error("Training refuses them.", "correct or drop these rows."),
+    "missing episode": _error("Training refuses them.", "fill it in, or leave the column out and give a size."),
+    "scattered episodes": _note(
         "Training first sorts them, on disk if there are many.",
         "nothing has to be done, but a log in order of episodes trains faster.",
     ),
-    "one episode": ProblemKind(
-        "warning",
-        "The policy learns once, and imputes before it has learned anything.",
-        "cut the log into more episodes.",
+    "one episode": _warning(
+        "The policy learns once, and imputes before it has learned anything.", "cut the log into more episodes."
     ),
-    "many episodes": ProblemKind("warning", "Training takes long.", "cut the log into larger episodes."),
-    "small first episode": ProblemKind(
-        "warning",
+    "many episodes": _warning("Training takes long.", "cut the log into larger episodes."),
+    "small first episode": _warning(
         "With partial_fit, what is fixed at the beginning, such as the scaling, would rest on these rows alone.",
         "begin the log with a whole period, drop these rows, or call Bandit.fix with more rows first.",
     ),
-    "episode order": ProblemKind(
-        "warning",
+    "episode order": _warning(
         "Later episodes are learned before earlier ones, and forgetting acts on the wrong ones.",
         "number the episodes, or name them by dates such as 2026-01-31.",
     ),
     # ---- joined rewards
-    "orphan rewards": ProblemKind(
-        "warning",
+    "orphan rewards": _warning(
         "They are not used, and their decisions seem to have failed.",
         "check that both tables hold the same ids, written in the same way, and all decisions.",
     ),
-    "no joined rewards": ProblemKind(
-        "error", "Every decision has the default reward.", "check that both tables hold the same ids."
-    ),
-    "duplicate decisions": ProblemKind("warning", "Only the first is kept.", "give every decision its own id."),
-    "joined rewards": ProblemKind("note", "Decisions without a reward of their own have the default.", NOTHING),
+    "no joined rewards": _error("Every decision has the default reward.", "check that both tables hold the same ids."),
+    "duplicate decisions": _warning("Only the first is kept.", "give every decision its own id."),
+    "joined rewards": _note("Decisions without a reward of their own have the default.", NOTHING),
     # ---- context columns
-    "not finite": ProblemKind("error", "Training refuses them.", "write nothing (null) where the value is unknown."),
-    "unequal vectors": ProblemKind("error", "Training refuses them.", "bring them to one length."),
-    "empty": ProblemKind("warning", "It gives no feature.", _OUT),
-    "constant": ProblemKind("warning", "It cannot help to decide.", _OUT),
-    "mixed": ProblemKind(
-        "warning",
+    "not finite": _error("Training refuses them.", "write nothing (null) where the value is unknown."),
+    "unequal vectors": _error("Training refuses them.", "bring them to one length."),
+    "empty": _warning("It gives no feature.", _OUT),
+    "constant": _warning("It cannot help to decide.", _OUT),
+    "mixed": _warning(
         "It is read as text, and each number becomes a level of its own.",
         "correct them, or leave them empty where the value is unknown.",
     ),
-    "decimal comma": ProblemKind(
-        "warning",
-        "It is read as text, and each number becomes a level of its own.",
-        "write numbers with a point, such as 0.5.",
+    "decimal comma": _warning(
+        "It is read as text, and each number becomes a level of its own.", "write numbers with a point, such as 0.5."
     ),
-    "missing as text": ProblemKind(
-        "warning", "It is learned as a level like any other.", "leave these cells empty (null)."
-    ),
-    "sentinel": ProblemKind(
-        "warning",
+    "missing as text": _warning("It is learned as a level like any other.", "leave these cells empty (null)."),
+    "sentinel": _warning(
         "It is learned as a number, and moves the estimates for all other rows.",
         "leave these cells empty (null): missing values get a feature of their own.",
     ),
-    "outlier": ProblemKind(
-        "warning",
+    "outlier": _warning(
         "Least squares follows these few rows, whatever the others say.",
         "correct them, leave them empty, or cap the column.",
     ),
-    "epoch time": ProblemKind(
-        "warning",
+    "epoch time": _warning(
         "As a number it dwarfs all other columns, and says neither weekday nor hour.",
         "leave it out (--rename NAME=), or write it as a time such as 2026-01-31T09:30:00.",
     ),
-    "id-like": ProblemKind(
-        "warning",
-        "What is learned about one value helps no other row.",
-        "leave it out; what is needed of it, log as columns.",
+    "id-like": _warning(
+        "What is learned about one value helps no other row.", "leave it out; what is needed of it, log as columns."
     ),
-    "many levels": ProblemKind(
-        "note", "All these rows look the same to the policy.", "raise --max-levels, or hash (--hashing)."
-    ),
-    "missing later": ProblemKind(
-        "note",
+    "many levels": _note("All these rows look the same to the policy.", "raise --max-levels, or hash (--hashing)."),
+    "missing later": _note(
         "Training takes the mean or the level “other” for them.",
         "fill them, or let the log begin with rows where some are missing.",
     ),
-    "empty at first": ProblemKind(
-        "warning",
+    "empty at first": _warning(
         "An encoder that learns from the first rows gives it no feature.",
         "let the log begin where it is filled, or fill the beginning.",
     ),
-    "empty at last": ProblemKind(
-        "warning", "From now on decisions will see it as missing.", "check what fills it, or leave it out."
+    "empty at last": _warning("From now on decisions will see it as missing.", "check what fills it, or leave it out."),
+    "duplicate column": _warning(
+        "Both get half of the weight, and learning takes longer.", "leave one of them out (--rename NAME=)."
     ),
-    "duplicate column": ProblemKind(
-        "warning", "Both get half of the weight, and learning takes longer.", "leave one of them out (--rename NAME=)."
-    ),
-    "scales": ProblemKind(
-        "note",
+    "scales": _note(
         "The ridge holds small columns back, and large ones not at all.",
         "spuir train standardises them, and so does the policy auto; pass scale=True to other policies in Python.",
     ),
     # ---- leaks
-    "known afterwards": ProblemKind("warning", _LATE, _OUT),
-    "equals reward": ProblemKind("error", _LATE, _OUT),
-    "equals action": ProblemKind("error", _LATE, _OUT),
-    "tells reward": ProblemKind(
-        "warning", _LATE, "leave it out (--rename NAME=) if it is known only after the decision."
-    ),
-    "follows reward": ProblemKind(
-        "warning", _LATE, "leave it out (--rename NAME=) if it is known only after the decision."
-    ),
-    "tells action": ProblemKind(
-        "warning",
+    "known afterwards": _warning(_LATE, _OUT),
+    "equals reward": _error(_LATE, _OUT),
+    "equals action": _error(_LATE, _OUT),
+    "tells reward": _warning(_LATE, "leave it out (--rename NAME=) if it is known only after the decision."),
+    "follows reward": _warning(_LATE, "leave it out (--rename NAME=) if it is known only after the decision."),
+    "tells action": _warning(
         "The effect of the action cannot be told from that of the column.",
         "leave it out if it was made from the action; if a rule chose by it, vary the actions from now on.",
     ),
-    "sounds late": ProblemKind("note", _LATE, "leave it out if it is known only after the decision."),
+    "sounds late": _note(_LATE, "leave it out if it is known only after the decision."),
 }
 """By the name of the check that finds it."""

@@ -10,15 +10,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from spuir.errors import MissingExtraError
 from spuir.logs.columns import is_action_column
 from spuir.logs.formats.base import Faults, Request
 from spuir.logs.times import iso_datetime
-from spuir.tables.arrow import pa
+from spuir.tables.arrow import OptionalModule, pa
 
 if TYPE_CHECKING:
     from spuir.logs.events.offered_actions import OfferedActions
 
+msgspec: Any = OptionalModule("msgspec", "JSON of other tools is parsed with it")
 Row = Mapping[str, Any]
 """Values by column: text, number, boolean or list; None is no value."""
 
@@ -27,19 +27,9 @@ class BrokenLineError(ValueError):
     """A line that cannot be read; the reader counts it with its number and continues."""
 
 
-def msgspec_library() -> Any:
-    """Return msgspec, or say how to get it."""
-    try:
-        import msgspec
-    except ImportError:
-        rule, remedy = "JSON of other tools is parsed with it", 'run pip install "spuir[data]"'
-        raise MissingExtraError("logs", "no msgspec", rule, remedy) from None
-    return msgspec
-
-
 def json_parser() -> Callable[[bytes], dict[str, Any]]:
     """Return a function that parses a line with one JSON object."""
-    decode = msgspec_library().json.Decoder().decode
+    decode = msgspec.json.Decoder().decode
 
     def parse(line: bytes) -> dict[str, Any]:
         try:

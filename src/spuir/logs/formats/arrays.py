@@ -21,6 +21,16 @@ def has_keys(source: Any, needed: Sequence[str]) -> bool:
     return isinstance(source, Mapping) and all(key in source for key in needed)
 
 
+def keyed(source: Any, order: Sequence[str], needed: int, rule: str) -> Mapping[str, Any]:
+    """Return a dict, or a tuple of its values in this order, as a dict; the first ``needed`` ones must be there."""
+    fits = isinstance(source, tuple) and needed <= len(source) <= len(order)
+    given: Any = dict(zip(order, source, strict=False)) if fits else source
+    if not has_keys(given, order[:needed]):
+        remedy = "pass a dict with these keys, or a tuple in this order"
+        raise InputError("source", type(source).__name__, rule, remedy)
+    return given
+
+
 def table_of(columns: Mapping[str, Any], contexts: Any) -> "pa.Table":
     """Return canonical columns and contexts (n, d) as a table.
 

@@ -9,10 +9,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spuir.errors import InputError
 from spuir.tables.arrow import pa
+
+if TYPE_CHECKING:
+    from spuir.logs.events.line_reader import LineReader
 
 HEAD_BYTES = 65_536
 """Bytes that a format is shown of a file when asked whether it is its own."""
@@ -129,18 +132,6 @@ class Request:
     faults: Faults = field(default_factory=Faults)
 
 
-class SectionParser(Protocol):
-    """Cuts text files into sections, and parses each on its own."""
-
-    def sections(self, path: str) -> tuple[FileSection, ...]:
-        """Return the sections of a file."""
-        ...
-
-    def parse(self, path: str, section: FileSection, options: Mapping[str, Any], folder: str | None) -> Any:
-        """Parse a section, and write a copy of it to a folder."""
-        ...
-
-
 @dataclass(frozen=True, kw_only=True)
 class Format:
     """How one kind of log is read and written.
@@ -194,7 +185,7 @@ class Format:
     sparse: bool = False
     write_options: tuple[str, ...] = ()
     locate: Callable[[str, FileSection, int], str] | None = None
-    parser: "SectionParser | None" = None
+    parser: "LineReader | None" = None
 
     @property
     def lenient(self) -> bool:
@@ -267,16 +258,18 @@ def opened(batches: "Iterable[pa.RecordBatch]") -> "tuple[pa.RecordBatch, Iterat
     return first, chain([first], every)
 
 
-def grouped(batches: "Iterable[pa.RecordBatch]", rows: int) -> "Iterator[list[pa.RecordBatch]]":
-    """Yield the batches in groups of at least ``rows`` rows, the last one aside."""
+def grouped(
+    batches: "Iterable[pa.RecordBatch]", least: int, size: "Callable[[pa.RecordBatch], int]" = lambda one: one.num_rows
+) -> "Iterator[list[pa.RecordBatch]]":
+    """Yield the batches in groups of at least this size, the last one aside; a batch counts its rows by default."""
     group: list[pa.RecordBatch] = []
-    count = 0
+    total = 0
     for batch in batches:
         group.append(batch)
-        count += batch.num_rows
-        if count >= rows:
+        total += size(batch)
+        if total >= least:
             yield group
-            group, count = [], 0
+            group, total = [], 0
     if group:
         yield group
 

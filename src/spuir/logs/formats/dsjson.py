@@ -10,7 +10,7 @@ from typing import Any
 
 from spuir.errors import InputError
 from spuir.logs.events.dsjson_parser import EXTRAS, OURS, DsjsonParser
-from spuir.logs.events.event_rows import msgspec_library
+from spuir.logs.events.event_rows import msgspec
 from spuir.logs.events.event_writing import Event, iso, write_events
 from spuir.logs.events.feature_names import by_namespace, escape_key
 from spuir.logs.events.line_reader import WANTED, LineReader
@@ -49,7 +49,7 @@ def write(
     ``actions`` are all labels; None = those that a column ``eligible`` lists, else all that occur. ``catalogue`` has
     their features, which every event repeats.
     """
-    encode = msgspec_library().json.encode
+    encode = msgspec.json.encode
     write_events(batches, path, lambda event: encode(_written(event)) + b"\n", actions, "dsjson", catalogue)
 
 
