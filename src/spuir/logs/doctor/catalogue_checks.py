@@ -19,6 +19,7 @@ class ActionFeatureCheck(Check):
     """Labels without features, features that say nothing, and lists that do not fit the eligible actions."""
 
     def __init__(self, actions: ActionCheck, catalogue: ActionTable | None, columns: Sequence[str]) -> None:
+        super().__init__()
         self._actions, self._catalogue, self._names = actions, catalogue, tuple(columns)
         self._known = set[Any]() if catalogue is None else set(catalogue.labels)
         self._offered: set[Any] = set()

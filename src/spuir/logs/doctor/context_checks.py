@@ -222,6 +222,7 @@ class ContextCheck(Check):
     def __init__(
         self, names: tuple[str, ...], actions: ActionCheck, encoder: Encoder | None, *, scaled: bool = False
     ) -> None:
+        super().__init__()
         self._names, self._actions, self._scaled = names, actions, scaled
         parts = [] if encoder is None else [part for source in encoder.sources for part in source.parts]
         self._parts = {part.column: part for part in parts}
