@@ -21,13 +21,14 @@ from spuir.errors import InputError
 from spuir.logs.column_plan import ColumnPlan, PlannedColumn
 from spuir.logs.columns import COLUMNS, declaring, renaming
 from spuir.logs.cut import written
-from spuir.logs.database import Folder, full_disk, sort_rows
 from spuir.logs.formats import Faults
 from spuir.logs.formats.base import BATCH_ROWS
 from spuir.logs.log import Log
 from spuir.logs.open import open_log
 from spuir.logs.parts import DerivedPart
 from spuir.logs.rewards import Report, RewardRules, settle
+from spuir.logs.scratch import Folder, full_disk
+from spuir.logs.sort import sort_rows
 from spuir.logs.times import UNKNOWN, instants
 from spuir.tables.arrow import pa, pc
 
