@@ -193,15 +193,19 @@ def _with_list(
     return one._replace(type=COLUMN_KINDS[one.kind].becomes(list_type(first)))
 
 
+def _with_leaves(kind: "pa.DataType", change: "Callable[[pa.DataType], pa.DataType]") -> "pa.DataType":
+    """Return a type whose innermost types, inside lists and objects, are changed."""
+    if pa.types.is_list(kind):
+        return pa.list_(_with_leaves(kind.value_type, change))
+    if pa.types.is_struct(kind):
+        inner = [kind.field(at) for at in range(kind.num_fields)]
+        return pa.struct([(one.name, _with_leaves(one.type, change)) for one in inner])
+    return change(kind)
+
+
 def _settled(kind: "pa.DataType") -> "pa.DataType":
     """Return a type without nulls, which a column without values at the beginning of a file has; it becomes numbers."""
-    if pa.types.is_null(kind):
-        return pa.float64()
-    if pa.types.is_list(kind):
-        return pa.list_(_settled(kind.value_type))
-    if pa.types.is_struct(kind):
-        return pa.struct([(kind.field(at).name, _settled(kind.field(at).type)) for at in range(kind.num_fields)])
-    return kind
+    return _with_leaves(kind, lambda leaf: pa.float64() if pa.types.is_null(leaf) else leaf)
 
 
 def reading_types(schema: "pa.Schema", plan: ColumnPlan, typed: bool) -> "pa.Schema":
@@ -215,8 +219,9 @@ def reading_types(schema: "pa.Schema", plan: ColumnPlan, typed: bool) -> "pa.Sch
 
 
 def _reading(kind: "pa.DataType", one: PlannedColumn | None) -> "pa.DataType":
-    if _holds_date(kind):
-        return _dates_as_text(kind)
+    plain = _with_leaves(kind, lambda leaf: pa.string() if is_date(leaf) else leaf)
+    if not plain.equals(kind):
+        return plain
     if one is None or one.kind == "context":
         return _settled(kind)
     if pa.types.is_null(kind) or (pa.types.is_list(kind) and pa.types.is_null(kind.value_type)):
@@ -225,18 +230,3 @@ def _reading(kind: "pa.DataType", one: PlannedColumn | None) -> "pa.DataType":
         return one.type
     # A reward of 0 and 1 may be 0.5 further down, and a time may have a fraction.
     return pa.float64() if one.kind in ("number", "time") and is_number(kind) else kind
-
-
-def _holds_date(kind: "pa.DataType") -> bool:
-    return not _dates_as_text(kind).equals(kind)
-
-
-def _dates_as_text(kind: "pa.DataType") -> "pa.DataType":
-    if is_date(kind):
-        return pa.string()
-    if pa.types.is_list(kind):
-        return pa.list_(_dates_as_text(kind.value_type))
-    if pa.types.is_struct(kind):
-        inner = [kind.field(at) for at in range(kind.num_fields)]
-        return pa.struct([(one.name, _dates_as_text(one.type)) for one in inner])
-    return kind

@@ -155,15 +155,12 @@ class CopyWriter:
         types: dict[str, Any] = {}
         for arrays in held:
             add_types(types, {name: array.type for name, array in arrays.items() if name}, self._path)
-        columns: list[list[Any]] = []
-        for name, kind in types.items():
-            if not all(_widens(arrays[name].type, kind) for arrays in held if name in arrays):
-                self.cancel()
-                return
-            columns.append([_or_nulls(arrays, name, kind) for arrays in held])
-        table = pa.table(
-            [pa.chunked_array(one, kind) for one, kind in zip(columns, types.values(), strict=True)], list(types)
-        )
+        if not all(_widens(array.type, types[name]) for arrays in held for name, array in arrays.items() if name):
+            self.cancel()
+            return
+        kinds = types | {"": pa.null()}
+        tables = [pa.table({name: _cast(array, kinds[name]) for name, array in arrays.items()}) for arrays in held]
+        table = pa.concat_tables(tables, promote_options="default").select(list(types))
         self._write(table, types)
 
     def _write(self, table: "pa.Table", types: "dict[str, pa.DataType]") -> None:
@@ -183,10 +180,6 @@ class CopyWriter:
             with suppress(OSError):
                 os.unlink(chunk.path)
         self._folder, self._chunks, self._held = None, [], []
-
-
-def _or_nulls(arrays: "dict[str, pa.Array]", name: str, kind: "pa.DataType") -> "pa.Array":
-    return _cast(arrays[name], kind) if name in arrays else pa.nulls(len(arrays[""]), kind)
 
 
 def _cast(array: "pa.Array", kind: "pa.DataType") -> "pa.Array":

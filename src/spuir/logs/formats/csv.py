@@ -181,18 +181,14 @@ def _names(path: str, delimiter: str) -> list[str]:
 
 def survey(path: str, options: Mapping[str, Any]) -> FileSurvey:
     """Return the columns of a file, their types inferred from its beginning, and its sections."""
-    return survey_csv(path, options.get("types") or {}, options.get("delimiter"))
-
-
-def survey_csv(path: str, types: "Mapping[str, pa.DataType]", delimiter: str | None = None) -> FileSurvey:
-    """Return the columns of a file and its sections; ``types`` are those that are not to be inferred."""
+    types: Mapping[str, Any] = options.get("types") or {}
     first = head(path, PREFIX_BYTES)
     if not first.strip():
         return FileSurvey(pa.schema([]), ())
     if b"\0" in first:
         got = "UTF-16 text" if first[:2] in (b"\xff\xfe", b"\xfe\xff") else "bytes that are no text"
         raise InputError(f"file {path!r}", got, *IN_UTF8)
-    delimiter = delimiter or delimiter_of(path, first)
+    delimiter = options.get("delimiter") or delimiter_of(path, first)
     names = _names(path, delimiter)
     for name in names:
         if names.count(name) > 1:

@@ -31,7 +31,7 @@ def _items(path: str, options: Mapping[str, Any]) -> "pa.Table | None":
     if not wanted:
         return None
     items = str(Path(path).with_name(_ITEMS)) if wanted is True else str(wanted)
-    seen = csv.survey_csv(items, {})
+    seen = csv.survey(items, {})
     if "item_id" not in seen.schema.names:
         rule = "a table of items has a column 'item_id'"
         raise InputError(f"file {items!r}", f"columns {', '.join(seen.schema.names)[:80]}", rule, "pass another file")
@@ -42,7 +42,7 @@ def _items(path: str, options: Mapping[str, Any]) -> "pa.Table | None":
 
 def survey(path: str, options: Mapping[str, Any]) -> FileSurvey:
     """Return the columns of a log, with those of the chosen item if ``item_context`` says so."""
-    found = csv.survey_csv(path, options.get("types") or {})
+    found = csv.survey(path, options)
     seen = with_names(found, _names(found.schema), ("",))
     items = _items(path, options)
     if items is None:
@@ -57,7 +57,7 @@ def read(path: str, request: Request) -> "Iterator[pa.RecordBatch]":
     joined = [] if items is None else [name for name in request.columns if name in items.column_names]
     own = tuple(name for name in request.columns if name not in joined)
     needed = own if not joined or "action" in own else (*own, "action")
-    raw = csv.survey_csv(path, request.options.get("types") or {}).schema
+    raw = csv.survey(path, request.options).schema
     for batch in read_with_names(csv.read, path, replace(request, columns=needed), _names(raw)):
         yield (_with_items(batch, items, joined) if items is not None else batch).select(list(request.columns))
 
