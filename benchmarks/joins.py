@@ -57,7 +57,7 @@ def join(folder: Path) -> None:
 def group_with_library(folder: Path) -> None:
     """Group the scattered log on disk as training does."""
     from spuir.logs import cut_episodes, open_log
-    from spuir.logs.scratch import Folder
+    from spuir.logs.temporary import Folder
     from spuir.tables.encoder import Encoder
     from spuir.training.engines.local import Local
     from spuir.training.group import SortPart, group_by_episode

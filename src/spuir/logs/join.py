@@ -27,8 +27,8 @@ from spuir.logs.log import Log
 from spuir.logs.open import open_log
 from spuir.logs.parts import DerivedPart
 from spuir.logs.rewards import Report, RewardRules, settle
-from spuir.logs.scratch import Folder, full_disk
 from spuir.logs.sort import sort_rows
+from spuir.logs.temporary import Folder, full_disk
 from spuir.logs.times import UNKNOWN, instants
 from spuir.tables.arrow import pa, pc
 

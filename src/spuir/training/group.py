@@ -13,7 +13,7 @@ from spuir.errors import SpuirError
 from spuir.logs import Cut, Log, Part
 from spuir.logs.formats import Faults
 from spuir.logs.formats.base import BATCH_ROWS, grouped
-from spuir.logs.scratch import Folder, full_disk
+from spuir.logs.temporary import Folder, full_disk
 from spuir.tables.arrow import pa
 from spuir.tables.encoder import Encoder
 from spuir.training.collect import check_rows

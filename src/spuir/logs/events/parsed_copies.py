@@ -18,7 +18,7 @@ from spuir.errors import InputError, SpuirError
 from spuir.logs.columns import ACTION_PREFIX, is_action_column
 from spuir.logs.events.offered_actions import OfferedActions, wanted_features
 from spuir.logs.formats.base import BATCH_ROWS, Faults, FileSection, Format, Request
-from spuir.logs.scratch import Folder
+from spuir.logs.temporary import Folder
 from spuir.tables.arrow import pa
 
 CHUNK_BYTES = 1 << 25
