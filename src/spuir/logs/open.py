@@ -13,7 +13,7 @@ from spuir.logs.formats.base import refusals
 from spuir.logs.frames import to_table
 from spuir.logs.log import Log
 from spuir.logs.log_files import (
-    SurveyedFile,
+    LogFile,
     check_gaps,
     choose_format,
     find_files,
@@ -160,7 +160,7 @@ def _open_files(source: Any, format: str | None, wanted: ColumnChoices, options:
     return Log(tuple(parts), plan, context, chosen.name, tuple(notices), _catalogue(offered, files))
 
 
-def _catalogue(offered: "OfferedActions | None", files: list[SurveyedFile]) -> ActionTable | None:
+def _catalogue(offered: "OfferedActions | None", files: list[LogFile]) -> ActionTable | None:
     """Return what the events of a log say about their actions."""
     table = None if offered is None else offered.catalogue()
     if offered is None or table is None:
@@ -168,7 +168,7 @@ def _catalogue(offered: "OfferedActions | None", files: list[SurveyedFile]) -> A
     return ActionTable(table, f"the events of {files[0].path!r}", varying=tuple(sorted(offered.varying)), given=False)
 
 
-def _first_text(chosen: Format, files: list[SurveyedFile], name: str, options: Mapping[str, Any]) -> str | None:
+def _first_text(chosen: Format, files: list[LogFile], name: str, options: Mapping[str, Any]) -> str | None:
     """Return the first value of a column of text, from the first batch that has one."""
     for file in files:
         if name not in file.schema.names or chosen.read is None:
@@ -182,7 +182,7 @@ def _first_text(chosen: Format, files: list[SurveyedFile], name: str, options: M
 
 
 def _file_parts(
-    files: list[SurveyedFile], chosen: Format, plan: ColumnPlan, types: "pa.Schema", options: Mapping[str, Any]
+    files: list[LogFile], chosen: Format, plan: ColumnPlan, types: "pa.Schema", options: Mapping[str, Any]
 ) -> list[FilePart]:
     from_folders = folder_columns(files)
     parts: list[FilePart] = []
