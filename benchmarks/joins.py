@@ -57,7 +57,7 @@ def join(folder: Path) -> None:
 def group_with_library(folder: Path) -> None:
     """Group the scattered log on disk as training does."""
     from spuir.logs import cut_episodes, open_log
-    from spuir.logs.database import Folder
+    from spuir.logs.temporary import Folder
     from spuir.tables.encoder import Encoder
     from spuir.training.engines.local import Local
     from spuir.training.group import SortPart, group_by_episode
@@ -84,7 +84,7 @@ def group_with_duckdb(folder: Path) -> None:
     import pyarrow as pa
 
     from spuir.logs import open_log
-    from spuir.logs.database import sort_rows
+    from spuir.logs.sort import sort_rows
 
     log = open_log(folder / "scattered.parquet")
     schema = pa.schema([*(log.schema.field(name) for name in log.schema.names), ("number", pa.int64())])

@@ -11,9 +11,9 @@ from click.testing import CliRunner
 
 from spuir.cli.app import main
 from spuir.errors import InputError
-from spuir.logs import checks, doctor, open_log
-from spuir.logs.doctor import Diagnosis, examine
-from spuir.logs.problems import PROBLEMS
+from spuir.logs import open_log
+from spuir.logs.doctor import Diagnosis, checks, diagnosis, examine
+from spuir.logs.doctor.problems import PROBLEMS
 
 pa = pytest.importorskip("pyarrow")
 pd = pytest.importorskip("pandas")
@@ -281,7 +281,7 @@ def test_levels_beyond_the_encoders_are_told_and_missing_values_that_come_later(
 
 
 def test_vectors_that_change_their_length_later_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "LEARNING_ROWS", 100)
+    monkeypatch.setattr(diagnosis, "LEARNING_ROWS", 100)
     [finding] = found(put("vec", {313: [1.0]})(CLEAN)).findings
     assert (finding.check, finding.column, finding.rows[0].row) == ("unequal vectors", "vec", 313)
 

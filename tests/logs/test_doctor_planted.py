@@ -16,7 +16,7 @@ from spuir.cli.app import main
 from spuir.errors import InputError
 from spuir.logs import cut_episodes, join_logs, open_log
 from spuir.logs.doctor import Diagnosis, examine
-from spuir.logs.findings import SEVERITIES
+from spuir.logs.doctor.findings import SEVERITIES
 from spuir.logs.parts import TablePart
 from tests.environments.files import find
 

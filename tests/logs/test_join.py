@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 import spuir
 from spuir.base.streams import generator
 from spuir.errors import InputError, ParameterError
-from spuir.logs import Report, database, join, join_logs, open_log, write_log
+from spuir.logs import Report, join, join_logs, open_log, sort, write_log
 from spuir.logs.id_hashes import hash_ids
 from spuir.logs.rewards import AGGREGATIONS
 
@@ -30,7 +30,7 @@ def small_batches() -> Iterator[None]:
     """Hand on results two rows at a time, so that the rewards of one decision come in several batches."""
 
     def sliced(*given: Any) -> Iterator[pa.RecordBatch]:
-        for batch in database.sort_rows(*given):
+        for batch in sort.sort_rows(*given):
             for start in range(0, batch.num_rows, 2):
                 yield batch.slice(start, 2)
 
@@ -320,7 +320,7 @@ def arrow_peak(work: Any) -> int:
 
 
 def test_memory_does_not_grow_with_the_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(database, "RESULT_ROWS", 2_048)
+    monkeypatch.setattr(sort, "RESULT_ROWS", 2_048)
     monkeypatch.setattr(join, "_FILL_ROWS", 2_048)
     peaks: list[tuple[int, int]] = []
     for n in (8_000, 48_000):
@@ -345,8 +345,8 @@ def test_memory_does_not_grow_with_the_tables(tmp_path: Path, monkeypatch: pytes
 SPILLING = """
 import os, resource, sys
 from spuir.errors import InputError
-from spuir.logs import database, join_logs
-database.MIN_MEMORY = 1
+from spuir.logs import join_logs, sort
+sort.MIN_MEMORY = 1
 folder, limit = sys.argv[3], int(sys.argv[4])
 _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
 resource.setrlimit(resource.RLIMIT_FSIZE, (limit or most, most))  # a longer file cannot be written, as on a full disk

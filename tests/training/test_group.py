@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from spuir.logs import cut_episodes, database, open_log
-from spuir.logs.database import Folder
+from spuir.logs import cut_episodes, open_log, temporary
+from spuir.logs.temporary import Folder
 from spuir.tables.encoder import Encoder
 from spuir.training import group, job, train
 from spuir.training.engines.local import Local
@@ -153,12 +153,12 @@ def test_a_disk_that_is_too_full_for_the_figure_keeps_the_model(tmp_path: Path) 
 
 
 def test_the_folder_of_a_killed_process_is_removed_by_the_next(tmp_path: Path) -> None:
-    script = "import os, sys; from spuir.logs.database import Folder; kept = Folder(sys.argv[1]); os._exit(9)"
+    script = "import os, sys; from spuir.logs.temporary import Folder; kept = Folder(sys.argv[1]); os._exit(9)"
     subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=False, timeout=60)
     (left,) = tmp_path.iterdir()
     mine = Folder(tmp_path)
     assert left.exists()  # so young that its process might not have locked it yet
-    long_ago = time.time() - 2 * database.SETTLED_SECONDS
+    long_ago = time.time() - 2 * temporary.SETTLED_SECONDS
     for path in (left, mine.path):
         os.utime(path, (long_ago, long_ago))
     other = Folder(tmp_path)

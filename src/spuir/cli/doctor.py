@@ -10,7 +10,7 @@ from spuir.cli import options
 
 if TYPE_CHECKING:
     from spuir.logs.doctor import Diagnosis
-    from spuir.logs.findings import Finding
+    from spuir.logs.doctor.findings import Finding
 
 MARKS = {"error": ("✗", "red"), "warning": ("!", "yellow"), "note": ("·", "cyan")}
 SHOWN_ACTIONS = 8

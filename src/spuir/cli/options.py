@@ -342,7 +342,7 @@ def open_joined(
 def _open_joined(given: Mapping[str, Any], propensity: Any, folder: Path | None) -> "tuple[Log, Report | None]":
     """Open the log, joined with its rewards."""
     from spuir.logs import join_logs, open_log
-    from spuir.training.propensities import with_column
+    from spuir.training.start import with_column
 
     # With a table of rewards, the column of the rewards is in that table.
     roles = [role for role in ("id", *ROLES) if role != "reward" or not given["rewards"]]

@@ -79,20 +79,15 @@ class UciCoupon(Environment):
                 "Repository, and give its CSV file as path="
             )
             raise ParameterError(f"path of environment {self.name!r}", "None", rule, remedy)
-        put = object.__setattr__
-        put(self, "path", os.fspath(self.path))
+        self._put(path=os.fspath(self.path))
         survey = read_survey(self.path, file_stamp(self.path))
         fitted = half_of_profiles(survey.profiles, rng)
         weights = [
             fit_logistic(survey.users[rows], survey.accepted[rows], self.ridge)
             for rows in (fitted & (survey.coupons == kind) for kind in range(len(survey.kinds)))
         ]
-        put(self, "weights", np.stack(weights))
-        put(self, "contexts", survey.users[~fitted])
-        put(self, "kinds", survey.kinds)
-        put(self, "columns", survey.columns)
-        put(self, "n_actions", len(survey.kinds))
-        put(self, "dim", len(survey.columns))
+        self._put(weights=np.stack(weights), contexts=survey.users[~fitted], kinds=survey.kinds)
+        self._put(columns=survey.columns, n_actions=len(survey.kinds), dim=len(survey.columns))
 
     def draw(self, n: int, rng: Generator) -> Rounds:
         """Draw n users (n, d), with replacement, from the half that the models have not seen."""

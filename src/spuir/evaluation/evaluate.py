@@ -33,7 +33,7 @@ from spuir.logs.columns import renaming
 from spuir.logs.span import log_after
 from spuir.tables.arrow import arrow
 from spuir.tables.encoder import LEARNING_ROWS
-from spuir.training.propensities import with_column
+from spuir.training.start import with_column
 
 ESTIMATORS = ("dm", "ips", "clipped-ips", "snips", "dr", "sndr", "switch-dr", "dros")
 AGAINST = (LOGGED, UNIFORM, ALWAYS + "*")

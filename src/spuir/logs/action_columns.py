@@ -9,7 +9,7 @@ from spuir.base.records import Codes, Floats
 from spuir.errors import InputError, UnknownNameError
 from spuir.logs.columns import ACTION_PREFIX, listed
 from spuir.logs.log import Log
-from spuir.tables.arrow import arrow, compute
+from spuir.tables.arrow import pa, pc
 
 _REMEDY = "correct or drop that row"
 
@@ -19,8 +19,8 @@ def number_columns(log: Log) -> tuple[list[str], list[str]]:
     found: tuple[list[str], list[str]] = ([], [])
     for name in log.action_columns:
         kind = log.schema.field(name).type
-        inner = kind.value_type if arrow().types.is_list(kind) else kind
-        found[arrow().types.is_string(inner)].append(name.removeprefix(ACTION_PREFIX))
+        inner = kind.value_type if pa.types.is_list(kind) else kind
+        found[pa.types.is_string(inner)].append(name.removeprefix(ACTION_PREFIX))
     return found
 
 
@@ -51,7 +51,7 @@ def executed_features(batch: Any, names: Sequence[str], labels: Sequence[Any]) -
     places: Codes | None = None
     for at, name in enumerate(names):
         column = _column(batch, name)
-        if arrow().types.is_list(column.type):
+        if pa.types.is_list(column.type):
             if places is None:
                 places = _executed_places(batch, labels)
             values = _values(batch, name)[places]
@@ -70,7 +70,7 @@ def offered_features(batch: Any, names: Sequence[str], labels: Sequence[Any]) ->
         raise InputError("eligible", f"no action at row {row}", "every row needs one", "list an action there")
     table: dict[str, Any] = {"row": owners, "action": offered}
     for name in names:
-        if not arrow().types.is_list(batch[f"{ACTION_PREFIX}{name}"].type):
+        if not pa.types.is_list(batch[f"{ACTION_PREFIX}{name}"].type):
             rule = "to choose, the value of every eligible action must be known"
             remedy = "log a list with one value for each label in `eligible`"
             raise InputError(f"column '{ACTION_PREFIX}{name}'", "one value per row", rule, remedy)
@@ -99,22 +99,22 @@ def _eligible(batch: Any, labels: Sequence[Any]) -> tuple[Codes, Any]:
         rule = "lists of features go by the order of the eligible actions"
         raise InputError("eligible", f"nothing at row {row}", rule, "log the labels that could be chosen")
     column = batch["eligible"]
-    lengths = compute().list_value_length(column).to_numpy(zero_copy_only=False)
+    lengths = pc.list_value_length(column).to_numpy(zero_copy_only=False)
     owners, items = np.repeat(np.arange(len(lengths)), lengths), column.flatten()
-    if arrow().types.is_boolean(items.type):
+    if pa.types.is_boolean(items.type):
         wrong = lengths != len(labels)
         if wrong.any():
             row = int(np.argmax(wrong))
             rule = f"a mask has one entry for each of the {len(labels)} actions"
             raise InputError("eligible", f"{lengths[row]} entries at row {row}", rule, "list labels instead")
-        items = arrow().array(list(labels) * len(lengths))
+        items = pa.array(list(labels) * len(lengths))
     return owners, items
 
 
 def _executed_places(batch: Any, labels: Sequence[Any]) -> Codes:
     """Return where the executed action of each row is among the eligible ones of all rows (n,)."""
     owners, offered = _eligible(batch, labels)
-    same = compute().equal(offered, batch["action"].take(arrow().array(owners)))
+    same = pc.equal(offered, batch["action"].take(pa.array(owners)))
     found = np.flatnonzero(same.fill_null(False).to_numpy(zero_copy_only=False))
     counts = np.bincount(owners[found], minlength=batch.num_rows)
     if (counts != 1).any():
@@ -128,8 +128,8 @@ def _executed_places(batch: Any, labels: Sequence[Any]) -> Codes:
 def _values(batch: Any, name: str) -> Floats:
     """Return the values of all eligible actions of all rows (k,); refuse lists of another length."""
     column = _column(batch, name)
-    counts = compute().list_value_length(column).fill_null(-1).to_numpy(zero_copy_only=False)
-    wanted = compute().list_value_length(batch["eligible"]).fill_null(-1).to_numpy(zero_copy_only=False)
+    counts = pc.list_value_length(column).fill_null(-1).to_numpy(zero_copy_only=False)
+    wanted = pc.list_value_length(batch["eligible"]).fill_null(-1).to_numpy(zero_copy_only=False)
     if (counts != wanted).any():
         row = int(np.argmax(counts != wanted))
         rule = f"there is one for each of the {wanted[row]} eligible actions"
@@ -139,7 +139,7 @@ def _values(batch: Any, name: str) -> Floats:
 
 def _column(batch: Any, name: str) -> Any:
     """Return the column of a feature; refuse one of texts."""
-    column, types = batch[f"{ACTION_PREFIX}{name}"], arrow().types
+    column, types = batch[f"{ACTION_PREFIX}{name}"], pa.types
     inner = column.type.value_type if types.is_list(column.type) else column.type
     if types.is_string(inner):
         got, rule = f"type {column.type}", "a feature per decision is a finite number"

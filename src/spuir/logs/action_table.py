@@ -8,11 +8,10 @@ import numpy as np
 
 from spuir.errors import InputError
 from spuir.logs.columns import listed, renaming
-from spuir.tables.arrow import arrow, is_number
+from spuir.tables.arrow import is_number, pa
 
 if TYPE_CHECKING:
     import pandas as pd
-    import pyarrow as pa
 
 LABEL = "action"
 """The column of a catalogue that holds the labels."""
@@ -92,10 +91,8 @@ class ActionTable:
         if labels.type.equals(kind):
             return self
         try:
-            cast = (
-                arrow().array([int(one) for one in labels.to_pylist()], kind) if is_number(kind) else labels.cast(kind)
-            )
-        except (ValueError, TypeError, OverflowError, arrow().ArrowInvalid):
+            cast = pa.array([int(one) for one in labels.to_pylist()], kind) if is_number(kind) else labels.cast(kind)
+        except (ValueError, TypeError, OverflowError, pa.ArrowInvalid):
             bad = next(one for one in labels.to_pylist() if not str(one).lstrip("-").isdigit())
             rule, remedy = "the actions of the log are whole numbers", "write the labels in one way in both"
             raise InputError(self.source, f"the label {bad!r}", rule, remedy) from None
@@ -149,7 +146,6 @@ def _with_labels(source: Any, rename: Mapping[str, str | None]) -> Any:
 
 def unique_labels(table: "pa.Table", source: str) -> ActionTable:
     """Return a table with each label once; the last row of a label counts, and conflicts are counted by feature."""
-    pa = arrow()
     labels = table[LABEL].combine_chunks()
     named = labels.is_valid()
     unnamed = labels.null_count

@@ -8,15 +8,12 @@ import json
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from spuir.logs.times import LAST_SECOND, PER_SECOND, SECOND, written_date
-from spuir.tables.arrow import arrow, compute, is_date, is_number, plain_type
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from spuir.tables.arrow import is_date, is_number, pa, pc, plain_type
 
 _EXACT = 2.0**53
 """Above this a float does not hold every whole number."""
@@ -54,7 +51,6 @@ class ColumnKind:
 
 def cast(array: "pa.Array", target: "pa.DataType") -> "pa.Array":
     """Return the array as another type; a cell that cannot be is a :class:`CellError`."""
-    pa = arrow()
     if array.type.equals(target):
         return array
     refused = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError)
@@ -82,13 +78,11 @@ def _misfit(array: "pa.Array", bad: Any) -> None:
 
 def _floats(array: "pa.Array") -> Any:
     """Return numbers (n,) as float64, NaN where there is none."""
-    pa = arrow()
     return array.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
 
 
 def _whole(array: "pa.Array", target: "pa.DataType", unit: str) -> "pa.Array":
     """Return labels or counts: floats have to be whole, and a NaN is missing."""
-    pa = arrow()
     if pa.types.is_floating(array.type) or pa.types.is_decimal(array.type):
         values = _floats(array)
         known = ~np.isnan(values)
@@ -102,7 +96,6 @@ def _whole(array: "pa.Array", target: "pa.DataType", unit: str) -> "pa.Array":
 
 def _iso(array: "pa.Array") -> "pa.Array":
     """Return days and instants as ISO text, which sorts as they do."""
-    pa = arrow()
     if pa.types.is_date(array.type):
         return array.cast(pa.date32()).cast(pa.string())
     instants = _time(array, pa.timestamp("us", "UTC"), "s")
@@ -110,17 +103,14 @@ def _iso(array: "pa.Array") -> "pa.Array":
 
 
 def _number(array: "pa.Array", target: "pa.DataType", unit: str) -> "pa.Array":
-    pa = arrow()
     numbers = cast(array, target)
     if pa.types.is_floating(array.type) and np.isnan(_floats(numbers)).any():
-        pc = compute()
         return pc.if_else(pc.is_nan(numbers), pa.scalar(None, target), numbers)
     return numbers
 
 
 def _time(array: "pa.Array", target: "pa.DataType", unit: str) -> "pa.Array":
     """Return instants in UTC, which what has no zone is taken to be in."""
-    pa = arrow()
     types = pa.types
     if types.is_string(array.type):
         return _parsed(array, target)
@@ -156,8 +146,6 @@ def _refuse_dates(seconds: Any) -> None:
 
 def _parsed(array: "pa.Array", target: "pa.DataType") -> "pa.Array":
     """Return ISO texts as instants: with a zone or without, with as many digits after the second as they have."""
-    pc = compute()
-    pa = arrow()
     for kind in (pa.timestamp("us"), target):
         # The usual cases, all texts alike, take one pass.
         try:
@@ -179,7 +167,6 @@ def _parsed(array: "pa.Array", target: "pa.DataType") -> "pa.Array":
 
 def _lists(array: "pa.Array", target: "pa.DataType", unit: str) -> "pa.Array":
     """Return lists, also where a file without lists holds them as JSON text or as ``a|b|c``."""
-    pa = arrow()
     if not pa.types.is_string(array.type):
         return cast(array, target)
     rows: list[Any] = []
@@ -212,7 +199,6 @@ def _cell(part: str) -> Any:
 
 def _fitting(cells: list[Any], kind: "pa.DataType") -> list[Any]:
     """Return cells for a list of this type: labels are texts where others are, and numbers are fractions."""
-    pa = arrow()
     if pa.types.is_string(kind):
         return [str(cell) if type(cell) in (int, float) else cell for cell in cells]
     return cells
@@ -225,7 +211,6 @@ def is_list_text(text: str | None) -> bool:
 
 def list_type(text: str | None) -> Any:
     """Return the type of the list that a text holds; a list of texts where it is empty or no list."""
-    pa = arrow()
     try:
         cells: Any = _cells(text) if text is not None else []
     except ValueError:
@@ -236,47 +221,40 @@ def list_type(text: str | None) -> Any:
 
 
 def _as_label(raw: Any) -> Any:
-    pa = arrow()
     if is_number(raw) or pa.types.is_boolean(raw):
         return pa.int64()
     return pa.string() if pa.types.is_string(raw) or pa.types.is_null(raw) else None
 
 
 def _as_episode(raw: Any) -> Any:
-    return arrow().string() if is_date(raw) else _as_label(raw)
+    return pa.string() if is_date(raw) else _as_label(raw)
 
 
 def _as_number(raw: Any) -> Any:
-    pa = arrow()
     return pa.float64() if is_number(raw) or pa.types.is_boolean(raw) or pa.types.is_null(raw) else None
 
 
 def _as_time(raw: Any) -> Any:
-    pa = arrow()
     fits = is_number(raw) or is_date(raw) or pa.types.is_string(raw) or pa.types.is_null(raw)
     return pa.timestamp("us", "UTC") if fits else None
 
 
 def _as_whole(raw: Any) -> Any:
-    pa = arrow()
     return pa.int64() if is_number(raw) or pa.types.is_null(raw) else None
 
 
 def _as_text(raw: Any) -> Any:
-    pa = arrow()
     fits = pa.types.is_integer(raw) or pa.types.is_string(raw) or pa.types.is_null(raw)
     return pa.string() if fits else None
 
 
 def _as_numbers(raw: Any) -> Any:
-    pa = arrow()
     if pa.types.is_list(raw):
         return pa.list_(pa.float64()) if _as_number(raw.value_type) else None
     return pa.list_(pa.float64()) if pa.types.is_string(raw) or pa.types.is_null(raw) else None
 
 
 def _as_choices(raw: Any) -> Any:
-    pa = arrow()
     if pa.types.is_list(raw):
         inner = raw.value_type
         found = pa.bool_() if pa.types.is_boolean(inner) else _as_label(inner)
@@ -285,7 +263,6 @@ def _as_choices(raw: Any) -> Any:
 
 
 def _as_action_feature(raw: Any) -> Any:
-    pa = arrow()
     if pa.types.is_list(raw):
         inner = _as_action_feature(raw.value_type)
         return None if inner is None or pa.types.is_list(inner) else pa.list_(inner)
@@ -295,7 +272,6 @@ def _as_action_feature(raw: Any) -> Any:
 
 def _action_feature(array: "pa.Array", target: "pa.DataType", unit: str) -> "pa.Array":
     """Return one value per row, or a list; a NaN is missing."""
-    pa = arrow()
     if pa.types.is_list(target):
         return _lists(array, target, unit)
     return _number(array, target, unit) if pa.types.is_floating(target) else cast(array, target)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from spuir.errors import InputError, ParameterError, UnknownNameError, did_you_mean, nearest
 from spuir.logs.column_kinds import COLUMN_KINDS, is_list_text, list_type
@@ -15,10 +15,7 @@ from spuir.logs.columns import (
     is_action_column,
     listed,
 )
-from spuir.tables.arrow import arrow, is_date, is_number, plain_type
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from spuir.tables.arrow import is_date, is_number, pa, plain_type
 
 _OUTCOMES = ("action", "reward", "reward_time")
 """Columns that no context may hold, since they are not known when the decision is taken."""
@@ -52,7 +49,7 @@ class ColumnPlan:
 
     def schema_of(self, columns: Sequence[str] | None) -> "pa.Schema":
         """Return some of the log's columns; None = all."""
-        return arrow().schema([(one.name, one.type) for one in self.select(columns)])
+        return pa.schema([(one.name, one.type) for one in self.select(columns)])
 
     def select(self, columns: Sequence[str] | None) -> tuple[PlannedColumn, ...]:
         """Return the wanted columns in the wanted order; None = all."""
@@ -167,7 +164,7 @@ def _field(
     if becomes is None:
         got, rule = f"type {kind}", f"{name!r} holds {column.kind.clause}"
         remedy = f"convert it, declare its type with {declaring(raw, '…')}, or rename it"
-        if column.holds == "number" and arrow().types.is_string(kind):
+        if column.holds == "number" and pa.types.is_string(kind):
             got, remedy = _text_for_number(raw, peek(raw))
         raise InputError(f"{source}, column {raw!r}", got, rule, remedy)
     return PlannedColumn(name, raw, column.holds, becomes)
@@ -188,7 +185,7 @@ def _with_list(
     one: PlannedColumn, schema: "pa.Schema", wanted: ColumnChoices, peek: Callable[[str], str | None]
 ) -> PlannedColumn:
     """Return a column of lists that are texts with the type of the first; other columns as they are."""
-    if one.kind not in ("choices", "action feature") or not arrow().types.is_string(_declared(one.raw, schema, wanted)):
+    if one.kind not in ("choices", "action feature") or not pa.types.is_string(_declared(one.raw, schema, wanted)):
         return one
     first = peek(one.raw)
     if one.kind == "action feature" and not is_list_text(first):
@@ -196,23 +193,25 @@ def _with_list(
     return one._replace(type=COLUMN_KINDS[one.kind].becomes(list_type(first)))
 
 
+def _with_leaves(kind: "pa.DataType", change: "Callable[[pa.DataType], pa.DataType]") -> "pa.DataType":
+    """Return a type whose innermost types, inside lists and objects, are changed."""
+    if pa.types.is_list(kind):
+        return pa.list_(_with_leaves(kind.value_type, change))
+    if pa.types.is_struct(kind):
+        inner = [kind.field(at) for at in range(kind.num_fields)]
+        return pa.struct([(one.name, _with_leaves(one.type, change)) for one in inner])
+    return change(kind)
+
+
 def _settled(kind: "pa.DataType") -> "pa.DataType":
     """Return a type without nulls, which a column without values at the beginning of a file has; it becomes numbers."""
-    pa = arrow()
-    if pa.types.is_null(kind):
-        return pa.float64()
-    if pa.types.is_list(kind):
-        return pa.list_(_settled(kind.value_type))
-    if pa.types.is_struct(kind):
-        return pa.struct([(kind.field(at).name, _settled(kind.field(at).type)) for at in range(kind.num_fields)])
-    return kind
+    return _with_leaves(kind, lambda leaf: pa.float64() if pa.types.is_null(leaf) else leaf)
 
 
 def reading_types(schema: "pa.Schema", plan: ColumnPlan, typed: bool) -> "pa.Schema":
     """Return the types to read a source as: its own, or wide enough for every later row where they were inferred."""
     if typed:
         return schema
-    pa = arrow()
     fields = {one.raw: one for one in plan.fields}
     return pa.schema(
         [(one.name, one.type if one.name in plan.casts else _reading(one.type, fields.get(one.name))) for one in schema]
@@ -220,9 +219,9 @@ def reading_types(schema: "pa.Schema", plan: ColumnPlan, typed: bool) -> "pa.Sch
 
 
 def _reading(kind: "pa.DataType", one: PlannedColumn | None) -> "pa.DataType":
-    pa = arrow()
-    if _holds_date(kind):
-        return _dates_as_text(kind)
+    plain = _with_leaves(kind, lambda leaf: pa.string() if is_date(leaf) else leaf)
+    if not plain.equals(kind):
+        return plain
     if one is None or one.kind == "context":
         return _settled(kind)
     if pa.types.is_null(kind) or (pa.types.is_list(kind) and pa.types.is_null(kind.value_type)):
@@ -231,19 +230,3 @@ def _reading(kind: "pa.DataType", one: PlannedColumn | None) -> "pa.DataType":
         return one.type
     # A reward of 0 and 1 may be 0.5 further down, and a time may have a fraction.
     return pa.float64() if one.kind in ("number", "time") and is_number(kind) else kind
-
-
-def _holds_date(kind: "pa.DataType") -> bool:
-    return not _dates_as_text(kind).equals(kind)
-
-
-def _dates_as_text(kind: "pa.DataType") -> "pa.DataType":
-    pa = arrow()
-    if is_date(kind):
-        return pa.string()
-    if pa.types.is_list(kind):
-        return pa.list_(_dates_as_text(kind.value_type))
-    if pa.types.is_struct(kind):
-        inner = [kind.field(at) for at in range(kind.num_fields)]
-        return pa.struct([(one.name, _dates_as_text(one.type)) for one in inner])
-    return kind

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -14,11 +14,7 @@ from spuir.errors import InputError, ParameterError
 from spuir.logs.columns import renaming
 from spuir.logs.log import Log
 from spuir.logs.times import microseconds
-from spuir.tables.arrow import arrow
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
+from spuir.tables.arrow import pa
 
 _NUMBERS = re.compile("([0-9]+)")
 
@@ -62,7 +58,6 @@ class Cut:
         episode lasts from one multiple of the duration since 1970 (UTC) to the next: a row belongs to the episode of
         its time, wherever it is in the log, and hours or days without rows give no episode.
         """
-        pa = arrow()
         if self.kind == "size":
             return pa.array((start + np.arange(batch.num_rows, dtype=np.int64)) // self.amount)
         column = batch[self.columns[0]]

@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Hashable
 from os import PathLike
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,12 +17,9 @@ from spuir.logs.episode_file import SAVE_AGAIN, labels_in, pack_rows, read_episo
 from spuir.logs.frames import to_table
 from spuir.logs.rewards import Report, RewardRules, Settled, settle
 from spuir.logs.times import UNKNOWN, Instants, instants
-from spuir.tables.arrow import arrow
+from spuir.tables.arrow import pa
 from spuir.tables.contexts import as_table
 from spuir.tables.labels import Labels
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 class _Closed(NamedTuple):
@@ -276,7 +273,6 @@ class Episode:
 
     def table(self) -> "pa.Table":
         """Return all decisions as a canonical log, unknown rewards missing, to be written with ``write_log``."""
-        pa = arrow()
         closed = self._result()
         rows, settled = closed.rows, closed.settled
         unknown = np.isnan(settled.rewards)

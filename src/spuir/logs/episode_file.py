@@ -12,7 +12,7 @@ from spuir import __version__
 from spuir.errors import SnapshotError
 from spuir.logs.decision_rows import DecisionRows
 from spuir.storage import snapshot
-from spuir.tables.arrow import arrow
+from spuir.tables.arrow import pa
 from spuir.tables.contexts import column_names
 
 KIND = "spuir episode"
@@ -59,7 +59,7 @@ def pack_rows(rows: DecisionRows) -> Arrays:
             arrays[name] = np.ascontiguousarray(getattr(rows, name))
     contexts = rows.contexts
     if column_names(contexts) is not None:
-        pa, sink = arrow(), BytesIO()
+        sink = BytesIO()
         table = pa.Table.from_pandas(contexts, preserve_index=False)
         with pa.ipc.new_stream(sink, table.schema) as stream:
             stream.write_table(table)
@@ -103,7 +103,7 @@ def unpack_rows(path: str, lists: Mapping[str, list[Any]], arrays: Arrays) -> De
 
 def _contexts(arrays: Arrays) -> Any:
     if "contexts/frame" in arrays:
-        with arrow().ipc.open_stream(arrays["contexts/frame"].tobytes()) as stream:
+        with pa.ipc.open_stream(arrays["contexts/frame"].tobytes()) as stream:
             return stream.read_all().to_pandas()
     if "contexts/data" in arrays:
         from scipy import sparse

@@ -1,17 +1,14 @@
 """Tables in memory as Arrow tables: data frames, dicts of arrays, rows as dicts, and anything that exports Arrow."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from spuir.errors import InputError
 from spuir.logs.columns import COLUMNS, is_action_column
 from spuir.logs.times import is_single
-from spuir.tables.arrow import arrow
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from spuir.tables.arrow import pa
 
 _LISTS = [name for name, column in COLUMNS.items() if column.holds in ("numbers", "choices")]
 
@@ -26,7 +23,6 @@ def to_table(source: Any) -> "pa.Table":
         that exports an Arrow stream, a dict of arrays, or a list of rows as dicts. In a dict, an array (n, k) under a
         name x becomes the columns x_0…x_(k−1).
     """
-    pa = arrow()
     if isinstance(source, pa.Table):
         return source
     if isinstance(source, pa.RecordBatch):
@@ -49,7 +45,6 @@ def _is_rows(source: Any) -> bool:
 
 
 def _from_columns(columns: Iterable[tuple[Any, Any]]) -> "pa.Table":
-    pa = arrow()
     arrays: dict[str, Any] = {}
     for name, values in _flat(columns):
         if name in arrays:

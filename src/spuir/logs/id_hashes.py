@@ -1,22 +1,16 @@
 """Hashes of decision ids, the same in every process."""
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from numpy.typing import NDArray
 
 from spuir.base.hashing import splitmix64
-from spuir.tables.arrow import arrow
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from spuir.tables.arrow import pa
 
 Hashes = NDArray[np.uint64]
 
 
 def hash_ids(ids: "pa.Array") -> Hashes:
     """Return a hash (n,) of each id, integer or text; a missing one counts as 0 or ""."""
-    pa = arrow()
     if pa.types.is_integer(ids.type):
         return splitmix64(ids.cast(pa.int64()).fill_null(0).to_numpy().view(np.uint64))
     texts = ids.cast(pa.large_binary()).fill_null(b"")

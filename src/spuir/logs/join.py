@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,18 +21,16 @@ from spuir.errors import InputError
 from spuir.logs.column_plan import ColumnPlan, PlannedColumn
 from spuir.logs.columns import COLUMNS, declaring, renaming
 from spuir.logs.cut import written
-from spuir.logs.database import Folder, full_disk, sort_rows
 from spuir.logs.formats import Faults
 from spuir.logs.formats.base import BATCH_ROWS
 from spuir.logs.log import Log
 from spuir.logs.open import open_log
-from spuir.logs.parts import Part
+from spuir.logs.parts import DerivedPart
 from spuir.logs.rewards import Report, RewardRules, settle
+from spuir.logs.sort import sort_rows
+from spuir.logs.temporary import Folder, full_disk
 from spuir.logs.times import UNKNOWN, instants
-from spuir.tables.arrow import arrow, compute
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from spuir.tables.arrow import pa, pc
 
 MEMORY = 256 << 20
 """Bytes that a join may use by default."""
@@ -49,30 +47,22 @@ class Joined(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class JoinedPart(Part):
+class JoinedPart(DerivedPart):
     """A part of the decisions with the outcomes of its rows.
 
     ``outcomes`` is the file of all outcomes, in the order of the decisions, and ``start`` the number of decisions in
-    earlier parts. ``folder`` keeps the file. It is not sent to other processes, which find the file as long as the
-    log lives.
+    earlier parts. ``folder`` keeps the file.
     """
 
-    base: Part
     outcomes: str
     start: int
     mark: str
     folder: Folder | None = field(repr=False, compare=False)
 
-    @property
-    def first_row(self) -> int:
-        """The number of its first row in its source, for messages."""
-        return self.base.first_row
-
     def read(
         self, columns: Sequence[str] | None = None, *, batch_rows: int = BATCH_ROWS, faults: Faults | None = None
     ) -> "Iterator[pa.RecordBatch]":
         """Yield its rows with their rewards, without duplicated decisions."""
-        pa = arrow()
         schema = self.plan.schema_of(columns)
         own = [name for name in schema.names if name not in ("reward", "reward_time")]
         if not os.path.exists(self.outcomes):
@@ -98,10 +88,6 @@ class JoinedPart(Part):
         """Yield bytes that differ when the decisions, the rewards or the rules do."""
         yield from self.base.identity()
         yield self.mark.encode()
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Leave the folder with the log."""
-        return self.__dict__ | {"folder": None}
 
 
 def join_logs(
@@ -196,7 +182,7 @@ class _End:
 
     def see(self, batch: "pa.RecordBatch") -> "pa.RecordBatch":
         """Take note of the times of some rewards."""
-        self.last = max(self.last, compute().max(batch["time"]).as_py() or UNKNOWN)
+        self.last = max(self.last, pc.max(batch["time"]).as_py() or UNKNOWN)
         return batch
 
     def notice(self, rules: RewardRules, report: Report) -> list[str]:
@@ -217,7 +203,6 @@ class _End:
 
 def _join(decisions: Log, rewards: Log, rules: RewardRules, end: _End, memory: int, folder: Folder) -> Joined:
     """Write the outcome of every decision to a file, and return the joined log."""
-    pa = arrow()
     ids = decisions.schema.field("decision_id").type
     schema = pa.schema([("id", ids), ("number", pa.int64()), ("time", pa.int64()), ("reward", pa.float64())])
     starts = [0]
@@ -259,7 +244,6 @@ def _events(decisions: Log, rewards: Log, starts: list[int], end: _End) -> "Iter
 
 def _event_batch(batch: "pa.RecordBatch", start: int, time: str | None) -> "pa.RecordBatch":
     """Return id, number, time in microseconds and reward of each row; a decision has no reward."""
-    pa = arrow()
     rows, names = batch.num_rows, batch.schema.names
     unknown = pa.array(np.full(rows, UNKNOWN, np.int64))
     columns = [
@@ -273,7 +257,6 @@ def _event_batch(batch: "pa.RecordBatch", start: int, time: str | None) -> "pa.R
 
 def _whole_ids(batches: "Iterable[pa.RecordBatch]") -> "Iterator[pa.Table]":
     """Yield rows that are sorted by id in tables that hold all rows of an id."""
-    pa = arrow()
     waiting: list[Any] = []
     for batch in batches:
         # The next batch may begin with further rows of the last id of this one.
@@ -288,7 +271,7 @@ def _whole_ids(batches: "Iterable[pa.RecordBatch]") -> "Iterator[pa.Table]":
 
 def _first_of_id(ids: "pa.Array") -> Mask:
     """Return whether each of the sorted ids (n,) differs from the one before; a missing id differs from all."""
-    changes = compute().not_equal(ids[1:], ids[:-1]).fill_null(True)
+    changes = pc.not_equal(ids[1:], ids[:-1]).fill_null(True)
     return np.concatenate([[True], changes.to_numpy(zero_copy_only=False)])
 
 
@@ -303,7 +286,7 @@ def _settle(rules: RewardRules, table: "pa.Table", outcomes: NDArray[Any], as_of
     latest = np.maximum.accumulate(np.where(first, np.arange(len(first)), 0))
     owners = np.where(decides[latest], np.cumsum(decides)[latest] - 1, -1)
     rewards = table["reward"].to_numpy()[is_reward]
-    ids_of_rewards = ids.filter(arrow().array(is_reward))
+    ids_of_rewards = ids.filter(pa.array(is_reward))
     settled = settle(rules, times[decides], owners[is_reward], rewards, times[is_reward], ids_of_rewards, as_of)
     made = np.empty(len(settled.rewards), _OUTCOME)
     made["reward"], made["time"], made["first"] = settled.rewards, settled.times, True
@@ -328,7 +311,6 @@ def _joined_log(
     decisions: Log, rewards: Log, mark: str, starts: list[int], rows: list[int], path: str, folder: Folder
 ) -> Log:
     """Return the decisions as a log with rewards; ``rows`` are those of each part without duplicates."""
-    pa = arrow()
     added = {"reward": pa.float64()}
     if _time_of(rewards) is not None:
         added["reward_time"] = pa.timestamp("us", "UTC")

@@ -3,17 +3,13 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import TYPE_CHECKING
 
 from spuir.base.hashing import digest
 from spuir.logs.action_table import ActionTable
 from spuir.logs.column_plan import ColumnPlan
 from spuir.logs.columns import is_action_column
 from spuir.logs.parts import Part, packed
-from spuir.tables.arrow import arrow
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from spuir.tables.arrow import pa
 
 
 @dataclass(frozen=True)
@@ -84,7 +80,7 @@ class Log:
             rows -= batch.num_rows
 
     def _table(self, batches: "Iterable[pa.RecordBatch]", columns: Sequence[str] | None) -> "pa.Table":
-        return arrow().Table.from_batches(list(batches), self.plan.schema_of(columns))
+        return pa.Table.from_batches(list(batches), self.plan.schema_of(columns))
 
     def with_catalogue(self, actions: ActionTable) -> "Log":
         """Return the same decisions with another catalogue, whose labels become of the type of the log's actions."""

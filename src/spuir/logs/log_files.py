@@ -4,17 +4,14 @@ import glob
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from spuir.errors import InputError, ParameterError
 from spuir.logs.column_plan import ColumnPlan
 from spuir.logs.columns import ACTION_FEATURE, COLUMNS, declaring, is_action_column, renaming
 from spuir.logs.formats import FORMATS, FileSection, Format, detect
-from spuir.tables.arrow import arrow, plain_type
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from spuir.tables.arrow import pa, plain_type
 
 _WILDCARDS = "*?["
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
@@ -22,19 +19,15 @@ _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 
 
 class LogFile(NamedTuple):
-    """A file of a log, and the columns that the names of its folders give (``day=2024-05-01``)."""
+    """A file of a log, and the columns that the names of its folders give (``day=2024-05-01``).
+
+    Once it is surveyed, ``schema`` has its columns, as they are called there, and ``sections`` can be read alone.
+    """
 
     path: str
     folder_values: dict[str, str]
-
-
-class SurveyedFile(NamedTuple):
-    """A file of a log with its columns, as they are called there, and the sections that can be read alone."""
-
-    path: str
-    folder_values: dict[str, str]
-    schema: "pa.Schema"
-    sections: tuple[FileSection, ...]
+    schema: Any = None
+    sections: tuple[FileSection, ...] = ()
 
     def has(self, name: str) -> bool:
         """Return whether the file or the names of its folders give a column."""
@@ -134,18 +127,16 @@ def choose_format(files: list[LogFile], format: str | None) -> tuple[Format, lis
     return FORMATS.get(name), kept, notices
 
 
-def survey_files(
-    files: list[LogFile], format: Format, options: Mapping[str, Any]
-) -> tuple[list[SurveyedFile], list[str]]:
+def survey_files(files: list[LogFile], format: Format, options: Mapping[str, Any]) -> tuple[list[LogFile], list[str]]:
     """Return what each file holds, and notices about those that are empty and left out."""
     if format.survey is None:
         raise ParameterError("format", repr(format.name), "it is one of objects in memory", "pass its object")
-    surveyed: list[SurveyedFile] = []
+    surveyed: list[LogFile] = []
     notices: list[str] = []
     for file in files:
         survey = format.survey(file.path, options)
         if survey.schema.names:
-            surveyed.append(SurveyedFile(*file, survey.schema, survey.sections))
+            surveyed.append(file._replace(schema=survey.schema, sections=survey.sections))
         else:
             notices.append(f"file {file.path!r} is left out: it is empty.")
     if not surveyed:
@@ -154,9 +145,8 @@ def survey_files(
     return surveyed, notices
 
 
-def unify(files: list[SurveyedFile]) -> "pa.Schema":
+def unify(files: list[LogFile]) -> "pa.Schema":
     """Return the columns of all files, types widened where no value is lost (whole numbers to floats)."""
-    pa = arrow()
     types: dict[str, Any] = {}
     first: dict[str, str] = {}
     for file in files:
@@ -170,7 +160,6 @@ def unify(files: list[SurveyedFile]) -> "pa.Schema":
 
 
 def _wider(name: str, one: "pa.DataType", other: "pa.DataType", first: str, second: str) -> "pa.DataType":
-    pa = arrow()
     try:
         both = [pa.schema([(name, one)]), pa.schema([(name, other)])]
         return pa.unify_schemas(both, promote_options="permissive").field(0).type
@@ -180,7 +169,7 @@ def _wider(name: str, one: "pa.DataType", other: "pa.DataType", first: str, seco
         raise InputError(f"column {name!r}", got, "a column has one type in all files", remedy) from None
 
 
-def check_gaps(files: list[SurveyedFile], plan: ColumnPlan, table: str) -> list[str]:
+def check_gaps(files: list[LogFile], plan: ColumnPlan, table: str) -> list[str]:
     """Refuse a column that only some files have; return notices about optional canonical columns instead."""
     notices: list[str] = []
     for one in plan.fields:
@@ -197,9 +186,8 @@ def check_gaps(files: list[SurveyedFile], plan: ColumnPlan, table: str) -> list[
     return notices
 
 
-def folder_columns(files: list[SurveyedFile]) -> "dict[str, tuple[pa.DataType, list[Any]]]":
+def folder_columns(files: list[LogFile]) -> "dict[str, tuple[pa.DataType, list[Any]]]":
     """Return the columns that the names of folders give: type, and one value per file, None where it has none."""
-    pa = arrow()
     columns: dict[str, tuple[Any, list[Any]]] = {}
     for name in dict.fromkeys(name for file in files for name in file.folder_values):
         texts = [file.folder_values.get(name, _NO_VALUE) for file in files]

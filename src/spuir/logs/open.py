@@ -13,7 +13,7 @@ from spuir.logs.formats.base import refusals
 from spuir.logs.frames import to_table
 from spuir.logs.log import Log
 from spuir.logs.log_files import (
-    SurveyedFile,
+    LogFile,
     check_gaps,
     choose_format,
     find_files,
@@ -24,12 +24,10 @@ from spuir.logs.log_files import (
 )
 from spuir.logs.parts import FilePart, Part, TablePart, stamp_of
 from spuir.logs.times import PER_SECOND
-from spuir.tables.arrow import arrow
+from spuir.tables.arrow import pa
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from spuir.logs.formats.offered_actions import OfferedActions
+    from spuir.logs.events.offered_actions import OfferedActions
 
 TABLE_ROWS = 1 << 18
 """Rows of a part of a table in memory."""
@@ -87,7 +85,6 @@ def open_log(
 
 
 def _types(types: Mapping[str, Any] | None) -> "dict[str, pa.DataType]":
-    pa = arrow()
     found: dict[str, Any] = {}
     for name, kind in (types or {}).items():
         try:
@@ -132,7 +129,6 @@ def _converter(source: Any, format: str | None) -> Format | None:
 
 
 def _open_files(source: Any, format: str | None, wanted: ColumnChoices, options: Mapping[str, Any]) -> Log:
-    pa = arrow()
     files = find_files(source)
     beside = {} if format not in (None, "obd") else left_out([file.path for file in files])
     chosen, found, notices = choose_format([file for file in files if file.path not in beside], format)
@@ -141,7 +137,7 @@ def _open_files(source: Any, format: str | None, wanted: ColumnChoices, options:
     if "types" in chosen.options:
         options = {**options, "types": wanted.types}
     if chosen.parser is not None:
-        from spuir.logs.formats.parsed_copies import parse_files
+        from spuir.logs.events.parsed_copies import parse_files
 
         options = {**options, "copies": parse_files(chosen, [file.path for file in found], options)}
     files, empty = survey_files(found, chosen, options)
@@ -164,7 +160,7 @@ def _open_files(source: Any, format: str | None, wanted: ColumnChoices, options:
     return Log(tuple(parts), plan, context, chosen.name, tuple(notices), _catalogue(offered, files))
 
 
-def _catalogue(offered: "OfferedActions | None", files: list[SurveyedFile]) -> ActionTable | None:
+def _catalogue(offered: "OfferedActions | None", files: list[LogFile]) -> ActionTable | None:
     """Return what the events of a log say about their actions."""
     table = None if offered is None else offered.catalogue()
     if offered is None or table is None:
@@ -172,7 +168,7 @@ def _catalogue(offered: "OfferedActions | None", files: list[SurveyedFile]) -> A
     return ActionTable(table, f"the events of {files[0].path!r}", varying=tuple(sorted(offered.varying)), given=False)
 
 
-def _first_text(chosen: Format, files: list[SurveyedFile], name: str, options: Mapping[str, Any]) -> str | None:
+def _first_text(chosen: Format, files: list[LogFile], name: str, options: Mapping[str, Any]) -> str | None:
     """Return the first value of a column of text, from the first batch that has one."""
     for file in files:
         if name not in file.schema.names or chosen.read is None:
@@ -186,9 +182,8 @@ def _first_text(chosen: Format, files: list[SurveyedFile], name: str, options: M
 
 
 def _file_parts(
-    files: list[SurveyedFile], chosen: Format, plan: ColumnPlan, types: "pa.Schema", options: Mapping[str, Any]
+    files: list[LogFile], chosen: Format, plan: ColumnPlan, types: "pa.Schema", options: Mapping[str, Any]
 ) -> list[FilePart]:
-    pa = arrow()
     from_folders = folder_columns(files)
     parts: list[FilePart] = []
     for at, file in enumerate(files):

@@ -4,17 +4,14 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from spuir.errors import InputError
 from spuir.logs.column_kinds import COLUMN_KINDS, CellError
 from spuir.logs.column_plan import ColumnPlan, PlannedColumn
 from spuir.logs.formats import FORMATS, Faults, FileSection, Format, Request
 from spuir.logs.formats.base import BATCH_ROWS
-from spuir.tables.arrow import arrow
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from spuir.tables.arrow import pa
 
 Stamp = tuple[int, int]
 _COUNTED: dict[str, tuple[Stamp, int, int]] = {}
@@ -67,7 +64,6 @@ class Part(ABC):
         faults
             Takes the broken rows that a reader of a lenient format skips.
         """
-        pa = arrow()
         wanted = self.plan.select(columns)
         names = [one.name for one in wanted]
         start = 0
@@ -85,7 +81,6 @@ class Part(ABC):
         raise NotImplementedError
 
     def _column(self, one: PlannedColumn, raw: "pa.RecordBatch", start: int) -> "pa.Array":
-        pa = arrow()
         if one.raw not in raw.schema.names:
             return pa.nulls(raw.num_rows, one.type)
         try:
@@ -103,6 +98,23 @@ class Part(ABC):
     def identity(self) -> Iterator[Bytes]:
         """Yield bytes that differ when the part does."""
         yield repr((self.number, self.source, self.rows, self.bytes, self.plan.fields)).encode()
+
+
+@dataclass(frozen=True, kw_only=True)
+class DerivedPart(Part):
+    """A part that is made from the rows of another one, ``base``."""
+
+    base: Part
+
+    @property
+    def first_row(self) -> int:
+        """The number of its first row in its source, for messages."""
+        return self.base.first_row
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The files of the other part."""
+        return self.base.paths
 
 
 def stamp_of(path: str) -> Stamp:
@@ -137,7 +149,6 @@ class FilePart(Part):
         return (self.path,)
 
     def _raw(self, wanted: tuple[PlannedColumn, ...], batch_rows: int, faults: Faults) -> "Iterator[pa.RecordBatch]":
-        pa = arrow()
         format: Format = FORMATS.get(self.format)
         # Which rows are broken must not depend on the columns asked for, since rows are counted and joined by place.
         asked = self.plan.fields if format.lenient else wanted
@@ -218,7 +229,6 @@ class TablePart(Part):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Unpack the rows."""
-        pa = arrow()
         vars(self).update(state | {"table": pa.ipc.open_stream(state["table"]).read_all()})
 
     def identity(self) -> Iterator[Bytes]:
@@ -229,7 +239,6 @@ class TablePart(Part):
 
 def packed(table: "pa.Table") -> bytes:
     """Return a table as an Arrow stream, without the rows around a slice."""
-    pa = arrow()
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -12,35 +12,25 @@ from spuir.logs.columns import renaming
 from spuir.logs.formats import Faults
 from spuir.logs.formats.base import BATCH_ROWS
 from spuir.logs.log import Log
-from spuir.logs.parts import Part
+from spuir.logs.parts import DerivedPart, Part
 from spuir.logs.times import instants
-from spuir.tables.arrow import arrow
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from spuir.tables.arrow import pa
 
 LAST = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, kw_only=True)
-class SpanPart(Part):
+class SpanPart(DerivedPart):
     """The rows of a part from ``first`` to before ``stop``, which are instants, or places in the log from ``start``."""
 
-    base: Part
     first: int
     stop: int
     start: int | None
-
-    @property
-    def first_row(self) -> int:
-        """The number of its first row in its source, for messages."""
-        return self.base.first_row
 
     def read(
         self, columns: Sequence[str] | None = None, *, batch_rows: int = BATCH_ROWS, faults: Faults | None = None
     ) -> "Iterator[pa.RecordBatch]":
         """Yield the rows of the span."""
-        pa = arrow()
         names = self.plan.schema_of(columns).names
         needed = names if self.start is not None else list(dict.fromkeys([*names, "time"]))
         start = self.start or 0
@@ -72,7 +62,6 @@ def split_log(log: Log, share: float) -> tuple[Log, Log]:
     """Return the earlier rows of a log and the last ``share`` of them: by time, or by order where it has no times."""
     check_value("holdout", share, UNIT, "choose a share such as 0.3")
     if "time" in log.schema.names:
-        pa = arrow()
         times = [batch["time"].drop_null().cast(pa.int64()).to_numpy() for batch in log.batches(["time"])]
         every = np.concatenate([np.empty(0, np.int64), *times])
         if len(every):  # an empty column of times says nothing

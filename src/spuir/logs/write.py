@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from spuir.base.parameters import check_names
 from spuir.errors import InputError, ParameterError
@@ -11,10 +11,7 @@ from spuir.logs.formats import FORMATS, Format
 from spuir.logs.formats.base import ending, refusals
 from spuir.logs.log import Log
 from spuir.storage.atomic import atomic_file
-from spuir.tables.arrow import arrow
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from spuir.tables.arrow import pa
 
 
 def write_log(
@@ -60,7 +57,7 @@ class _Filled:
             empty = False
             yield batch
         if empty:
-            yield arrow().RecordBatch.from_pylist([], schema=self._log.schema)
+            yield pa.RecordBatch.from_pylist([], schema=self._log.schema)
 
 
 def _writer(path: str, format: str | None) -> Format:

@@ -169,7 +169,7 @@ def main() -> None:
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupted server ends this process itself
     if sys.platform != "win32":
-        with suppress(OSError):  # a sandbox may forbid it, and learning works without
+        with suppress(OSError):  # a sandbox may forbid it, and learning works without it
             os.nice(NICENESS)
     stores: dict[str, Any] = {}
     while (message := _read(sys.stdin.buffer)) is not None:

@@ -1,27 +1,56 @@
-"""Access to pyarrow, which is optional, and questions about Arrow types."""
+"""Access to pyarrow and other optional libraries, and questions about Arrow types."""
 
+from importlib import import_module
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from spuir.errors import MissingExtraError
 
 
+class OptionalModule:
+    """A module of an optional library, imported when it is first used.
+
+    Parameters
+    ----------
+    name
+        What it is called in an import.
+    rule
+        What it is needed for, said with the command that installs it where it is missing.
+    """
+
+    def __init__(self, name: str, rule: str) -> None:
+        self._name, self._rule = name, rule
+
+    def _load(self) -> ModuleType:
+        """Return the module itself."""
+        try:
+            return import_module(self._name)
+        except ImportError:
+            library = self._name.partition(".")[0]
+            raise MissingExtraError("logs", f"no {library}", self._rule, 'run pip install "spuir[data]"') from None
+
+    def __getattr__(self, attribute: str) -> Any:
+        found = getattr(self._load(), attribute)
+        setattr(self, attribute, found)  # the next use finds it at once
+        return found
+
+
+_RULE = "logs are read and joined as Arrow tables"
+pc: Any = OptionalModule("pyarrow.compute", _RULE)
+if TYPE_CHECKING:
+    import pyarrow as pa
+else:
+    pa = OptionalModule("pyarrow", _RULE)
+
+
 def arrow() -> ModuleType:
     """Return the module pyarrow, or refuse with the command that installs it."""
-    try:
-        import pyarrow
-    except ImportError:
-        rule, remedy = "logs are read and joined as Arrow tables", 'run pip install "spuir[data]"'
-        raise MissingExtraError("logs", "no pyarrow", rule, remedy) from None
-    return pyarrow
+    return OptionalModule("pyarrow", _RULE)._load()
 
 
 def compute() -> Any:
     """Return the module pyarrow.compute."""
-    arrow()
-    import pyarrow.compute
-
-    return pyarrow.compute
+    return pc._load()
 
 
 def plain_type(kind: Any) -> Any:

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from spuir.errors import SpuirError
 from spuir.logs import Cut, Log, Part
-from spuir.logs.database import Folder, full_disk
 from spuir.logs.formats import Faults
-from spuir.logs.formats.base import BATCH_ROWS
-from spuir.tables.arrow import arrow
+from spuir.logs.formats.base import BATCH_ROWS, grouped
+from spuir.logs.temporary import Folder, full_disk
+from spuir.tables.arrow import pa
 from spuir.tables.encoder import Encoder
 from spuir.training.collect import check_rows
 from spuir.training.engines.base import WorkEngine
@@ -64,9 +64,9 @@ class SortPart:
         faults, starts, rows, writer = Faults(), list[Starts](), 0, None
         with full_disk(self.folder):
             try:
-                for batches in _buffers(self._checked(scanned.part, faults)):
+                for batches in grouped(self._checked(scanned.part, faults), SORT_BYTES, lambda batch: batch.nbytes):
                     batch, episodes = self._sorted(batches, numbers)
-                    writer = writer or arrow().ipc.new_file(unfinished, batch.schema)
+                    writer = writer or pa.ipc.new_file(unfinished, batch.schema)
                     writer.write_batch(batch)
                     starts.append(np.searchsorted(episodes, self.edges))
                     rows += batch.num_rows
@@ -92,7 +92,6 @@ class SortPart:
 
     def _sorted(self, batches: Sequence[Any], numbers: Mapping[Any, int]) -> tuple[Any, Starts]:
         """Return rows sorted by episode, in their order within each, and the number (n,) of the episode of each."""
-        pa = arrow()
         whole = pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
         keys = self.cut.keys(whole).dictionary_encode()
         episodes = np.array([numbers[key] for key in keys.dictionary.to_pylist()])[keys.indices.to_numpy()]
@@ -114,8 +113,7 @@ class SortedRows(NamedTuple):
 class EpisodeRange(Part):
     """The rows of a range of episodes, from the files of all sorted parts.
 
-    A range of a single episode is not sorted again, whatever its size. ``folder`` keeps the files; it is not sent to
-    other processes, which find them as long as the training lasts.
+    A range of a single episode is not sorted again, whatever its size. ``folder`` keeps the files.
     """
 
     runs: tuple[SortedRows, ...] = field(repr=False)
@@ -131,7 +129,6 @@ class EpisodeRange(Part):
         self, columns: Sequence[str] | None = None, *, batch_rows: int = BATCH_ROWS, faults: Faults | None = None
     ) -> Iterator[Any]:
         """Yield its rows, episode after episode."""
-        pa = arrow()
         names = [one.name for one in self.plan.select(columns)]
         pieces = self._pieces(names if self.single else [*names, NUMBER])
         if not self.single:
@@ -145,16 +142,11 @@ class EpisodeRange(Part):
 
     def _pieces(self, names: list[str]) -> Iterator[Any]:
         """Yield the rows of each run."""
-        pa = arrow()
         open_path, reader = "", None
         for run in self.runs:
             if run.path != open_path or reader is None:
                 open_path, reader = run.path, pa.ipc.open_file(pa.memory_map(run.path))
             yield reader.get_batch(run.batch).select(names).slice(run.start, run.stop - run.start)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Leave the folder with the training."""
-        return self.__dict__ | {"folder": None}
 
 
 def group_by_episode(
@@ -192,7 +184,6 @@ def _ranges(scan: LogScan, row_bytes: int) -> Starts:
 
 def _row_bytes(log: Log, columns: tuple[str, ...]) -> int:
     """Return about how many bytes a row takes; a text as much as two numbers."""
-    pa = arrow()
     kinds = [log.schema.field(name).type for name in columns]
     return sum(-(-kind.bit_width // 8) if pa.types.is_primitive(kind) else 16 for kind in kinds)
 
@@ -220,16 +211,3 @@ def _scan_of(log: Log, scan: LogScan, edges: Starts, runs: list[list[SortedRows]
         parts.append(ScannedPart(part, start, here))
         start += sum(sizes)
     return replace(scan, parts=parts, first=place, last=place)
-
-
-def _buffers(batches: Iterator[Any]) -> Iterator[list[Any]]:
-    """Yield as many batches at a time as fit into the buffer."""
-    waiting, size = list[Any](), 0
-    for batch in batches:
-        waiting.append(batch)
-        size += batch.nbytes
-        if size >= SORT_BYTES:
-            yield waiting
-            waiting, size = [], 0
-    if waiting:
-        yield waiting

@@ -19,8 +19,8 @@ from spuir.core.ties import check_floor
 from spuir.errors import InputError, SpuirError
 from spuir.logs import Cut, Log
 from spuir.logs.action_columns import columns_of, executed_features
-from spuir.logs.database import Folder
 from spuir.logs.formats import Faults
+from spuir.logs.temporary import Folder
 from spuir.policies import Policy
 from spuir.tables.encoder import Encoder
 from spuir.training import group, memory, notices

@@ -20,16 +20,18 @@ from spuir.training import memory, notices
 from spuir.training.checkpoint import Checkpoint, check_writable
 from spuir.training.engines import WorkEngine, make_engine
 from spuir.training.job import Job
-from spuir.training.propensities import check_propensity, propensity_of_rows, with_column
 from spuir.training.record import Training, training_record
 from spuir.training.scan import Watcher, count_learned, scan_log
 from spuir.training.sharing import check_log
 from spuir.training.start import (
     actions_to_train,
+    check_propensity,
     grown,
     notices_of_actions,
     policy_to_train,
+    propensity_of_rows,
     with_catalogue,
+    with_column,
 )
 
 

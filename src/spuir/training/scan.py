@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from spuir.errors import InputError, SpuirError
 from spuir.logs import Cut, Log, Part
-from spuir.tables.arrow import arrow, compute
+from spuir.tables.arrow import pa, pc
 from spuir.training.engines.base import WorkEngine
 
 YEAR = 365.25 * 86_400e6
@@ -221,7 +221,7 @@ def _learned_in(scanned: ScannedPart, cut: Cut) -> Counter[Any]:
     weight = ["weight"] if "weight" in names else []
     counts, row = Counter[Any](), scanned.start
     for batch in scanned.part.read(("reward", *weight, *cut.columns)):
-        keys = cut.keys(batch, row).filter(arrow().array(learned_rows(batch)))
+        keys = cut.keys(batch, row).filter(pa.array(learned_rows(batch)))
         row += batch.num_rows
         for entry in keys.value_counts().to_pylist():
             counts[entry["values"]] += entry["counts"]
@@ -267,14 +267,14 @@ def first_rows(scan: LogScan, cut: Cut, columns: Sequence[str]) -> LogSample:
         rows = 0
         for batch in part.read(tuple(dict.fromkeys([*cut.columns, *columns]))):
             keys = cut.keys(batch, start + rows)
-            own = compute().is_in(keys, arrow().array(list(chosen), keys.type))
+            own = pc.is_in(keys, pa.array(list(chosen), keys.type))
             batches.append(batch.filter(own).select(list(columns)))
             places.append((part, np.flatnonzero(own.to_numpy(zero_copy_only=False)) + part.first_row + rows))
             rows += batch.num_rows
             found += len(places[-1][1])
             if found >= SAMPLE_MOST:
                 break
-    return LogSample(arrow().Table.from_batches(batches).slice(0, SAMPLE_MOST), places)
+    return LogSample(pa.Table.from_batches(batches).slice(0, SAMPLE_MOST), places)
 
 
 def with_source(error: SpuirError, part: Part, first: int) -> SpuirError:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from spuir.errors import InputError
 from spuir.logs import Log
-from spuir.logs.database import Folder
+from spuir.logs.temporary import Folder
 from spuir.training.engines.base import WorkEngine, on_every_worker
 
 MAX_PATHS = 200

@@ -1,18 +1,25 @@
-"""Where a training starts: with a new policy, or with a model that is continued; and which actions it has."""
+"""Where a training starts: with a new policy or a model that is continued, which actions, and which propensities."""
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from spuir.bandit import Bandit
-from spuir.base.parameters import parameter_names
-from spuir.errors import InputError, UnknownNameError
+from spuir.base.parameters import POSITIVE, parameter_names
+from spuir.errors import InputError, ParameterError, UnknownNameError
 from spuir.logs import ActionTable, Log, action_table
 from spuir.logs.action_columns import columns_of, number_columns
-from spuir.logs.columns import listed
+from spuir.logs.columns import listed, renaming
 from spuir.policies import Policy, as_policy, make_policy
+
+PROPENSITIES = ("uniform", "own")
+"""What ``propensity`` may say instead of a column or a number: all actions equally likely, or as the policy acts."""
+SAY_PROPENSITY = (
+    "say --propensity uniform (all actions were equally likely), a COLUMN of the log, a NUMBER in (0, 1], or own "
+    "(the log's decisions are this policy's own)"
+)
 
 
 def policy_for_logs(name: str, *, preset: str | None = None, **parameters: Any) -> Policy:
@@ -160,3 +167,35 @@ def _changed(start: Bandit, catalogue: ActionTable) -> list[Hashable]:
 
 def _named(labels: Sequence[Hashable]) -> str:
     return listed([str(label) for label in labels])
+
+
+def with_column(opening: Mapping[str, Any], propensity: Any) -> dict[str, Any]:
+    """Return how to open a log, with the column that ``propensity`` names renamed to what a log calls it."""
+    given = dict(opening)
+    if isinstance(propensity, str) and propensity not in (*PROPENSITIES, "propensity"):
+        given["rename"] = {**(given.get("rename") or {}), propensity: "propensity"}
+    return given
+
+
+def check_propensity(log: Log, policy: Policy, given: Any) -> None:
+    """Raise if a policy that weighs rows by propensities has none, or if ``given`` contradicts the log."""
+    names = log.schema.names
+    if given is None or (isinstance(given, str) and given not in PROPENSITIES):
+        if "weighting" in policy.traits and "propensity" not in names:
+            rule = f"{policy.name} weighs each row by the probability with which its action was chosen"
+            raise InputError("log", "no column 'propensity'", rule, SAY_PROPENSITY)
+    elif "propensity" in names:
+        remedy = f"leave it out, or drop the column: {renaming('propensity', None)}"
+        raise ParameterError("propensity", repr(given), "the log has a column 'propensity'", remedy)
+    elif given == "uniform" and "eligible" in names:
+        rule = "the log has a column 'eligible', so not all actions were equally likely in every row"
+        raise ParameterError("propensity", repr(given), rule, "add a column 'propensity' to the log")
+    elif given not in PROPENSITIES and not (POSITIVE.test(given) and given <= 1):
+        raise ParameterError("propensity", repr(given), "a propensity lies in (0, 1]", SAY_PROPENSITY)
+
+
+def propensity_of_rows(given: Any, actions: int) -> float | None:
+    """Return the propensity of every row where the log has none; None = the log's column, or the policy's own."""
+    if given == "uniform":
+        return 1.0 / actions
+    return None if given is None or isinstance(given, str) else float(given)

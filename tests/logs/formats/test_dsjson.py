@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from spuir.cli.app import main
 from spuir.errors import InputError, ParameterError
 from spuir.logs import join_logs, open_log, write_log
+from spuir.logs.events.dsjson_parser import DsjsonParser
+from spuir.logs.events.event_rows import EventRows, as_list
 from spuir.logs.formats.base import Faults
-from spuir.logs.formats.dsjson_parser import DsjsonParser
-from spuir.logs.formats.line_events import EventRows, as_list
 from spuir.training import train
 
 ACTIONS = [{"_tag": name, "i": {"constant": 1, "id": name}, "j": [{"hot": 1}]} for name in ("latte", "mocha", "tea")]
@@ -186,7 +186,7 @@ class TestFeatures:
         assert found == [{"a": 1.0, "b": None}, {"a": None, "b": 2.0}]
 
     def test_a_text_far_down_makes_its_column_text_everywhere(self, tmp_path: Path, monkeypatch: Any) -> None:
-        monkeypatch.setattr("spuir.logs.formats.line_reader.BLOCK_BYTES", 100)
+        monkeypatch.setattr("spuir.logs.events.line_reader.BLOCK_BYTES", 100)
         values = [1, 2.5, True, *range(196), "x"]
         path = save(tmp_path / "log.dsjson", *(event(c=context(a=value)) for value in values))
         assert faults(path).count == 0
@@ -505,8 +505,8 @@ class TestParsedOnce:
 
     def test_processes_parse_large_files(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         expected, found = open_log(path).table(), faults(path)
-        monkeypatch.setattr("spuir.logs.formats.parsed_copies.PARALLEL_BYTES", 0)
-        monkeypatch.setattr("spuir.logs.formats.parsed_copies._cores", lambda: 2)
+        monkeypatch.setattr("spuir.logs.events.parsed_copies.PARALLEL_BYTES", 0)
+        monkeypatch.setattr("spuir.logs.events.parsed_copies._cores", lambda: 2)
         feed = DsjsonParser.feed_block
         monkeypatch.setattr(DsjsonParser, "feed_block", None)
         log = open_log(path)
@@ -523,7 +523,7 @@ class TestParsedOnce:
         def full(*_: Any, **__: Any) -> Any:
             raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr("spuir.logs.formats.parsed_copies.tempfile.mkstemp", full)
+        monkeypatch.setattr("spuir.logs.events.parsed_copies.tempfile.mkstemp", full)
         assert open_log(path).table().equals(expected)
 
     def test_training_parses_it_once(self, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

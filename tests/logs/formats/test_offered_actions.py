@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from spuir.errors import InputError
 from spuir.logs import action_table, open_log, write_log
+from spuir.logs.events.dsjson_parser import DsjsonParser
+from spuir.logs.events.event_rows import EventRows
 from spuir.logs.formats.base import Faults
-from spuir.logs.formats.dsjson_parser import DsjsonParser
-from spuir.logs.formats.line_events import EventRows
 
 
 def action(name: str | None, **features: Any) -> dict[str, Any]:
@@ -94,7 +94,7 @@ class TestDsjson:
         assert open_log(path).table()["action.j.x"].to_pylist() == [["1"], ["wild"]]
 
     def test_a_change_far_down_is_in_every_row(self, tmp_path: Path, monkeypatch: Any) -> None:
-        monkeypatch.setattr("spuir.logs.formats.line_reader.BLOCK_BYTES", 1000)
+        monkeypatch.setattr("spuir.logs.events.line_reader.BLOCK_BYTES", 1000)
         events = [event(action("tea", price=3), action("juice", price=4), number=at) for at in range(300)]
         path = save(tmp_path / "log.dsjson", *events, event(action("juice", price=9), number=300))
         assert open_log(path).table()["action.j.price"].to_pylist() == [[3.0, 4.0]] * 300 + [[9.0]]

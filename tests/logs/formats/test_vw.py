@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from spuir.errors import InputError
 from spuir.logs import open_log, write_log
+from spuir.logs.events.feature_names import escape, escape_key, unescape
 from spuir.logs.formats.base import Faults
-from spuir.logs.formats.feature_names import escape, escape_key, unescape
 
 LABELS = ["a", "b c", "ü:|'%="]
 COLUMNS = {

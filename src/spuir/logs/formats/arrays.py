@@ -1,7 +1,7 @@
 """Logs that live in memory as parallel arrays: contexts as a table, actions and rewards beside it."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,10 +9,7 @@ from numpy.typing import NDArray
 from spuir.errors import InputError
 from spuir.logs.columns import COLUMNS, is_action_column
 from spuir.logs.frames import to_table
-from spuir.tables.arrow import arrow, is_number
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from spuir.tables.arrow import is_number, pa
 
 _PREFIX = "context_"
 _MOST_CELLS = 1 << 28
@@ -22,6 +19,16 @@ _MOST_CELLS = 1 << 28
 def has_keys(source: Any, needed: Sequence[str]) -> bool:
     """Return whether an object is a dict with these keys."""
     return isinstance(source, Mapping) and all(key in source for key in needed)
+
+
+def keyed(source: Any, order: Sequence[str], needed: int, rule: str) -> Mapping[str, Any]:
+    """Return a dict, or a tuple of its values in this order, as a dict; the first ``needed`` ones must be there."""
+    fits = isinstance(source, tuple) and needed <= len(source) <= len(order)
+    given: Any = dict(zip(order, source, strict=False)) if fits else source
+    if not has_keys(given, order[:needed]):
+        remedy = "pass a dict with these keys, or a tuple in this order"
+        raise InputError("source", type(source).__name__, rule, remedy)
+    return given
 
 
 def table_of(columns: Mapping[str, Any], contexts: Any) -> "pa.Table":
@@ -65,7 +72,7 @@ def numeric_contexts(schema: "pa.Schema") -> list[str]:
     names = [name for name in schema.names if name not in COLUMNS and not is_action_column(name)]
     for name in names:
         kind = schema.field(name).type
-        if not is_number(kind) and not arrow().types.is_boolean(kind):
+        if not is_number(kind) and not pa.types.is_boolean(kind):
             rule = "contexts are numbers there"
             raise InputError(f"column {name!r}", f"type {kind}", rule, "encode it first, or drop it")
     return names
@@ -88,7 +95,7 @@ def column(table: "pa.Table", name: str, *, needed: bool = False) -> NDArray[Any
 
 def matrix(table: "pa.Table") -> NDArray[np.float64]:
     """Return the context columns as an array (n, d) of numbers."""
-    columns = [table[name].cast(arrow().float64()).to_numpy() for name in numeric_contexts(table.schema)]
+    columns = [table[name].cast(pa.float64()).to_numpy() for name in numeric_contexts(table.schema)]
     return np.column_stack(columns) if columns else np.empty((table.num_rows, 0))
 
 

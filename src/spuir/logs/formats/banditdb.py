@@ -6,18 +6,15 @@ they are a softmax of scores from which nothing was drawn.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from spuir.errors import InputError
+from spuir.logs.events.event_rows import BrokenLineError, LineParser, Row, as_number, json_parser
+from spuir.logs.events.line_reader import LineReader
 from spuir.logs.formats import parquet
 from spuir.logs.formats.arrays import numeric_contexts
 from spuir.logs.formats.base import Faults, FileSurvey, Format, Request, head, opened, read_with_names, with_names
-from spuir.logs.formats.line_events import BrokenLineError, LineParser, Row, as_number, json_parser, row_of
-from spuir.logs.formats.line_reader import LineReader
-from spuir.tables.arrow import arrow
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from spuir.tables.arrow import pa
 
 _NAMES = {"interaction_id": "decision_id", "arm_id": "action", "predicted_at": "time", "rewarded_at": "reward_time"}
 _WRITTEN = ("decision_id", "action", "reward", "time", "reward_time", "propensity")
@@ -83,7 +80,7 @@ class EventJoiner(LineParser):
             self.skip("rewarded again" if name in self._closed else "a reward without its decision")
             return ()
         self._closed.add(name)
-        return (row_of({**row, "reward": reward, "reward_time": _seconds(found)}),)
+        return ({**row, "reward": reward, "reward_time": _seconds(found)},)
 
     def finish(self) -> Iterable[Row]:
         """Return nothing: what is still open was never rewarded."""
@@ -103,7 +100,6 @@ def _is_parquet(path: str) -> bool:
 
 def _known(options: Mapping[str, Any]) -> "dict[str, pa.DataType | None]":
     """Return the types of the canonical columns."""
-    pa = arrow()
     text, number, whole = pa.string(), pa.float64(), pa.int64()
     known = {"decision_id": text, "time": whole, "action": text, "reward": number, "propensity": number}
     return known | {"probabilities": pa.list_(number), "eligible": pa.list_(text), "reward_time": whole}
@@ -130,7 +126,6 @@ def write(batches: "Iterable[pa.RecordBatch]", path: str) -> None:
 
 
 def _exported(batch: "pa.RecordBatch", features: Mapping[str, str]) -> "pa.RecordBatch":
-    pa = arrow()
     old = {new: name for name, new in _NAMES.items()}
     arrays: dict[str, Any] = {}
     for name in _WRITTEN:

@@ -9,13 +9,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spuir.errors import InputError
-from spuir.tables.arrow import arrow
+from spuir.tables.arrow import pa
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    from spuir.logs.events.line_reader import LineReader
 
 HEAD_BYTES = 65_536
 """Bytes that a format is shown of a file when asked whether it is its own."""
@@ -132,18 +132,6 @@ class Request:
     faults: Faults = field(default_factory=Faults)
 
 
-class SectionParser(Protocol):
-    """Cuts text files into sections, and parses each on its own."""
-
-    def sections(self, path: str) -> tuple[FileSection, ...]:
-        """Return the sections of a file."""
-        ...
-
-    def parse(self, path: str, section: FileSection, options: Mapping[str, Any], folder: str | None) -> Any:
-        """Parse a section, and write a copy of it to a folder."""
-        ...
-
-
 @dataclass(frozen=True, kw_only=True)
 class Format:
     """How one kind of log is read and written.
@@ -197,7 +185,7 @@ class Format:
     sparse: bool = False
     write_options: tuple[str, ...] = ()
     locate: Callable[[str, FileSection, int], str] | None = None
-    parser: "SectionParser | None" = None
+    parser: "LineReader | None" = None
 
     @property
     def lenient(self) -> bool:
@@ -223,7 +211,6 @@ def refusals(path: str) -> Iterator[None]:
 @contextmanager
 def whole_file(path: str, kind: str) -> Iterator[None]:
     """Turn what a damaged file of a binary format ("a Parquet") raises into a refusal."""
-    pa = arrow()
     try:
         with refusals(path):
             yield
@@ -243,7 +230,6 @@ def compression(path: str) -> str | None:
 
 def open_input(path: str, section: FileSection | None = None) -> "pa.NativeFile":
     """Open a text file, or one section of it, as uncompressed bytes; use it in a ``with``."""
-    pa = arrow()
     packing = compression(path)
     with refusals(path):
         if section is None or packing is not None:
@@ -253,7 +239,6 @@ def open_input(path: str, section: FileSection | None = None) -> "pa.NativeFile"
 
 def open_output(path: str) -> "pa.NativeFile":
     """Open a file to write bytes to, packed as its ending (.gz, .zst) says; use it in a ``with``."""
-    pa = arrow()
     with refusals(path):
         return pa.output_stream(path, compression=_ENDINGS.get(Path(path).suffix.lower()))
 
@@ -273,16 +258,18 @@ def opened(batches: "Iterable[pa.RecordBatch]") -> "tuple[pa.RecordBatch, Iterat
     return first, chain([first], every)
 
 
-def grouped(batches: "Iterable[pa.RecordBatch]", rows: int) -> "Iterator[list[pa.RecordBatch]]":
-    """Yield the batches in groups of at least ``rows`` rows, the last one aside."""
+def grouped(
+    batches: "Iterable[pa.RecordBatch]", least: int, size: "Callable[[pa.RecordBatch], int]" = lambda one: one.num_rows
+) -> "Iterator[list[pa.RecordBatch]]":
+    """Yield the batches in groups of at least this size, the last one aside; a batch counts its rows by default."""
     group: list[pa.RecordBatch] = []
-    count = 0
+    total = 0
     for batch in batches:
         group.append(batch)
-        count += batch.num_rows
-        if count >= rows:
+        total += size(batch)
+        if total >= least:
             yield group
-            group, count = [], 0
+            group, total = [], 0
     if group:
         yield group
 
@@ -301,7 +288,6 @@ def whole(path: str) -> FileSection:
 
 def with_names(seen: FileSurvey, names: Mapping[str, str], left_out: tuple[str, ...] = ()) -> FileSurvey:
     """Return a survey with canonical names; ``left_out`` columns have no place in the log."""
-    pa = arrow()
     fields = [one.with_name(names.get(one.name, one.name)) for one in seen.schema if one.name not in left_out]
     return replace(seen, schema=pa.schema(fields))
 
@@ -310,7 +296,6 @@ def read_with_names(
     read: "Callable[[str, Request], Iterator[pa.RecordBatch]]", path: str, request: Request, names: Mapping[str, str]
 ) -> "Iterator[pa.RecordBatch]":
     """Yield what a general format reads, under canonical names; ``names`` gives these for the file's own."""
-    pa = arrow()
     own = {new: old for old, new in names.items()}
     schema = pa.schema([one.with_name(own.get(one.name, one.name)) for one in request.schema])
     columns = tuple(own.get(name, name) for name in request.columns)

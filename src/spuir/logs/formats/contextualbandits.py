@@ -1,29 +1,21 @@
 """The arrays of contextualbandits: X, a, r and, for learning from logs, p, in this order."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from spuir.errors import InputError
-from spuir.logs.formats.arrays import codes_of, column, has_keys, labelled, matrix, table_of
+from spuir.logs.formats.arrays import codes_of, column, has_keys, keyed, labelled, matrix, table_of
 from spuir.logs.formats.base import Format
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from spuir.tables.arrow import pa
 
 _ORDER = ("X", "a", "r", "p")
 
 
 def convert(source: Any, options: Mapping[str, Any]) -> "pa.Table":
     """Return ``{"X": …, "a": …, "r": …, "p": …}``, or a tuple of these in this order, as a table; p may be missing."""
-    if isinstance(source, tuple) and 3 <= len(source) <= 4:
-        given: Any = dict(zip(_ORDER, source, strict=False))
-    else:
-        given = source
-    if not has_keys(given, _ORDER[:3]):
-        rule = "contextualbandits learns from X, a and r"
-        raise InputError("source", type(source).__name__, rule, "pass a dict with these keys, or a tuple in this order")
+    given = keyed(source, _ORDER, 3, "contextualbandits learns from X, a and r")
     executed = labelled(given["a"], options.get("actions"))
     return table_of({"action": executed, "reward": given["r"], "propensity": given.get("p")}, given["X"])
 

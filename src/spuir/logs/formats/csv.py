@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -31,10 +31,7 @@ from spuir.logs.formats.base import (
     whole,
 )
 from spuir.logs.formats.text_files import PREFIX_BYTES, SECTION_BYTES, SPLIT_BYTES, lines_before, split
-from spuir.tables.arrow import arrow, compute
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from spuir.tables.arrow import pa, pc
 
 IN_UTF8 = ("a text file is in UTF-8", "save it in that encoding")
 BLOCK_BYTES = 1 << 22
@@ -92,7 +89,6 @@ def _open(
 @contextmanager
 def _parsing(path: str, section: FileSection, delimiter: str) -> Iterator[None]:
     """Turn what the parser raises into a refusal with the line and, where there is one, the column."""
-    pa = arrow()
     try:
         with refusals(path):
             yield
@@ -185,19 +181,14 @@ def _names(path: str, delimiter: str) -> list[str]:
 
 def survey(path: str, options: Mapping[str, Any]) -> FileSurvey:
     """Return the columns of a file, their types inferred from its beginning, and its sections."""
-    return survey_csv(path, options.get("types") or {}, options.get("delimiter"))
-
-
-def survey_csv(path: str, types: "Mapping[str, pa.DataType]", delimiter: str | None = None) -> FileSurvey:
-    """Return the columns of a file and its sections; ``types`` are those that are not to be inferred."""
-    pa = arrow()
+    types: Mapping[str, Any] = options.get("types") or {}
     first = head(path, PREFIX_BYTES)
     if not first.strip():
         return FileSurvey(pa.schema([]), ())
     if b"\0" in first:
         got = "UTF-16 text" if first[:2] in (b"\xff\xfe", b"\xfe\xff") else "bytes that are not text"
         raise InputError(f"file {path!r}", got, *IN_UTF8)
-    delimiter = delimiter or delimiter_of(path, first)
+    delimiter = options.get("delimiter") or delimiter_of(path, first)
     names = _names(path, delimiter)
     for name in names:
         if names.count(name) > 1:
@@ -216,8 +207,6 @@ def survey_csv(path: str, types: "Mapping[str, pa.DataType]", delimiter: str | N
 
 def _without_long_numbers(schema: "pa.Schema", names: list[str], path: str, delimiter: str) -> "pa.Schema":
     """Return the schema with text for floats that are whole numbers too long for one, as hashed ids are."""
-    pc = compute()
-    pa = arrow()
     with open_input(path) as stream:
         texts = _open(stream, PREFIX_BYTES, delimiter, dict.fromkeys(names, pa.string()), names).read_next_batch()
     for name in names:
@@ -229,7 +218,6 @@ def _without_long_numbers(schema: "pa.Schema", names: list[str], path: str, deli
 def read(path: str, request: Request) -> "Iterator[pa.RecordBatch]":
     """Yield the batches of a section, types as the request has them."""
     delimiter = request.options.get("delimiter") or delimiter_of(path, head(path))
-    pa = arrow()
     types = {name: request.schema.field(name).type for name in request.columns}
     # A cell holds no list; what is to become one is read as the text that it is.
     types = {name: pa.string() if pa.types.is_nested(kind) else kind for name, kind in types.items()}
@@ -252,15 +240,13 @@ def _counted(path: str, section: FileSection, stream: "pa.NativeFile") -> "tuple
     # A section at once: without quotes the parser reads it without calling back, so that workers do not wait in turn.
     data = stream.read()
     if b'"' not in data:
-        return arrow().BufferReader(data), counted
-    counted = _Quotes(arrow().BufferReader(data))
+        return pa.BufferReader(data), counted
+    counted = _Quotes(pa.BufferReader(data))
     return counted, counted
 
 
 def _emptied(batch: "pa.RecordBatch", texts: list[str]) -> "pa.RecordBatch":
     """Return a batch whose empty texts are missing values."""
-    pc = compute()
-    pa = arrow()
     for name in texts:
         empty = pc.equal(batch[name], "")
         if pc.any(empty).as_py():
@@ -300,7 +286,6 @@ def write(batches: "Iterable[pa.RecordBatch]", path: str) -> None:
 
 def _flat(batch: "pa.RecordBatch") -> "pa.RecordBatch":
     """Return a batch whose lists and records are JSON text, since a cell holds no more."""
-    pa = arrow()
     for at, field in enumerate(batch.schema):
         if pa.types.is_nested(field.type):
             write = json.JSONEncoder(ensure_ascii=False, default=str).encode

@@ -6,27 +6,23 @@ each slot. Slates and continuous actions are refused, since they are other probl
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from spuir.errors import InputError
+from spuir.logs.events.dsjson_parser import EXTRAS, OURS, DsjsonParser
+from spuir.logs.events.event_rows import msgspec
+from spuir.logs.events.event_writing import Event, iso, write_events
+from spuir.logs.events.feature_names import by_namespace, escape_key
+from spuir.logs.events.line_reader import WANTED, LineReader
 from spuir.logs.formats.base import Faults, Format
-from spuir.logs.formats.dsjson_parser import EXTRAS, OURS, DsjsonParser
-from spuir.logs.formats.event_writing import Event, iso, write_events
-from spuir.logs.formats.feature_names import by_namespace, escape_key
-from spuir.logs.formats.line_events import msgspec_library
-from spuir.logs.formats.line_reader import WANTED, LineReader
 from spuir.logs.formats.text_files import line_ends
-from spuir.tables.arrow import arrow
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from spuir.tables.arrow import pa
 
 _EVENT = re.compile(rb'^\s*\{.*"c"\s*:\s*\{.*"_multi"|^\s*\{.*"_label_ca"', re.MULTILINE)
 
 
 def _known(options: Mapping[str, Any]) -> "dict[str, pa.DataType | None]":
     """Return the types of the canonical columns; None = by what they hold."""
-    pa = arrow()
     text, number, instant = pa.string(), pa.float64(), pa.timestamp("us", "UTC")
     kinds = {"decision_id": text, "time": instant, "episode": None, "action": text, "reward": number}
     kinds |= {"propensity": number, "probabilities": pa.list_(number), "eligible": pa.list_(text)}
@@ -53,7 +49,7 @@ def write(
     ``actions`` are all labels; None = those that a column ``eligible`` lists, else all that occur. ``catalogue`` has
     their features, which every event repeats.
     """
-    encode = msgspec_library().json.encode
+    encode = msgspec.json.encode
     write_events(batches, path, lambda event: encode(_written(event)) + b"\n", actions, "dsjson", catalogue)
 
 

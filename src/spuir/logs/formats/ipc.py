@@ -2,18 +2,14 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from spuir.logs.formats.base import FileSection, FileSurvey, Format, Request, opened, refusals, whole, whole_file
-from spuir.tables.arrow import arrow
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from spuir.tables.arrow import pa
 
 
 @contextmanager
 def _file(path: str) -> "Iterator[pa.RecordBatchFileReader]":
-    pa = arrow()
     with whole_file(path, "an Arrow"), pa.memory_map(path) as source, pa.ipc.open_file(source) as file:
         yield file
 
@@ -41,7 +37,6 @@ def read(path: str, request: Request) -> "Iterator[pa.RecordBatch]":
 
 def write(batches: "Iterable[pa.RecordBatch]", path: str) -> None:
     """Write batches to a file, compressed with zstd."""
-    pa = arrow()
     first, rest = opened(batches)
     packing = pa.ipc.IpcWriteOptions(compression="zstd")
     with refusals(path), pa.ipc.new_file(path, first.schema, options=packing) as writer:

@@ -3,22 +3,18 @@
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from math import isnan
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from spuir.errors import InputError
 from spuir.logs.columns import declaring
 from spuir.logs.formats.base import FileSection, FileSurvey, Format, Request, ending, head, open_output, refusals
 from spuir.logs.formats.text_files import PREFIX_BYTES, line_blocks, line_ends, lines_before, split
-from spuir.tables.arrow import arrow
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from spuir.tables.arrow import pa
 
 
 def _parse(lines: bytes, schema: "pa.Schema | None") -> "pa.Table":
     from pyarrow import json as arrow_json
 
-    pa = arrow()
     return arrow_json.read_json(
         pa.BufferReader(lines),
         read_options=arrow_json.ReadOptions(use_threads=False, block_size=len(lines) + 1),
@@ -30,7 +26,6 @@ def _parse(lines: bytes, schema: "pa.Schema | None") -> "pa.Table":
 
 def _refuse(path: str, line: int, lines: bytes, schema: "pa.Schema | None") -> NoReturn:
     """Refuse the first line that cannot be parsed; a prefix fails if and only if it holds one."""
-    pa = arrow()
     every = lines.split(b"\n")
     low, high = 0, len(every)
     while high - low > 1:
@@ -48,7 +43,6 @@ def _refuse(path: str, line: int, lines: bytes, schema: "pa.Schema | None") -> N
 
 def _refuse_line(subject: str, text: str, schema: "pa.Schema | None") -> NoReturn:
     """Say what is wrong with a line: no object, a key that the log did not begin with, or a value of another type."""
-    pa = arrow()
     try:
         found = json.loads(text)
     except ValueError:
@@ -76,7 +70,6 @@ def _refuse_line(subject: str, text: str, schema: "pa.Schema | None") -> NoRetur
 
 def survey(path: str, options: Mapping[str, Any]) -> FileSurvey:
     """Return the keys of a file as columns, their types inferred from its beginning, and its sections."""
-    pa = arrow()
     first = head(path, PREFIX_BYTES)
     lines = first if len(first) < PREFIX_BYTES else first[: first.rfind(b"\n") + 1]
     if not first.strip():
@@ -97,7 +90,6 @@ def survey(path: str, options: Mapping[str, Any]) -> FileSurvey:
 
 def read(path: str, request: Request) -> "Iterator[pa.RecordBatch]":
     """Yield the batches of a section, types as the request has them."""
-    pa = arrow()
     for line, lines in line_blocks(path, request.section):
         if not lines.strip():
             continue

@@ -1,25 +1,18 @@
 """MABWiser's training arrays: decisions, rewards, contexts, in this order."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from spuir.errors import InputError
-from spuir.logs.formats.arrays import column, has_keys, matrix, table_of
+from spuir.logs.formats.arrays import column, has_keys, keyed, matrix, table_of
 from spuir.logs.formats.base import Format
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from spuir.tables.arrow import pa
 
 
 def convert(source: Any, options: Mapping[str, Any]) -> "pa.Table":
     """Return ``{"decisions": …, "rewards": …, "contexts": …}``, or a tuple of these in this order, as a table."""
-    if isinstance(source, tuple) and 2 <= len(source) <= 3:
-        given: Any = dict(zip(("decisions", "rewards", "contexts"), source, strict=False))
-    else:
-        given = source
-    if not has_keys(given, ("decisions", "rewards")):
-        rule = "MABWiser learns from decisions, rewards and contexts"
-        raise InputError("source", type(source).__name__, rule, "pass a dict with these keys, or a tuple in this order")
+    given = keyed(
+        source, ("decisions", "rewards", "contexts"), 2, "MABWiser learns from decisions, rewards and contexts"
+    )
     return table_of({"action": given["decisions"], "reward": given["rewards"]}, given.get("contexts"))
 
 

@@ -5,15 +5,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from spuir.errors import InputError
 from spuir.logs.formats import csv
 from spuir.logs.formats.base import FileSurvey, Format, Request, read_with_names, with_names
-from spuir.tables.arrow import arrow
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from spuir.tables.arrow import pa
 
 _NAMES = {"timestamp": "time", "item_id": "action", "click": "reward"}
 _PROBABILITY = ("propensity_score", "action_prob")
@@ -34,23 +31,22 @@ def _items(path: str, options: Mapping[str, Any]) -> "pa.Table | None":
     if not wanted:
         return None
     items = str(Path(path).with_name(_ITEMS)) if wanted is True else str(wanted)
-    seen = csv.survey_csv(items, {})
+    seen = csv.survey(items, {})
     if "item_id" not in seen.schema.names:
         rule = "a table of items has a column 'item_id'"
         raise InputError(f"file {items!r}", f"columns {', '.join(seen.schema.names)[:80]}", rule, "pass another file")
     names = tuple(name for name in seen.schema.names if name)
     requests = (Request(schema=seen.schema, columns=names, section=section) for section in seen.sections)
-    return arrow().Table.from_batches(chain.from_iterable(csv.read(items, request) for request in requests))
+    return pa.Table.from_batches(chain.from_iterable(csv.read(items, request) for request in requests))
 
 
 def survey(path: str, options: Mapping[str, Any]) -> FileSurvey:
     """Return the columns of a log, with those of the chosen item if ``item_context`` says so."""
-    found = csv.survey_csv(path, options.get("types") or {})
+    found = csv.survey(path, options)
     seen = with_names(found, _names(found.schema), ("",))
     items = _items(path, options)
     if items is None:
         return seen
-    pa = arrow()
     more = [one for one in items.schema if one.name != "item_id"]
     return replace(seen, schema=pa.schema([*seen.schema, *more]))
 
@@ -61,7 +57,7 @@ def read(path: str, request: Request) -> "Iterator[pa.RecordBatch]":
     joined = [] if items is None else [name for name in request.columns if name in items.column_names]
     own = tuple(name for name in request.columns if name not in joined)
     needed = own if not joined or "action" in own else (*own, "action")
-    raw = csv.survey_csv(path, request.options.get("types") or {}).schema
+    raw = csv.survey(path, request.options).schema
     for batch in read_with_names(csv.read, path, replace(request, columns=needed), _names(raw)):
         yield (_with_items(batch, items, joined) if items is not None else batch).select(list(request.columns))
 

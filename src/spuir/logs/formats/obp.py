@@ -1,7 +1,7 @@
 """The ``bandit_feedback`` of the Open Bandit Pipeline: a dict of arrays, contexts and all."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,9 +9,7 @@ from numpy.typing import NDArray
 from spuir.errors import InputError
 from spuir.logs.formats.arrays import codes_of, column, has_keys, labelled, matrix, table_of
 from spuir.logs.formats.base import Format
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from spuir.tables.arrow import pa
 
 _KEYS = ("n_rounds", "n_actions", "action", "reward")
 

@@ -7,10 +7,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from spuir.logs.formats.base import FileSection, FileSurvey, Format, Request, grouped, opened, refusals, whole_file
-from spuir.tables.arrow import arrow
+from spuir.tables.arrow import pa
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
 GROUP_ROWS = 1 << 17
@@ -67,7 +66,7 @@ def write(batches: "Iterable[pa.RecordBatch]", path: str) -> None:
     first, rest = opened(batches)
     with refusals(path), pq.ParquetWriter(path, first.schema, compression="zstd") as writer:
         for group in grouped(rest, GROUP_ROWS):
-            writer.write_table(arrow().Table.from_batches(group))
+            writer.write_table(pa.Table.from_batches(group))
 
 
 FORMAT = Format(

@@ -2,20 +2,17 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from spuir.errors import InputError
+from spuir.logs.events.event_rows import BrokenLineError, LineParser, Row
+from spuir.logs.events.event_writing import Event, write_events
+from spuir.logs.events.feature_names import context_name
+from spuir.logs.events.line_reader import LineReader
+from spuir.logs.events.vw_text import BLANK, cost, outcome, parse, tagged, triple, written
 from spuir.logs.formats.base import Faults, Format
-from spuir.logs.formats.event_writing import Event, write_events
-from spuir.logs.formats.feature_names import context_name
-from spuir.logs.formats.line_events import BrokenLineError, LineParser, Row, row_of
-from spuir.logs.formats.line_reader import LineReader
 from spuir.logs.formats.text_files import line_ends
-from spuir.logs.formats.vw_text import BLANK, cost, outcome, parse, tagged, triple, written
-from spuir.tables.arrow import arrow
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from spuir.tables.arrow import pa
 
 _MINE = re.compile(rb"\s*(?:[1-9]\d*[ \t]+)*[1-9]\d*:[-+.\deE]+:[-+.\deE]+[^|\n]*\|")
 
@@ -42,7 +39,7 @@ class CbParser(LineParser):
         row = {"decision_id": parsed.tag, **features}
         if len(costs) > 1:
             row["eligible"] = [self._label(found.action) for found in costs]
-        return [row_of({**row, "action": self._label(found.action), **outcome(found)}) for found in observed]
+        return [{**row, "action": self._label(found.action), **outcome(found)} for found in observed]
 
     def _label(self, text: str) -> Any:
         """Return the label of an action that is given by its number, from 1."""
@@ -67,7 +64,6 @@ def labels(actions: Any) -> list[str] | None:
 
 def _known(options: Mapping[str, Any]) -> "dict[str, pa.DataType | None]":
     """Return the types of the canonical columns."""
-    pa = arrow()
     label = pa.int64() if options.get("actions") is None else pa.string()
     known = {"decision_id": pa.string(), "action": label, "reward": pa.float64(), "propensity": pa.float64()}
     return known | {"eligible": pa.list_(label)}

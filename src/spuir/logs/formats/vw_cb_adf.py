@@ -3,20 +3,17 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from spuir.logs.columns import ACTION_PREFIX
+from spuir.logs.events.event_rows import BrokenLineError, LineParser, Row
+from spuir.logs.events.event_writing import Event, write_events
+from spuir.logs.events.feature_names import context_name, escape
+from spuir.logs.events.line_reader import WANTED, LineReader
+from spuir.logs.events.offered_actions import OfferedActions, distinct, feature_name, label_of
+from spuir.logs.events.vw_text import BLANK, VwCost, VwLine, cost, outcome, parse, tagged, triple, written
 from spuir.logs.formats.base import Faults, Format
-from spuir.logs.formats.event_writing import Event, write_events
-from spuir.logs.formats.feature_names import context_name, escape
-from spuir.logs.formats.line_events import BrokenLineError, LineParser, Row, row_of
-from spuir.logs.formats.line_reader import WANTED, LineReader
-from spuir.logs.formats.offered_actions import OfferedActions, distinct, feature_name, label_of
-from spuir.logs.formats.vw_text import BLANK, VwCost, VwLine, cost, outcome, parse, tagged, triple, written
-from spuir.tables.arrow import arrow
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from spuir.tables.arrow import pa
 
 _TRIPLE = re.compile(rb"\d*:[-+.\deE]+:[-+.\deE]+[ \t|]")
 SPACE = "action"
@@ -66,7 +63,7 @@ class AdfParser(LineParser):
         for label, own in zip(names, features, strict=True):
             self.offered.see(label, own)
         row |= {f"{ACTION_PREFIX}{name}": [own.get(name) for own in features] for name in self._wanted}
-        return (row_of(row | {context_name(name): value for name, value in shared.features.items()}),)
+        return (row | {context_name(name): value for name, value in shared.features.items()},)
 
 
 def _observed(line: VwLine) -> VwCost | None:
@@ -109,7 +106,6 @@ def sniff(path: str, first: bytes) -> bool:
 
 def _known(options: Mapping[str, Any]) -> "dict[str, pa.DataType | None]":
     """Return the types of the canonical columns."""
-    pa = arrow()
     known = {"decision_id": pa.string(), "action": pa.string(), "reward": pa.float64(), "propensity": pa.float64()}
     return known | {"eligible": pa.list_(pa.string())}
 

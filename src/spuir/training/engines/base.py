@@ -32,21 +32,9 @@ def on_every_worker(engine: WorkEngine, work: Callable[[Item], Done], item: Item
     return list(engine.map(work, [item] * engine.workers)) if own is None else own(work, item)
 
 
-class Future(Protocol):
-    """A result that may not be there yet."""
-
-    def result(self) -> Any:
-        """Wait for the result and return it."""
-        ...
-
-    def cancel(self) -> Any:
-        """Cancel the work."""
-        ...
-
-
-def in_order(submit: Callable[[Item], Future], items: Iterable[Item], ahead: int) -> Iterator[Any]:
-    """Yield results in the order of the items, with at most ``ahead`` items in progress."""
-    waiting: deque[Future] = deque()
+def in_order(submit: Callable[[Item], Any], items: Iterable[Item], ahead: int) -> Iterator[Any]:
+    """Yield results in the order of the items, with at most ``ahead`` items in progress; ``submit`` returns futures."""
+    waiting: deque[Any] = deque()
     try:
         for item in items:
             waiting.append(submit(item))

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spuir.base.records import Floats, Mask
-from spuir.logs.findings import SHOWN_ROWS, BatchLocation, ProblemRow, ProblemRows
+from spuir.logs.doctor.findings import SHOWN_ROWS, BatchLocation, ProblemRow, ProblemRows
 
 EXPONENTS = 256
 """Numbers are counted by their binary exponent, from −128 to 127; others count with the nearest."""

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from spuir.errors import InputError
-from spuir.logs.formats.event_writing import Event
-from spuir.logs.formats.feature_names import by_namespace, escape, unescape
-from spuir.logs.formats.line_events import BrokenLineError
+from spuir.logs.events.event_rows import BrokenLineError
+from spuir.logs.events.event_writing import Event
+from spuir.logs.events.feature_names import by_namespace, escape, unescape
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _BLANKS = re.compile(r"[ \t\r]+")

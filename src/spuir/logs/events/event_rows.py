@@ -10,41 +10,26 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from spuir.errors import MissingExtraError
 from spuir.logs.columns import is_action_column
 from spuir.logs.formats.base import Faults, Request
 from spuir.logs.times import iso_datetime
-from spuir.tables.arrow import arrow
+from spuir.tables.arrow import OptionalModule, pa
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    from spuir.logs.events.offered_actions import OfferedActions
 
-    from spuir.logs.formats.offered_actions import OfferedActions
-
-Row = tuple[Sequence[str | None], Sequence[Any]]
-"""Columns and their values: text, number, boolean or list; None means no value, and a column None means no column.
-
-Rows that share the very object of their columns are turned together, and much faster.
-"""
+msgspec: Any = OptionalModule("msgspec", "JSON of other tools is parsed with it")
+Row = Mapping[str, Any]
+"""Values by column: text, number, boolean or list; None is no value."""
 
 
 class BrokenLineError(ValueError):
     """A line that cannot be read; the reader counts it with its number and continues."""
 
 
-def msgspec_library() -> Any:
-    """Return msgspec, or say how to get it."""
-    try:
-        import msgspec
-    except ImportError:
-        rule, remedy = "JSON of other tools is parsed with it", 'run pip install "spuir[data]"'
-        raise MissingExtraError("logs", "no msgspec", rule, remedy) from None
-    return msgspec
-
-
 def json_parser() -> Callable[[bytes], dict[str, Any]]:
     """Return a function that parses a line with one JSON object."""
-    decode = msgspec_library().json.Decoder().decode
+    decode = msgspec.json.Decoder().decode
 
     def parse(line: bytes) -> dict[str, Any]:
         try:
@@ -56,11 +41,6 @@ def json_parser() -> Callable[[bytes], dict[str, Any]]:
         return found
 
     return parse
-
-
-def row_of(values: Mapping[str, Any]) -> Row:
-    """Return a row from values by column."""
-    return tuple(values), list(values.values())
 
 
 class LineParser(ABC):
@@ -122,23 +102,16 @@ class EventRows:
         return range(start, len(self.rows))
 
     def columns(self) -> Mapping[str, Any]:
-        """Return the values of every column that some row has; where a row names one twice, the last counts."""
+        """Return the values of every column that some row has."""
         if len(self.groups) == 1 and len(self.groups[0][0]) == len(self.rows):
             return self.groups[0][1]
-        shapes: dict[int, list[int]] = {}
-        for place, row in enumerate(self.rows):
-            if row is not None:
-                shapes.setdefault(id(row[0]), []).append(place)
         found: dict[str, Any] = {}
-        for places in shapes.values():
-            rows: list[Any] = [self.rows[place] for place in places]
-            for name, values in zip(rows[0][0], zip(*[row[1] for row in rows], strict=True), strict=True):
-                if name is None:
-                    continue
-                if len(places) == len(self.rows):
-                    found[name] = values
-                    continue
-                self._place(found, name, places, values)
+        for place, row in enumerate(self.rows):
+            for name, value in (row or {}).items():
+                column = found.get(name)
+                if column is None:
+                    column = found[name] = [None] * len(self.rows)
+                column[place] = value
         for places, columns in self.groups:
             for name, values in columns.items():
                 self._place(found, name, places, values)
@@ -154,7 +127,6 @@ class EventRows:
 
         ``fixed`` are the types of some columns, None where all whole numbers are to stay whole.
         """
-        pa = arrow()
         bad: dict[int, str] = {}
         arrays: dict[str, Any] = {}
         for name, values in self.columns().items():
@@ -172,7 +144,6 @@ class EventRows:
 
     def take(self, path: str, request: Request, blank: float | None, faults: Faults) -> "pa.RecordBatch":
         """Return the rows as a batch of the wanted columns, and clear them; rows that do not fit are faults."""
-        pa = arrow()
         bad: dict[int, str] = {}
         fields = [request.schema.field(name) for name in request.columns]
         columns, nothing, arrays = self.columns(), [None] * len(self.rows), []
@@ -197,7 +168,6 @@ def as_list(values: Any) -> Sequence[Any]:
 
 def _inferred_array(name: str, values: Any, whole: bool, bad: dict[int, str]) -> "pa.Array":
     """Return a column in the narrowest type that takes every value; ``whole`` keeps whole numbers, up to 64 bits."""
-    pa = arrow()
     try:
         array = values if isinstance(values, pa.Array) else pa.array(values)
         if not pa.types.is_integer(array.type):
@@ -212,7 +182,6 @@ def _inferred_array(name: str, values: Any, whole: bool, bad: dict[int, str]) ->
 
 def _array(field: "pa.Field", values: Any, bad: dict[int, str]) -> "pa.Array":
     """Return a column in its type; rows whose value does not fit it go to ``bad``, with the reason."""
-    pa = arrow()
     types, kind = pa.types, field.type
     if isinstance(values, pa.Array) and values.type.equals(kind):
         return values
@@ -220,24 +189,13 @@ def _array(field: "pa.Field", values: Any, bad: dict[int, str]) -> "pa.Array":
     try:
         if types.is_timestamp(kind):
             return pa.array(values, pa.string()).cast(pa.timestamp("ns", "UTC")).cast(kind, safe=False)
-        return _repeated(values, kind) if types.is_list(kind) else pa.array(values, kind)
+        return pa.array(values, kind)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
         return pa.array([_fitted(field, value, row, bad) for row, value in enumerate(values)], kind)
 
 
-def _repeated(values: Sequence[Any], kind: "pa.DataType") -> "pa.Array":
-    """Return a column of lists; one that many rows share is converted once."""
-    pa = arrow()
-    shared = {id(value): value for value in values}
-    if 2 * len(shared) > len(values):
-        return pa.array(values, kind)
-    places = dict(zip(shared, range(len(shared)), strict=True))
-    return pa.array(list(shared.values()), kind).take(pa.array([places[id(value)] for value in values], pa.int32()))
-
-
 def _fitted(field: "pa.Field", value: Any, row: int, bad: dict[int, str]) -> Any:
     """Return one value as its column's type wants it, or None with an entry in ``bad``."""
-    pa = arrow()
     kind = field.type
     try:
         if value is None:
@@ -256,13 +214,11 @@ def _fitted(field: "pa.Field", value: Any, row: int, bad: dict[int, str]) -> Any
 
 def inner_type(values: Iterable[Any]) -> "pa.DataType":
     """Return the type of the values of a feature: numbers, or texts if one of them is text."""
-    pa = arrow()
     return pa.string() if any(type(value) is str for value in values) else pa.float64()
 
 
 def inner_values(values: Sequence[Any], kind: "pa.DataType", blank: float | None) -> "pa.Array":
     """Return the values of a feature as an Arrow array of numbers or texts; a number that is not there is ``blank``."""
-    pa = arrow()
     if pa.types.is_string(kind):
         return pa.array([None if value is None else as_text(value) for value in values], kind)
     return pa.array([blank if value is None else float(value) for value in values], kind)
@@ -273,7 +229,6 @@ def list_array(lists: Sequence[Sequence[Any] | None], kind: "pa.DataType | None"
 
     A number that an action does not name is 0, as Vowpal Wabbit reads it.
     """
-    pa = arrow()
     values = [value for one in lists for value in one or ()]
     inner = inner_type(values) if kind is None else kind.value_type
     offsets = [0, *accumulate(len(one or ()) for one in lists)]

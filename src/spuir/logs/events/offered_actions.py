@@ -6,16 +6,13 @@ value per label is enough.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from spuir.base.hashing import digest
 from spuir.errors import InputError
 from spuir.logs.columns import ACTION_PREFIX, is_action_column
-from spuir.logs.formats.line_events import as_list, inner_type, inner_values, list_array
-from spuir.tables.arrow import arrow
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from spuir.logs.events.event_rows import as_list, inner_type, inner_values, list_array
+from spuir.tables.arrow import pa
 
 LABEL_DIGITS = 12
 """Hexadecimal digits of a label that is made of features."""
@@ -70,7 +67,6 @@ class OfferedActions:
 
     def column_types(self) -> "dict[str, pa.DataType]":
         """Return the types of the columns of the features that vary."""
-        pa = arrow()
         return {
             f"{ACTION_PREFIX}{name}": pa.list_(inner_type(have.get(name) for have in self.features.values()))
             for name in sorted(self.varying)
@@ -78,7 +74,6 @@ class OfferedActions:
 
     def catalogue(self) -> "pa.Table | None":
         """Return the labels in a column ``action`` with their features that do not vary; None if there are none."""
-        pa = arrow()
         names = list(dict.fromkeys(name for have in self.features.values() for name in have))
         names = [name for name in names if name not in self.varying]
         if not names:

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from spuir.logs.action_table import LABEL, ActionTable
-from spuir.logs.checks import ActionCheck, Check, CheckedBatch
-from spuir.logs.findings import Finding, ProblemRows, finding
-from spuir.tables.arrow import arrow, compute, is_number
+from spuir.logs.doctor.checks import ActionCheck, Check, CheckedBatch
+from spuir.logs.doctor.findings import Finding, ProblemRows, finding
+from spuir.tables.arrow import is_number, pa, pc
 
 SHOWN_LABELS = 5
 FEWEST_LABELS = 5
@@ -19,6 +19,7 @@ class ActionFeatureCheck(Check):
     """Labels without features, features that say nothing, and lists that do not fit the eligible actions."""
 
     def __init__(self, actions: ActionCheck, catalogue: ActionTable | None, columns: Sequence[str]) -> None:
+        super().__init__()
         self._actions, self._catalogue, self._names = actions, catalogue, tuple(columns)
         self._known = set[Any]() if catalogue is None else set(catalogue.labels)
         self._offered: set[Any] = set()
@@ -30,15 +31,15 @@ class ActionFeatureCheck(Check):
         lengths = None
         if view.has("eligible"):
             eligible = view.batch["eligible"]
-            lengths = compute().list_value_length(eligible).fill_null(-1).to_numpy(zero_copy_only=False)
-            if not arrow().types.is_boolean(eligible.type.value_type):
+            lengths = pc.list_value_length(eligible).fill_null(-1).to_numpy(zero_copy_only=False)
+            if not pa.types.is_boolean(eligible.type.value_type):
                 self._offered.update(eligible.flatten().unique().to_pylist())
         for name in self._names:
             column = view.batch[name]
             self._values[name].add(column)
-            if not arrow().types.is_list(column.type):
+            if not pa.types.is_list(column.type):
                 continue
-            counts = compute().list_value_length(column).fill_null(-1).to_numpy(zero_copy_only=False)
+            counts = pc.list_value_length(column).fill_null(-1).to_numpy(zero_copy_only=False)
             wrong = counts >= 0 if lengths is None else (counts >= 0) & (counts != lengths)
             self._unequal[name].add(wrong, view.where, lambda row, counts=counts: f"{counts[row]} values")
 
@@ -84,7 +85,7 @@ class ActionFeatureCheck(Check):
         labels = catalogue.table.num_rows
         for name in catalogue.features:
             column = catalogue.table[name].combine_chunks()
-            if arrow().types.is_nested(column.type):
+            if pa.types.is_nested(column.type):
                 continue
             different = len(column.drop_null().unique())
             if different == 0 or (different == 1 and column.null_count == 0 and labels > 1):
@@ -107,7 +108,7 @@ class _Spread:
 
     def add(self, column: Any) -> None:
         """Take the values of a batch into account."""
-        values = column.flatten() if arrow().types.is_list(column.type) else column
+        values = column.flatten() if pa.types.is_list(column.type) else column
         if not is_number(values.type):
             self.texts |= len(values.drop_null()) > 0
             return

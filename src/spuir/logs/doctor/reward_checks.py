@@ -1,11 +1,13 @@
 """Checks of the rewards of a log: whether they are there, what they are worth, and whether that changes on the way."""
 
+from typing import ClassVar
+
 import numpy as np
 
 from spuir.base.records import Floats
-from spuir.logs.checks import Check, CheckedBatch
-from spuir.logs.findings import Finding, ProblemRows, finding
-from spuir.logs.number_profiles import EXPONENTS, NumberProfile, exponents
+from spuir.logs.doctor.checks import Check, CheckedBatch
+from spuir.logs.doctor.findings import Finding, finding
+from spuir.logs.doctor.number_profiles import EXPONENTS, NumberProfile, exponents
 
 SEGMENTS = 64
 """Rewards are counted in this many stretches of rows; stretches double as the log turns out longer."""
@@ -19,17 +21,21 @@ class RewardCheck(Check):
     """Rewards that are missing, not finite, all the same, far too large, in another unit, or 0 from some row on."""
 
     columns = ("reward",)
+    problems: ClassVar = {
+        "missing reward": ("reward", "there are rows without a reward."),
+        "impossible reward": ("reward", "there are rewards that are not finite."),
+    }
 
     def __init__(self) -> None:
-        self._missing, self._infinite = ProblemRows(), ProblemRows()
+        super().__init__()
         self._profile, self._segments = NumberProfile(), RewardSegments()
         self._sums, self._nonzero, self._trailing = np.zeros(2), 0, 0
 
     def look(self, view: CheckedBatch) -> None:
         """Count, and keep the spread."""
         values = view.rewards
-        self._missing.add(np.isnan(values), view.where)
-        self._infinite.add(np.isinf(values), view.where, values)
+        self.rows["missing reward"].add(np.isnan(values), view.where)
+        self.rows["impossible reward"].add(np.isinf(values), view.where, values)
         finite = np.isfinite(values)
         known = values[finite]
         self._profile.look(values, finite, view.where)
@@ -41,8 +47,7 @@ class RewardCheck(Check):
 
     def findings(self) -> list[Finding]:
         """Report missing, impossible and implausible rewards."""
-        found = self._missing.finding("missing reward", "reward", "there are rows without a reward.")
-        found += self._infinite.finding("impossible reward", "reward", "there are rewards that are not finite.")
+        found = super().findings()
         profile = self._profile
         if not profile.count:
             return [*found, finding("no reward", "reward", "no reward is known.")]

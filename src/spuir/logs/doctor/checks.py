@@ -1,7 +1,8 @@
 """Checks of the canonical columns of a log, each fed with one batch after the other in bounded memory."""
 
 from abc import ABC, abstractmethod
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,7 +10,16 @@ from numpy.typing import NDArray
 from spuir.base.records import Codes, Floats
 from spuir.errors import InputError
 from spuir.logs.cut import Cut
-from spuir.logs.findings import SHOWN_ROWS, BatchLocation, Finding, ProblemRow, ProblemRows, finding, missing, numbers
+from spuir.logs.doctor.findings import (
+    SHOWN_ROWS,
+    BatchLocation,
+    Finding,
+    ProblemRow,
+    ProblemRows,
+    finding,
+    missing,
+    numbers,
+)
 from spuir.logs.id_hashes import hash_ids
 
 ID_LIMIT = 4_000_000
@@ -39,14 +49,23 @@ class Check(ABC):
 
     columns: tuple[str, ...] = ()
     """What a log must have for it."""
+    problems: Mapping[str, tuple[str | None, str]] = {}
+    """What single rows may have: the column and the problem in a sentence, by the name of the check."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, ProblemRows] = {name: ProblemRows() for name in self.problems}
 
     @abstractmethod
     def look(self, view: CheckedBatch) -> None:
         """Take one batch into account."""
 
-    @abstractmethod
     def findings(self) -> list[Finding]:
-        """Return what was found."""
+        """Return what was found in single rows, in the order of ``problems``."""
+        return [
+            one
+            for name, (column, problem) in self.problems.items()
+            for one in self.rows[name].finding(name, column, problem)
+        ]
 
 
 class ActionCheck(Check):
@@ -56,16 +75,16 @@ class ActionCheck(Check):
     """
 
     columns = ("action",)
+    problems: ClassVar = {"missing action": ("action", "there are rows without an action.")}
 
     def __init__(self, described: bool = False) -> None:
+        super().__init__()
         self._described = described
         self.codes: dict[Any, int] = {}
         self.counts = np.zeros(0, np.int64)
         self._firsts: list[ProblemRow] = []
         self._starts: list[int] = []
-        self._rows = 0
-        self._missing = ProblemRows()
-        self._overflow = False
+        self._rows, self._overflow = 0, False
 
     def encode(self, batch: Any, where: BatchLocation) -> Codes:
         """Return the codes (n,) of a batch's actions, new labels numbered on, −1 where missing or beyond the limit."""
@@ -85,7 +104,7 @@ class ActionCheck(Check):
 
     def look(self, view: CheckedBatch) -> None:
         """Count."""
-        self._missing.add(missing(view.batch["action"]), view.where)
+        self.rows["missing action"].add(missing(view.batch["action"]), view.where)
         self._rows = view.where.start + len(view.actions)
         counts = np.bincount(view.actions[view.actions >= 0], minlength=len(self.codes))
         counts[: len(self.counts)] += self.counts
@@ -93,7 +112,7 @@ class ActionCheck(Check):
 
     def findings(self) -> list[Finding]:
         """Report missing, rare, similar and new actions."""
-        found = self._missing.finding("missing action", "action", "there are rows without an action.")
+        found = super().findings()
         once = np.flatnonzero(self.counts == 1)
         if not self._described:
             problem = f"{len(once)} of {len(self.codes)} actions were taken only once."
@@ -138,16 +157,17 @@ class IdCheck(Check):
     """Decision ids that are missing or used twice."""
 
     columns = ("decision_id",)
+    problems: ClassVar = {"missing id": ("decision_id", "there are rows without an id.")}
 
     def __init__(self) -> None:
-        self._missing = ProblemRows()
+        super().__init__()
         self._held: list[tuple[NDArray[np.uint64], NDArray[np.int64]]] = []
         self._count, self._bits, self._sources = 0, 0, []
 
     def look(self, view: CheckedBatch) -> None:
         """Keep the hashes of a batch with their rows, thinned where they become too many."""
         gone = missing(view.batch["decision_id"])
-        self._missing.add(gone, view.where)
+        self.rows["missing id"].add(gone, view.where)
         hashes = hash_ids(view.batch["decision_id"])
         self._sources.append((view.where, len(hashes)))
         kept = np.flatnonzero(~gone & self._sampled(hashes))
@@ -163,7 +183,7 @@ class IdCheck(Check):
 
     def findings(self) -> list[Finding]:
         """Report missing ids, and of those that came again."""
-        found = self._missing.finding("missing id", "decision_id", "there are rows without an id.")
+        found = super().findings()
         hashes = np.concatenate([one for one, _ in self._held] or [np.zeros(0, np.uint64)])
         rows = np.concatenate([at for _, at in self._held] or [np.zeros(0, np.int64)])
         order = np.lexsort((rows, hashes))
@@ -183,73 +203,72 @@ class TimeCheck(Check):
     """Times that are missing, implausible or go backwards, and rewards that were known before their decision."""
 
     columns = ("time",)
+    problems: ClassVar = {
+        "missing time": ("time", "there are rows without a time."),
+        "implausible time": ("time", "there are times before 1980 or after 2100, far from all others."),
+        "unsorted": ("time", "the time goes backwards."),
+        "early reward": ("reward_time", "there are rewards that were known before their decision."),
+    }
 
     def __init__(self) -> None:
-        self._missing, self._back, self._early = ProblemRows(), ProblemRows(), ProblemRows()
-        self._odd, self._known = ProblemRows(), 0
-        self._last = -(2**62)
+        super().__init__()
+        self._known, self._last = 0, -(2**62)
 
     def look(self, view: CheckedBatch) -> None:
         """Compare each time with the one before it."""
         column = view.batch["time"]
         gone = missing(column)
-        self._missing.add(gone, view.where)
+        self.rows["missing time"].add(gone, view.where)
         instants = column.cast("int64").fill_null(0).to_numpy(zero_copy_only=False)
         odd = ~gone & ((instants < PLAUSIBLE[0]) | (instants > PLAUSIBLE[1]))
-        self._odd.add(odd, view.where, column)
+        self.rows["implausible time"].add(odd, view.where, column)
         self._known += int(np.count_nonzero(~gone))
         back = np.zeros(len(gone), np.bool_)
         back[~gone] = np.diff(instants[~gone], prepend=self._last) < 0
-        self._back.add(back, view.where, column)
+        self.rows["unsorted"].add(back, view.where, column)
         self._last = int(instants[~gone][-1]) if not gone.all() else self._last
         if view.has("reward_time"):
             after = view.batch["reward_time"]
             known = ~gone & ~missing(after)
             early = after.cast("int64").fill_null(0).to_numpy(zero_copy_only=False) < instants
-            self._early.add(known & early, view.where, after)
+            self.rows["early reward"].add(known & early, view.where, after)
 
     def findings(self) -> list[Finding]:
-        """Report times out of order, or far from all others."""
-        found = self._missing.finding("missing time", "time", "there are rows without a time.")
-        if self._odd.count <= 0.5 * self._known:
-            problem = "there are times before 1980 or after 2100, far from all others."
-            found += self._odd.finding("implausible time", "time", problem)
-        found += self._back.finding("unsorted", "time", "the time goes backwards.")
-        problem = "there are rewards that were known before their decision."
-        return found + self._early.finding("early reward", "reward_time", problem)
+        """Report times out of order, or far from all others if most are not."""
+        usual = self.rows["implausible time"].count <= 0.5 * self._known
+        return [one for one in super().findings() if usual or one.check != "implausible time"]
 
 
 class WeightCheck(Check):
     """Weights that are missing, negative or not finite."""
 
     columns = ("weight",)
-
-    def __init__(self) -> None:
-        self._wrong = ProblemRows()
+    problems: ClassVar = {"impossible weight": ("weight", "there are weights that are not finite numbers ≥ 0.")}
 
     def look(self, view: CheckedBatch) -> None:
         """Count."""
         values = numbers(view.batch["weight"])
-        self._wrong.add(~(np.isfinite(values) & (values >= 0)), view.where, values)
-
-    def findings(self) -> list[Finding]:
-        """Report impossible weights."""
-        return self._wrong.finding("impossible weight", "weight", "there are weights that are not finite numbers ≥ 0.")
+        self.rows["impossible weight"].add(~(np.isfinite(values) & (values >= 0)), view.where, values)
 
 
 class EpisodeCheck(Check):
     """How large the episodes are, and whether the rows of one are next to each other."""
 
     def __init__(self, cut: Cut) -> None:
+        name = cut.columns[0] if cut.columns else None
+        self.problems = {
+            "missing episode": (name, "there are rows without an episode."),
+            "scattered episodes": (name, "there are episodes whose rows are not next to each other."),
+        }
+        super().__init__()
         self.cut, self.sizes = cut, dict[Any, int]()
         self._last: Any = None
-        self._missing, self._again = ProblemRows(), ProblemRows()
         self._overflow = False
 
     def look(self, view: CheckedBatch) -> None:
         """Count the rows of each episode."""
         gone = missing(view.batch[self.cut.columns[0]]) if self.cut.columns else np.zeros(len(view.rewards), np.bool_)
-        self._missing.add(gone, view.where)
+        self.rows["missing episode"].add(gone, view.where)
         if gone.any():
             return
         keys = self.cut.keys(view.batch, view.where.start)
@@ -266,14 +285,12 @@ class EpisodeCheck(Check):
                 self.sizes[key] = self.sizes.get(key, 0) + length
             else:
                 self._overflow = True
-        self._again.add(again, view.where, keys)
+        self.rows["scattered episodes"].add(again, view.where, keys)
 
     def findings(self) -> list[Finding]:
         """Report episodes that are missing, scattered, out of order or too small to begin with."""
         name = self.cut.columns[0] if self.cut.columns else None
-        found = self._missing.finding("missing episode", name, "there are rows without an episode.")
-        problem = "there are episodes whose rows are not next to each other."
-        found += self._again.finding("scattered episodes", name, problem)
+        found = super().findings()
         if len(self.sizes) == 1 and not self._overflow:
             found.append(finding("one episode", name, "there is only one episode."))
         if self._overflow:

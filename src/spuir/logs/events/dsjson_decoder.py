@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spuir.logs.columns import ACTION_PREFIX
-from spuir.logs.formats.dsjson_features import KeyTree, OfferedAction, is_ignored, named_action
-from spuir.logs.formats.feature_names import context_name, space_name, unescape
-from spuir.logs.formats.line_events import BrokenLineError, as_list, msgspec_library
-from spuir.logs.formats.offered_actions import OfferedActions, list_array
-from spuir.tables.arrow import arrow
+from spuir.logs.events.dsjson_features import KeyTree, OfferedAction, is_ignored, named_action
+from spuir.logs.events.event_rows import BrokenLineError, as_list, msgspec
+from spuir.logs.events.feature_names import context_name, space_name, unescape
+from spuir.logs.events.offered_actions import OfferedActions, list_array
+from spuir.tables.arrow import pa
 
 Columns = dict[str, Any]
 """Values by column: a list, or an Arrow array."""
@@ -123,7 +123,6 @@ def _later(old: Any, new: Any, inner: RecordPlan) -> Any:
 
 def _put_items(found: Columns, prefix: str, lists: list[Any]) -> None:
     """Add lists of scalars: numbers are numbered from 0, texts are indicators."""
-    pa = arrow()
     items = list(chain.from_iterable(one for one in lists if one))
     kinds = set(map(type, items)) - {type(None)}
     lengths = {len(one) if one else 0 for one in lists}
@@ -162,7 +161,6 @@ def plan_record(node: KeyTree, prefix: str, absent: Any, lead: tuple[tuple[str, 
     lead
         Fields that it must have in addition, each with its key and type; they give no columns.
     """
-    library = msgspec_library()
     fields: list[Any] = [(name, kind) for name, _, kind in lead]
     keys = {name: key for name, key, _ in lead}
     plans: list[FieldPlan] = []
@@ -170,19 +168,18 @@ def plan_record(node: KeyTree, prefix: str, absent: Any, lead: tuple[tuple[str, 
         field = f"field_{place}"
         keys[field] = key
         name = prefix + unescape(key)
-        kind, inner = library.Raw, None
+        kind, inner = msgspec.Raw, None
         if not is_ignored(key):
             named, name = (name, name) if prefix else (context_name(name), space_name(name))
             kind, inner = _typed(below, name, absent)
             plans.append(FieldPlan(field, below.kind, named if below.kind == "scalar" else f"{name}.", inner))
-        fields.append((field, kind | None if absent is None else kind | None | library.UnsetType, absent))
-    record = library.defstruct("Features", fields, rename=keys, forbid_unknown_fields=True, gc=False)
+        fields.append((field, kind | None if absent is None else kind | None | msgspec.UnsetType, absent))
+    record = msgspec.defstruct("Features", fields, rename=keys, forbid_unknown_fields=True, gc=False)
     return RecordPlan(record, [one for one in plans if one.kind not in ("unknown", "other")], absent)
 
 
 def _typed(node: KeyTree, name: str, absent: Any) -> tuple[Any, RecordPlan | None]:
     """Return the type of a field, and the plan of the objects in it."""
-    library = msgspec_library()
     if node.kind == "scalar":
         return _SCALAR, None
     if node.kind == "items":
@@ -192,9 +189,9 @@ def _typed(node: KeyTree, name: str, absent: Any) -> tuple[Any, RecordPlan | Non
         return inner.record, inner
     if node.kind == "objects":
         # Only where a list has several objects does it matter which keys are absent and which are null.
-        inner = plan_record(node, f"{name}.", library.UNSET if node.many else absent)
-        return list[inner.record] if node.many else Annotated[list[inner.record], library.Meta(max_length=1)], inner
-    return Annotated[list[int], library.Meta(max_length=0)], None
+        inner = plan_record(node, f"{name}.", msgspec.UNSET if node.many else absent)
+        return list[inner.record] if node.many else Annotated[list[inner.record], msgspec.Meta(max_length=1)], inner
+    return Annotated[list[int], msgspec.Meta(max_length=0)], None
 
 
 class UsualEvents(NamedTuple):
@@ -230,24 +227,23 @@ class EventDecoder:
     """
 
     def __init__(self, node: KeyTree, offered: OfferedActions, wanted: tuple[str, ...]) -> None:
-        library = msgspec_library()
         names = list(node.names())
         if len(set(names)) < len(names):
             raise UnusualBlockError("two keys give one column, whose value depends on their order")
         # What msgspec checks while it decodes need not be checked for each event.
-        text = Annotated[str, library.Meta(min_length=1)]
-        chance = Annotated[float, library.Meta(gt=0, le=1)]
-        place: Any = Annotated[int, library.Meta(ge=0)]
-        state = library.defstruct("State", [("m", str | None, None)], gc=False)
-        self._plan = plan_record(node, "", None, (("actions", "_multi", list[library.Raw]),))
+        text = Annotated[str, msgspec.Meta(min_length=1)]
+        chance = Annotated[float, msgspec.Meta(gt=0, le=1)]
+        place: Any = Annotated[int, msgspec.Meta(ge=0)]
+        state = msgspec.defstruct("State", [("m", str | None, None)], gc=False)
+        self._plan = plan_record(node, "", None, (("actions", "_multi", list[msgspec.Raw]),))
         fields = [("cost", float), ("index", place), ("probability", chance), ("event", text)]
         fields += [("a", list[int]), ("p", list[float]), ("c", self._plan.record)]
         fields += [("number", place | None, None), ("original", float | None, None), ("time", str | None, None)]
         fields += [("state", state | None, None), ("dropped", float | None, None), ("ours", None, None)]
         fields += [(name, bool | None, None) for name in ("skipped", "deferred", "deferred_action")]
-        event = library.defstruct("Event", fields, rename=_LABELS, gc=False)
-        self._decode = library.json.Decoder(event).decode
-        self._decode_any = library.json.Decoder().decode
+        event = msgspec.defstruct("Event", fields, rename=_LABELS, gc=False)
+        self._decode = msgspec.json.Decoder(event).decode
+        self._decode_any = msgspec.json.Decoder().decode
         self._offered, self._wanted = offered, wanted
         self._known: dict[bytes, OfferedAction | None] = {}
         self._noted: set[int] = set()
@@ -312,7 +308,6 @@ class EventDecoder:
 
     def columns(self, usual: UsualEvents) -> Columns:
         """Return the columns of usual events."""
-        pa = arrow()
         events = usual.events
         costs = [event.cost if event.original is None else event.original for event in events]
         actions, eligible = _offered(usual)
@@ -337,7 +332,6 @@ class EventDecoder:
 
 def _offered(usual: UsualEvents) -> tuple[Any, Any]:
     """Return the executed and the offered actions (n,); the same actions are offered often, and converted once."""
-    pa = arrow()
     known: dict[tuple[str, ...], int] = {}
     labels = [tuple([action.label for action in actions]) for actions in usual.actions]
     codes = np.array([known.setdefault(one, len(known)) for one in labels], np.int64)
@@ -366,7 +360,6 @@ def _are_usual(events: Sequence[Any], actions: Sequence[Sequence[OfferedAction]]
 
 def _align(events: Sequence[Any]) -> tuple[Any, NDArray[np.bool_]]:
     """Return the probabilities of events (n,) in the order of their actions, and which events have a distribution."""
-    pa = arrow()
     lists = [event.a for event in events]
     counts = np.fromiter(map(len, lists), np.intp, len(lists))
     offsets = np.concatenate([[0], np.cumsum(counts)])

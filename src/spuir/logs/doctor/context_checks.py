@@ -8,10 +8,10 @@ from numpy.typing import NDArray
 
 from spuir.base.records import Floats, Mask
 from spuir.errors import InputError
-from spuir.logs.checks import ActionCheck, Check, CheckedBatch
-from spuir.logs.findings import Finding, ProblemRows, finding, merged, missing
-from spuir.logs.leak_checks import LeakWatch
-from spuir.logs.number_profiles import NumberProfile
+from spuir.logs.doctor.checks import ActionCheck, Check, CheckedBatch
+from spuir.logs.doctor.findings import Finding, ProblemRows, finding, merged, missing
+from spuir.logs.doctor.leak_checks import LeakWatch
+from spuir.logs.doctor.number_profiles import NumberProfile
 from spuir.tables.column_encoders import CategoryEncoder as Category
 from spuir.tables.column_encoders import VectorEncoder as Vector
 from spuir.tables.encoder import Encoder
@@ -220,6 +220,7 @@ class ContextCheck(Check):
     def __init__(
         self, names: tuple[str, ...], actions: ActionCheck, encoder: Encoder | None, *, scaled: bool = False
     ) -> None:
+        super().__init__()
         self._names, self._actions, self._scaled = names, actions, scaled
         parts = [] if encoder is None else [part for source in encoder.sources for part in source.parts]
         self._parts = {part.column: part for part in parts}

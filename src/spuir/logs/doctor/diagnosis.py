@@ -7,8 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from spuir.errors import InputError
-from spuir.logs.catalogue_checks import ActionFeatureCheck
-from spuir.logs.checks import (
+from spuir.logs.columns import ACTION_FEATURE, ACTION_PREFIX, COLUMNS
+from spuir.logs.cut import Cut, cut_episodes
+from spuir.logs.doctor.catalogue_checks import ActionFeatureCheck
+from spuir.logs.doctor.checks import (
     ActionCheck,
     Check,
     CheckedBatch,
@@ -17,18 +19,14 @@ from spuir.logs.checks import (
     TimeCheck,
     WeightCheck,
 )
-from spuir.logs.columns import ACTION_FEATURE, ACTION_PREFIX, COLUMNS
-from spuir.logs.context_checks import ContextCheck
-from spuir.logs.cut import Cut, cut_episodes
-from spuir.logs.findings import SEVERITIES, BatchLocation, Finding, ProblemRow, ProblemRows, finding, numbers
+from spuir.logs.doctor.context_checks import ContextCheck
+from spuir.logs.doctor.findings import SEVERITIES, BatchLocation, Finding, ProblemRow, ProblemRows, finding, numbers
+from spuir.logs.doctor.propensity_checks import ProbabilityCheck, PropensityCheck
+from spuir.logs.doctor.reward_checks import RewardCheck
 from spuir.logs.formats.base import Faults
 from spuir.logs.log import Log
-from spuir.logs.propensity_checks import ProbabilityCheck, PropensityCheck
-from spuir.logs.reward_checks import RewardCheck
 from spuir.logs.rewards import Report
 from spuir.tables.encoder import LEARNING_ROWS, Encoder, check_options
-
-__all__ = ["Diagnosis", "Finding", "examine"]
 
 Watcher = Callable[[int], object]
 

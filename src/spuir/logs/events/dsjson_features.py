@@ -1,14 +1,17 @@
 """Features in dsjson: the objects of contexts and of actions as flat names, and actions by their labels."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from spuir.logs.formats.feature_names import space_name, unescape
-from spuir.logs.formats.line_events import BrokenLineError, as_text
-from spuir.logs.formats.offered_actions import distinct, feature_name, label_of
+from spuir.logs.events.event_rows import BrokenLineError, as_text
+from spuir.logs.events.feature_names import context_name, space_name, unescape
+from spuir.logs.events.offered_actions import distinct, feature_name, label_of
 
+Naming = Callable[[str, str], str]
+"""Returns the name of a feature, given the prefix of its object and its key."""
+Features = list[tuple[str, Any]]
 _SCALARS = frozenset((str, int, float, bool, type(None)))
 _UNCLASHED = re.compile(f"^{re.escape(space_name('action'))}[.]")
 """What a namespace called "action" leads in a context; among the features of actions there is no other meaning."""
@@ -64,38 +67,44 @@ def _inner(prefix: str, key: str) -> str:
     return f"{prefix}{unescape(key)}." if prefix else f"{space_name(unescape(key))}."
 
 
-def flatten(space: Mapping[str, Any], prefix: str, shape: list[Any], found: list[Any]) -> None:
-    """Add the features of a namespace, inner levels joined with points."""
-    if _SCALARS.issuperset(map(type, space.values())):
-        # The usual object, of texts and numbers alone, is taken in one step.
-        shape.append(prefix)
-        shape.append(tuple(space))
-        found.extend(space.values())
-        return
+@lru_cache(maxsize=1 << 12)
+def context_column(prefix: str, key: str) -> str:
+    """Return the column of a feature of the context."""
+    return prefix + unescape(key) if prefix else context_name(unescape(key))
+
+
+@lru_cache(maxsize=1 << 12)
+def action_column(prefix: str, key: str) -> str:
+    """Return the name of a feature of an action."""
+    return feature_name(_UNCLASHED.sub("action.", prefix + unescape(key)))
+
+
+def flatten(space: Mapping[str, Any], prefix: str, name: Naming, found: Features) -> None:
+    """Add the features of a namespace, inner levels joined with points; one that is there twice is added twice."""
     for key, value in space.items():
         kind = type(value)
-        if kind in _SCALARS:
-            shape += (prefix, (key,))
-            found.append(value)
-        elif is_ignored(key):
+        if is_ignored(key):
             continue
+        if kind in _SCALARS:
+            found.append((name(prefix, key), value))
         elif kind is dict:
-            flatten(value, _inner(prefix, key), shape, found)
+            flatten(value, _inner(prefix, key), name, found)
         elif kind is list:
-            _flatten_list(value, _inner(prefix, key), shape, found)
+            _flatten_list(value, _inner(prefix, key), name, found)
 
 
-def _flatten_list(values: list[Any], prefix: str, shape: list[Any], found: list[Any]) -> None:
+def _flatten_list(values: list[Any], prefix: str, name: Naming, found: Features) -> None:
     """Add a list: objects share its name, numbers are numbered from 0, texts are indicators."""
     for place, value in enumerate(values):
         kind = type(value)
         if kind is dict:
-            flatten(value, prefix, shape, found)
+            flatten(value, prefix, name, found)
         elif kind is list:
-            _flatten_list(value, f"{prefix}{place}.", shape, found)
+            _flatten_list(value, f"{prefix}{place}.", name, found)
+        elif kind is str:
+            found.append((name(prefix + value, ""), 1.0))
         elif value is not None:
-            shape += (prefix + (value if kind is str else str(place)), ("",))
-            found.append(1.0 if kind is str else value)
+            found.append((name(f"{prefix}{place}", ""), value))
 
 
 class OfferedAction(NamedTuple):
@@ -128,27 +137,11 @@ def named_action(action: Any, number: int) -> tuple[str | None, dict[str, Any]]:
     inner = action.get("i")
     found = action.get("_tag") or (inner.get("id") if type(inner) is dict else None)
     label = None if found is None else as_text(found)
-    shape, values = list[Any](), list[Any]()
-    flatten(action, "", shape, values)
-    features = {
-        name: value
-        for name, value in zip(_feature_names(tuple(shape)), values, strict=True)
-        if name is not None and value is not None and not _says_nothing(name, value, label)
-    }
-    return label, features
+    pairs: Features = []
+    flatten(action, "", action_column, pairs)
+    return label, {name: value for name, value in pairs if value is not None and not _says_nothing(name, value, label)}
 
 
 def _says_nothing(name: str, value: Any, label: str | None) -> bool:
     """Return whether a feature is what Personalizer adds to every action: the label once more, and a constant."""
     return (name == "i.constant" and value == 1) or (name == "i.id" and as_text(value) == label)
-
-
-@lru_cache(maxsize=1 << 12)
-def _feature_names(shape: tuple[Any, ...]) -> tuple[str | None, ...]:
-    """Return the names of the features of an action; None for what is not a feature."""
-    names: list[str | None] = []
-    for prefix, keys in zip(shape[::2], shape[1::2], strict=True):
-        names += [
-            None if is_ignored(key) else feature_name(_UNCLASHED.sub("action.", prefix + unescape(key))) for key in keys
-        ]
-    return tuple(names)

@@ -1,16 +1,13 @@
 """One line of dsjson as rows: labels in all their spellings, actions by name, features by namespace."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
 from typing import Any
 
 from spuir.errors import InputError
 from spuir.logs.columns import ACTION_PREFIX
-from spuir.logs.formats.base import Faults
-from spuir.logs.formats.dsjson_decoder import EventDecoder, UnusualBlockError
-from spuir.logs.formats.dsjson_features import KeyTree, OfferedAction, flatten, is_ignored, offered_actions
-from spuir.logs.formats.feature_names import context_name, unescape
-from spuir.logs.formats.line_events import (
+from spuir.logs.events.dsjson_decoder import EventDecoder, UnusualBlockError
+from spuir.logs.events.dsjson_features import Features, KeyTree, OfferedAction, context_column, flatten, offered_actions
+from spuir.logs.events.event_rows import (
     BrokenLineError,
     EventRows,
     LineParser,
@@ -19,23 +16,12 @@ from spuir.logs.formats.line_events import (
     as_probability,
     json_parser,
 )
-from spuir.logs.formats.offered_actions import OfferedActions
+from spuir.logs.events.offered_actions import OfferedActions
+from spuir.logs.formats.base import Faults
 
 EXTRAS = ("episode", "position", "unit_id", "reward_time")
 """Canonical columns without a place in dsjson; kept under a key of our own, which Vowpal Wabbit ignores."""
 OURS = "spuir"
-_CANONICAL = (
-    "decision_id",
-    "time",
-    "policy_version",
-    "weight",
-    "action",
-    "reward",
-    "propensity",
-    "eligible",
-    "probabilities",
-)
-"""The canonical columns of every row, in the order in which they are gathered."""
 _SAMPLE, _MOSTLY_OTHERS = 100, 1000
 """Events from which the usual shape is learned, and how many more others than usual ones end its use."""
 _MOST_SHAPES = 5
@@ -116,11 +102,8 @@ class DsjsonParser(LineParser):
 
     def _with_actions(self, row: Row, actions: Sequence[OfferedAction]) -> Row:
         """Return a row with the wanted features of the actions that it offers."""
-        if not self._wanted:
-            return row
-        columns, values = row
-        lists = [[action.features.get(name) for action in actions] for name in self._wanted]
-        return _with_names(columns, self._wanted), [*values, *lists]
+        lists = {f"{ACTION_PREFIX}{name}": [action.features.get(name) for action in actions] for name in self._wanted}
+        return {**row, **lists}
 
     def _learn(self, context: Mapping[str, Any]) -> None:
         """Take the keys of a context; after enough of them make the decoder of the usual event."""
@@ -169,12 +152,12 @@ class DsjsonParser(LineParser):
             offered = [at for at in slot.get("_inc") or range(len(names)) if at not in taken or at == chosen[0]]
             taken.add(chosen[0])
             found = _common(event)
-            found[0] = _slot_id(found[0], slot, outcome, place)
-            found += [names[chosen[0]], _reward(outcome, _labels(outcome)), as_probability(shares[0], "_p")]
+            found["decision_id"] = _slot_id(found["decision_id"], slot, outcome, place)
+            found |= {"action": names[chosen[0]], "reward": _reward(outcome, _labels(outcome))}
+            found |= {"propensity": as_probability(shares[0], "_p"), "eligible": [names[at] for at in offered]}
             full = set(chosen) == set(offered)
-            aligned = _aligned([offered.index(at) for at in chosen], 0, shares) if full else None
-            found += [[names[at] for at in offered], aligned]
-            row = _with_features(event, {**context, "slot": slot}, found, {"position": place})
+            found["probabilities"] = _aligned([offered.index(at) for at in chosen], 0, shares) if full else None
+            row = found | {"position": place} | _features({**context, "slot": slot})
             rows.append(self._with_actions(row, [actions[at] for at in offered]))
         return rows
 
@@ -203,13 +186,7 @@ def _labels(event: Any) -> dict[str, Any]:
     return {name: found[name.lower()] for name in _LABELS if name.lower() in found}
 
 
-@lru_cache(maxsize=1 << 12)
-def _with_names(columns: tuple[str | None, ...], wanted: tuple[str, ...]) -> tuple[str | None, ...]:
-    """Return columns followed by those of features of actions; kept, since readers know equal ones by identity."""
-    return (*columns, *(f"{ACTION_PREFIX}{name}" for name in wanted))
-
-
-def _common(event: Any) -> list[Any]:
+def _common(event: Any) -> dict[str, Any]:
     """Return what does not depend on a slot: id, time, version of the policy, weight."""
     state, weight = event.get("VWState"), 1.0
     if event.get("pdrop"):
@@ -218,7 +195,8 @@ def _common(event: Any) -> list[Any]:
             raise BrokenLineError(f"pdrop is {event['pdrop']}, not in [0, 1)")
         weight = 1 / kept
     version = state.get("m") if type(state) is dict else None
-    return [event.get("EventId") or event.get("event_id"), event.get("Timestamp"), version, weight]
+    name, time = event.get("EventId") or event.get("event_id"), event.get("Timestamp")
+    return {"decision_id": name, "time": time, "policy_version": version, "weight": weight}
 
 
 def _decision(event: Any, context: Any, labels: Any, names: list[str]) -> Row:
@@ -234,10 +212,12 @@ def _decision(event: Any, context: Any, labels: Any, names: list[str]) -> Row:
         probability = shares[order.index(chosen + 1)]
     if type(probability) is not float or not 0 < probability <= 1:
         probability = None if probability is None else as_probability(probability, "_label_probability")
-    found = _common(event)
-    found += (names[chosen], _reward(event, labels), probability, names)
-    found.append(_aligned(order, 1, shares) if len(shares) == len(names) == len(order) else None)
-    return _with_features(event, context, found, event.get(OURS))
+    found = _common(event) | {"action": names[chosen], "reward": _reward(event, labels), "propensity": probability}
+    found["eligible"] = names
+    found["probabilities"] = _aligned(order, 1, shares) if len(shares) == len(names) == len(order) else None
+    ours = event.get(OURS)
+    extras = {name: value for name, value in ours.items() if name in EXTRAS} if type(ours) is dict else {}
+    return found | extras | _features(context)
 
 
 def _numbers(values: Any, key: str, base: int, count: int) -> list[int]:
@@ -304,33 +284,8 @@ def _slot_id(event: str | None, slot: Any, outcome: Any, place: int) -> str:
     return str(name) if event is None else f"{event}/{name}"
 
 
-def _with_features(event: Any, context: Any, found: list[Any], ours: Any) -> Row:
-    """Return canonical values followed by features; names are looked up once for all rows of the same shape."""
-    shape: list[Any] = []
-    if type(ours) is dict:
-        shape += (None, tuple(ours))
-        found += ours.values()
-    flatten(context, "", shape, found)
-    return _named(tuple(shape)), found
-
-
-@lru_cache(maxsize=1 << 12)
-def _named(shape: tuple[Any, ...]) -> tuple[str | None, ...]:
-    """Return the columns of a shape, which is prefixes and keys in turn; None for what is not a feature.
-
-    Kept, since a log has few shapes; the readers know equal ones by being the same object.
-    """
-    names: list[str | None] = list(_CANONICAL)
-    for prefix, keys in zip(shape[::2], shape[1::2], strict=True):
-        if prefix is None:
-            names += [key if key in EXTRAS else None for key in keys]
-        else:
-            names += [_column(prefix, key) for key in keys]
-    return tuple(names)
-
-
-def _column(prefix: str, key: str) -> str | None:
-    """Return the name of a feature; what begins with ``_`` is none, texts to be split aside."""
-    if is_ignored(key):
-        return None
-    return prefix + unescape(key) if prefix else context_name(unescape(key))
+def _features(context: Any) -> dict[str, Any]:
+    """Return the features of a context by column; of those that are there twice, the last counts."""
+    found: Features = []
+    flatten(context, "", context_column, found)
+    return dict(found)

@@ -4,15 +4,12 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from spuir.errors import InputError
 from spuir.logs.columns import ACTION_PREFIX, COLUMNS, is_action_column
 from spuir.logs.formats.base import open_output, opened, refusals
-from spuir.tables.arrow import arrow
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from spuir.tables.arrow import pa
 
 _REMEDY = "correct or drop that row"
 
@@ -103,7 +100,7 @@ def events(
 def _lists_labels(schema: "pa.Schema") -> bool:
     """Return whether the rows list the labels of their eligible actions."""
     at = schema.get_field_index("eligible")
-    return at >= 0 and not arrow().types.is_boolean(schema.field(at).type.value_type)
+    return at >= 0 and not pa.types.is_boolean(schema.field(at).type.value_type)
 
 
 def _distinct(batches: "Iterable[pa.RecordBatch]", form: str) -> list[Any]:

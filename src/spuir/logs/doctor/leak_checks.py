@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spuir.base.records import Codes, Floats, Mask
-from spuir.logs.checks import ActionCheck, CheckedBatch
-from spuir.logs.findings import Finding, finding
+from spuir.logs.doctor.checks import ActionCheck, CheckedBatch
+from spuir.logs.doctor.findings import Finding, finding
 from spuir.tables.coercion import categories
 from spuir.tables.raw_columns import Location as Place
 from spuir.tables.raw_columns import RawColumn as Column

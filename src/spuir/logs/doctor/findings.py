@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spuir.base.records import Mask
-from spuir.logs.problems import PROBLEMS
+from spuir.logs.doctor.problems import PROBLEMS
 
 SEVERITIES = ("note", "warning", "error")
 """Good to know; probably a mistake; refused by training, or learned wrongly."""
@@ -44,7 +44,7 @@ class Finding:
     Parameters
     ----------
     check
-        The name of the check that found it, a key of :data:`spuir.logs.problems.PROBLEMS`.
+        The name of the check that found it, a key of :data:`spuir.logs.doctor.problems.PROBLEMS`.
     severity
         One of :data:`SEVERITIES`.
     column

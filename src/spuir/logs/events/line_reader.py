@@ -1,21 +1,19 @@
 """Files of one event per line: surveyed by parsing them once, and read from the parsed copy or from the text."""
 
 import gc
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from spuir.errors import InputError, ParameterError
+from spuir.logs.events.event_rows import EventRows, LineParser
+from spuir.logs.events.offered_actions import OfferedActions, wanted_features
+from spuir.logs.events.parsed_copies import CopyWriter, ParsedSection, add_types
 from spuir.logs.formats.base import BATCH_ROWS, Faults, FileSection, FileSurvey, Request, whole
-from spuir.logs.formats.line_events import EventRows, LineParser
-from spuir.logs.formats.offered_actions import OfferedActions, wanted_features
-from spuir.logs.formats.parsed_copies import CopyWriter, ParsedSection, add_types
 from spuir.logs.formats.text_files import line_blocks, lines_before, split
-from spuir.tables.arrow import arrow
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from spuir.tables.arrow import pa
 
 BLOCK_BYTES = 1 << 20
 """Bytes that are split into lines at once: what waits as Python objects stays in the processor's cache."""
@@ -54,7 +52,6 @@ class LineReader:
 
     def survey(self, path: str, options: Mapping[str, Any]) -> FileSurvey:
         """Return the columns that the events of a file have, and its sections; every line is parsed."""
-        pa = arrow()
         copies = options.get("copies")
         faults, types, sections = Faults(), dict[str, Any](), list[FileSection]()
         rows, lines, first_row = 0, 0, 0
@@ -100,7 +97,7 @@ class LineReader:
         lines, fits = 0, True
         parser = self.parser(path, {**options, WANTED: wanted}, faults)
         offered = getattr(parser, "offered", OfferedActions())
-        for done in self._gather(path, section, options, rows, faults, parser):
+        for done in _gather(path, section, parser, rows, faults):
             if not offered.varying <= {*wanted}:
                 writer.cancel()
                 return None, offered.varying
@@ -131,7 +128,7 @@ class LineReader:
         batches: list[Any] = []
         options = {**request.options, WANTED: wanted_features(request.columns)}
         parser = self.parser(path, options, faults)
-        for _ in self._gather(path, request.section, options, rows, faults, parser):
+        for _ in _gather(path, request.section, parser, rows, faults):
             if len(rows):
                 taken += len(rows)
                 batches.append(rows.take(path, request, self.blank, misfits))
@@ -146,26 +143,6 @@ class LineReader:
             request.faults.merge(found)
         misfits.moved(before).check(path, taken, _share(request.options))
 
-    def _gather(
-        self,
-        path: str,
-        section: FileSection,
-        options: Mapping[str, Any],
-        rows: EventRows,
-        faults: Faults,
-        parser: LineParser,
-    ) -> Iterator[int]:
-        """Parse a section into ``rows``; yield the lines done after each block. Lines are numbered from 1 in it."""
-        try:
-            yield from _gathered(path, section, parser, rows, faults)
-        except InputError:
-            if section.start:
-                # Once more, with lines numbered as an editor does.
-                before, ignored = lines_before(path, section), Faults()
-                for _ in _gathered(path, section, self.parser(path, options, ignored), EventRows(), ignored, before):
-                    pass
-            raise
-
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
@@ -179,19 +156,23 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def _gathered(
-    path: str, section: FileSection, parser: LineParser, rows: EventRows, faults: Faults, before: int = 0
-) -> Iterator[int]:
-    """Parse a section into ``rows``; yield the lines done after each block."""
+def _gather(path: str, section: FileSection, parser: LineParser, rows: EventRows, faults: Faults) -> Iterator[int]:
+    """Parse a section into ``rows``; yield the lines done after each block. Lines are numbered from 1 in it."""
     done = 0
-    for first, block in line_blocks(path, section, size=BLOCK_BYTES, longest=LONGEST_LINE):
-        lines = block.removesuffix(b"\n").split(b"\n")
-        with _uncollected():
-            parser.feed_block(before + first, lines, rows, faults, path)
-        done = first + len(lines) - 1
+    try:
+        for first, block in line_blocks(path, section, size=BLOCK_BYTES, longest=LONGEST_LINE):
+            lines = block.removesuffix(b"\n").split(b"\n")
+            with _uncollected():
+                parser.feed_block(first, lines, rows, faults, path)
+            done = first + len(lines) - 1
+            yield done
+        parser.end(done, rows, faults, path)
         yield done
-    parser.end(before + done, rows, faults, path)
-    yield done
+    except InputError as error:
+        # An editor numbers the lines from the beginning of the file.
+        before = lines_before(path, section)
+        subject = re.sub(r"\bline (\d+)$", lambda found: f"line {before + int(found[1])}", error.subject)
+        raise InputError(subject, error.got, error.rule, error.remedy) from None
 
 
 def _share(options: Mapping[str, Any]) -> float:
@@ -205,5 +186,5 @@ def _share(options: Mapping[str, Any]) -> float:
 
 def _together(batches: list[Any]) -> "pa.RecordBatch":
     """Return batches as one."""
-    table = arrow().Table.from_batches(batches).combine_chunks()
+    table = pa.Table.from_batches(batches).combine_chunks()
     return next(iter(table.to_batches()), batches[0])

@@ -10,25 +10,23 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from spuir.errors import InputError, SpuirError
 from spuir.logs.columns import ACTION_PREFIX, is_action_column
-from spuir.logs.database import Folder
+from spuir.logs.events.offered_actions import OfferedActions, wanted_features
 from spuir.logs.formats.base import BATCH_ROWS, Faults, FileSection, Format, Request
-from spuir.logs.formats.offered_actions import OfferedActions, wanted_features
-from spuir.tables.arrow import arrow
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from spuir.logs.temporary import Folder
+from spuir.tables.arrow import pa
 
 CHUNK_BYTES = 1 << 25
 """Bytes of parsed rows that are held before they are written."""
 PARALLEL_BYTES = 1 << 28
 """Below this, starting processes takes longer than they save."""
 MOST_COLUMNS = 10_000
-_WORK = "from spuir.logs.formats.parsed_copies import work; work()"
+_WORK = "from spuir.logs.events.parsed_copies import work; work()"
 
 SectionKey = tuple[str, int, int]
 """Path, start and bytes."""
@@ -72,7 +70,6 @@ class ParsedSection(NamedTuple):
 
     def read(self, request: Request, blank: float | None) -> "Iterator[pa.RecordBatch]":
         """Yield the rows of the copy; ``blank`` is the value of numbers that a row does not name."""
-        pa = arrow()
         fields = [request.schema.field(name) for name in request.columns]
         for chunk in self.chunks or ():
             places = {name: at for at, name in enumerate(chunk.types)}
@@ -87,7 +84,6 @@ class ParsedSection(NamedTuple):
                         yield fitted.slice(start, request.batch_rows)
 
     def _wanted(self, batch: "pa.RecordBatch", field: "pa.Field", blank: float | None) -> "pa.Array":
-        pa = arrow()
         known = field.name in batch.schema.names
         if not known and is_action_column(field.name):
             return self.offered.lists(field.name.removeprefix(ACTION_PREFIX), batch["eligible"], field.type)
@@ -97,7 +93,7 @@ class ParsedSection(NamedTuple):
 
 def _widens(narrow: "pa.DataType", wide: "pa.DataType") -> bool:
     """Return whether every value of one type is written the same way in the other."""
-    types = arrow().types
+    types = pa.types
     if types.is_list(narrow) and types.is_list(wide):
         return _widens(narrow.value_type, wide.value_type)
     numeric = types.is_boolean(narrow) or types.is_integer(narrow)
@@ -106,7 +102,6 @@ def _widens(narrow: "pa.DataType", wide: "pa.DataType") -> bool:
 
 def wider(one: "pa.DataType", other: "pa.DataType") -> "pa.DataType":
     """Return the narrowest type for the values of two: boolean, whole number, number or text."""
-    pa = arrow()
     if one.equals(other):
         return one
     if pa.types.is_list(one) and pa.types.is_list(other):
@@ -140,7 +135,7 @@ class CopyWriter:
         if not fits:
             self.cancel()
         if self._folder is not None:
-            self._held.append(arrays | {"": arrow().nulls(rows)})
+            self._held.append(arrays | {"": pa.nulls(rows)})
             self._bytes += sum(array.nbytes for array in arrays.values())
             if self._bytes >= CHUNK_BYTES:
                 self._flush()
@@ -154,26 +149,21 @@ class CopyWriter:
         return None if self._folder is None else tuple(self._chunks)
 
     def _flush(self) -> None:
-        pa = arrow()
         held, self._held, self._bytes = self._held, [], 0
         if self._folder is None or not held:
             return
         types: dict[str, Any] = {}
         for arrays in held:
             add_types(types, {name: array.type for name, array in arrays.items() if name}, self._path)
-        columns: list[list[Any]] = []
-        for name, kind in types.items():
-            if not all(_widens(arrays[name].type, kind) for arrays in held if name in arrays):
-                self.cancel()
-                return
-            columns.append([_or_nulls(arrays, name, kind) for arrays in held])
-        table = pa.table(
-            [pa.chunked_array(one, kind) for one, kind in zip(columns, types.values(), strict=True)], list(types)
-        )
+        if not all(_widens(array.type, types[name]) for arrays in held for name, array in arrays.items() if name):
+            self.cancel()
+            return
+        kinds = types | {"": pa.null()}
+        tables = [pa.table({name: _cast(array, kinds[name]) for name, array in arrays.items()}) for arrays in held]
+        table = pa.concat_tables(tables, promote_options="default").select(list(types))
         self._write(table, types)
 
     def _write(self, table: "pa.Table", types: "dict[str, pa.DataType]") -> None:
-        pa = arrow()
         try:
             handle, path = tempfile.mkstemp(".arrow", dir=self._folder)
             os.close(handle)
@@ -190,10 +180,6 @@ class CopyWriter:
             with suppress(OSError):
                 os.unlink(chunk.path)
         self._folder, self._chunks, self._held = None, [], []
-
-
-def _or_nulls(arrays: "dict[str, pa.Array]", name: str, kind: "pa.DataType") -> "pa.Array":
-    return _cast(arrays[name], kind) if name in arrays else arrow().nulls(len(arrays[""]), kind)
 
 
 def _cast(array: "pa.Array", kind: "pa.DataType") -> "pa.Array":
@@ -242,10 +228,6 @@ class ParsedCopies:
             return None
         return found
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Leave the folder with the log."""
-        return self.__dict__ | {"folder": None}
-
 
 def parse_files(format: Format, paths: Sequence[str], options: Mapping[str, Any]) -> ParsedCopies:
     """Parse the sections of large files in one process per core, and return what was found.
@@ -257,44 +239,25 @@ def parse_files(format: Format, paths: Sequence[str], options: Mapping[str, Any]
     workers = min(_cores(), len(jobs))
     if workers < 2 or sum(section.bytes for _, section in jobs) < PARALLEL_BYTES or copies.folder is None:
         return copies
-    # Processes of our own, since those of multiprocessing would run the caller's script again.
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    pipe = subprocess.PIPE
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-P", "-c", _WORK], stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, env=environment
-        )
-        for _ in range(workers)
-    ]
-    try:
-        for at, process in enumerate(started):
-            _send(process, (format.name, dict(options), copies.folder.path, jobs[at::workers]))
-        for process in started:
-            copies.sections |= _receive(process)
-    finally:
-        for process in started:
-            process.kill()
-            process.wait()
+    shares = [(format.name, dict(options), copies.folder.path, jobs[at::workers]) for at in range(workers)]
+    with ThreadPoolExecutor(workers) as waiting:
+        for found in waiting.map(_parse_elsewhere, shares):
+            copies.sections |= found
     return copies
+
+
+def _parse_elsewhere(share: Any) -> dict[SectionKey, ParsedSection]:
+    """Parse some sections in a process of our own: those of multiprocessing would run the caller's script again."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    command = [sys.executable, "-P", "-c", _WORK]
+    done = subprocess.run(command, input=pickle.dumps(share), capture_output=True, env=environment, check=False)
+    with suppress(EOFError, pickle.UnpicklingError):
+        return pickle.loads(done.stdout)
+    return {}
 
 
 def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _send(process: "subprocess.Popen[bytes]", job: Any) -> None:
-    with suppress(OSError):  # a process that ended leaves its sections to the survey
-        if process.stdin is not None:
-            with process.stdin as pipe:
-                pickle.dump(job, pipe)
-
-
-def _receive(process: "subprocess.Popen[bytes]") -> dict[SectionKey, ParsedSection]:
-    with suppress(EOFError, OSError, pickle.UnpicklingError):
-        if process.stdout is not None:
-            with process.stdout as pipe:
-                return pickle.load(pipe)
-    return {}
 
 
 def work() -> None:
