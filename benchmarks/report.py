@@ -153,7 +153,8 @@ def service_sheet(results: Results) -> Sheet:
     rows += [(f"at 200 per second, {name}", "–", number(found[name])) for name in found if name != share]
     caption = (
         "Measured by `python -m benchmarks --only service --add` with wrk on loopback: 20 actions, contexts of 50 "
-        "numbers, one server process, 128 connections, 16 for batches. Rates are decisions per second, medians of "
+        "numbers, one server process, 128 connections, 16 for batches. The rows of batches are nothing but contexts, "
+        "which share a record; rows with ids have a record each. Rates are decisions per second, medians of "
         f"{table['rounds']} alternating rounds of 2 seconds. For latencies, another process sends 200 "
         f"decisions per second, without and with updates of 10,000 rows beside them ({number(100 * found[share])} % "
         "of the time)."

@@ -20,7 +20,9 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -57,12 +59,13 @@ def measure(rounds: int, say: Callable[[str], None]) -> tuple[dict[str, Any], di
             "durable": stack.enter_context(_service(Path(disk))),
             "without durability": stack.enter_context(_service(Path(memory))),
         }
+        load = stack.enter_context(ProcessPoolExecutor(1, get_context("spawn")))
         for number in range(rounds):
             say(f"service, round {number + 1} of {rounds}")
             for name, url in urls.items():
                 rates[name].append(_wrk(url, 1, Path(disk)))
             rates[f"durable, {BATCH} per request"].append(_wrk(urls["durable"], BATCH, Path(disk)))
-            idle, busy, share = _latencies(urls["durable"], number)
+            idle, busy, share = _latencies(urls["durable"], number, load)
             latencies["idle"].append(idle)
             latencies["during updates"].append(busy)
             latencies["share of the time with an update"].append(share)
@@ -146,13 +149,16 @@ def _wrk(url: str, rows: int, folder: Path) -> float:
     return rows * float(found[1])
 
 
-def _latencies(url: str, number: int) -> tuple[float, float, float]:
-    """Return the 99th percentile in milliseconds without and with updates, and the share of time with one."""
+def _latencies(url: str, number: int, load: Executor) -> tuple[float, float, float]:
+    """Return the 99th percentile in milliseconds without and with updates, and the share of time with one.
+
+    ``load`` is a process of its own, in which nothing but the load takes time.
+    """
     names = [f"update-{number}-{one}" for one in range(LEARNINGS)]
     with Client(url, timeout=60.0) as client:
         for name in names:
             _fill(client, name)
-        idle = _percentile(url, 3.0)
+        idle = load.submit(_percentile, url, 3.0).result()
         spent = [0.0]
 
         def learn() -> None:
@@ -164,7 +170,7 @@ def _latencies(url: str, number: int) -> tuple[float, float, float]:
         learner = threading.Thread(target=learn)
         learner.start()
         seconds = 3.0
-        busy = _percentile(url, seconds)
+        busy = load.submit(_percentile, url, seconds).result()
         share = min(spent[0] / seconds, 1.0) if not learner.is_alive() else 1.0
         learner.join()
     return idle, busy, share

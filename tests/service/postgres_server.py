@@ -37,7 +37,7 @@ class Server:
     def start(self) -> None:
         options = f"-c listen_addresses=127.0.0.1 -p {self.port} -k {self.folder} -c fsync=on"
         data, log = str(self.folder / "data"), str(self.folder / "log")
-        self._run("pg_ctl", "-D", data, "-l", log, "-w", "-t", "30", "-o", options, "start")
+        self._run("pg_ctl", "-D", data, "-l", log, "-w", "-t", "55", "-o", options, "start")
 
     def stop(self, mode: str = "immediate") -> None:
         self._run("pg_ctl", "-D", str(self.folder / "data"), "-m", mode, "-w", "-t", "30", "stop")

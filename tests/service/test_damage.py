@@ -73,7 +73,7 @@ def test_damage_before_the_verified_end_stops_what_needs_it(tmp_path):
     shop = Shop(sqlite_store(tmp_path))
     shop.decide((1.0, 2.0, 3.0))
     seq = place(shop, "decision")
-    shop.decide_many(np.zeros((TAIL + 100, 3)))
+    shop.decide_many(np.zeros((TAIL + 100, 3)), [f"d{at}" for at in range(TAIL + 100)])
     shop.engine.close()
     tamper(tmp_path, CHANGES["payload"], seq)
     shop.engine = shop.start()  # the end of the log is sound
@@ -97,7 +97,7 @@ def test_damage_before_the_verified_end_stops_what_needs_it(tmp_path):
 
 
 def test_a_damaged_control_record_stops_the_start(shop, tmp_path):
-    shop.decide_many(np.zeros((TAIL + 100, 3)))
+    shop.decide_many(np.zeros((TAIL + 100, 3)), [f"d{at}" for at in range(TAIL + 100)])
     seq = place(shop, "version", 1)
     shop.engine.close()
     tamper(tmp_path, CHANGES["payload"], seq)

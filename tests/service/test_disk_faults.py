@@ -26,7 +26,7 @@ FILE = "log.db"
 
 
 def scenario(shop: Shop, told: Any, events: int) -> None:
-    """Send decisions and rewards in small groups, close episodes, change settings, actions and units."""
+    """Send decisions and rewards, alone and in small groups, close episodes, change settings, actions and units."""
     rng = np.random.default_rng(11)
     ids: list[str] = []
     for number in range(events // 2):
@@ -34,6 +34,7 @@ def scenario(shop: Shop, told: Any, events: int) -> None:
         if number % 5 == 0:
             rows.append(DecisionRow(context=rng.normal(size=3).tolist(), id=f"e{number}"))
         answers = shop.ask([Decide(experiment=NAME, row=row) for row in rows])
+        answers += shop.decide_many(rng.normal(size=(2, 3)))  # which share a record
         for answer in answers:
             assert not isinstance(answer, ServiceError), answer
             told((DECISION, answer.id, answer.action, answer.propensity))
@@ -96,7 +97,7 @@ def compare(folder: Path, told: list[Any], replay: bool) -> Counter[str]:
                 if record.payload is None:
                     assert forgotten or ("forget", "u3") not in told
                 elif fact[0] == DECISION:
-                    decided = decision_fact(record.payload)
+                    decided = decision_fact(record)
                     assert (decided.action, decided.propensity) == fact[2:]
                 else:
                     rewarded = reward_fact(record.payload)
@@ -189,9 +190,7 @@ def test_a_failing_disk_acknowledges_nothing_and_recovers_without_a_restart(fail
     told += again
     shop.restart()
     found = shop.engine.store.find(NAME, DECISION, [one.id for one in told])
-    assert {key: decision_fact(record.payload).action for key, record in found.items()} == {
-        one.id: one.action for one in told
-    }
+    assert {key: decision_fact(record).action for key, record in found.items()} == {one.id: one.action for one in told}
     assert check_store(shop.engine.store).problems == []
 
 

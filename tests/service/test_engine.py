@@ -236,7 +236,7 @@ def test_row_numbers_are_never_used_twice_and_take_little_room(tmp_path):
     shop.decide((1.0, 2.0))
     shop.decide((1.0, 2.0))
     records = shop.engine.store.records(NAME, 1, 10_000, ("decision",))
-    facts = [decision_fact(one.payload or b"") for one in records]
+    facts = [decision_fact(one) for one in records]
     drawn = [(fact.episode, fact.row) for fact in facts]
     assert len(set(drawn)) == len(drawn) == 32
     assert len(shop.engine.store.heads()[0].facts["rows"]) <= 21

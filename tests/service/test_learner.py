@@ -10,6 +10,7 @@ import pytest
 
 from spuir.errors import ServiceError
 from spuir.service.checking import check_store
+from spuir.service.commands import Publish
 from spuir.service.engine import Engine
 from spuir.service.learner import LearningJob
 from spuir.service.learner_process import MOST_DEATHS, ChildProcess
@@ -152,6 +153,31 @@ def test_a_model_that_finds_no_space_does_not_keep_decisions_from_being_recorded
         assert shop.decide((0.1, 0.2, 0.3)).version == 1
     monkeypatch.setattr(SqlWrites, "put_model", put)
     wait(shop, 2)
+    assert check_store(shop.engine.store).problems == []
+
+
+def test_an_old_model_is_deleted_piece_by_piece_while_a_new_one_is_saved(shop, monkeypatch):
+    monkeypatch.setattr("spuir.service.learning_jobs.PIECE", 512)
+    monkeypatch.setattr("spuir.service.rebuild.KEPT_MODELS", 2)
+    dropped, drop = [], SqlWrites.drop_models
+
+    def count(writer, name, versions, piece=None):
+        versions = list(versions)
+        dropped.extend((one, piece) for one in versions if piece is not None)
+        drop(writer, name, versions, piece)
+
+    monkeypatch.setattr(SqlWrites, "drop_models", count)
+    for number in range(1, 6):
+        shop.decide_many(np.random.default_rng(number).normal(size=(50, 3)))
+        shop.clock.now += 3_600
+        Shop.close(shop)
+        wait(shop, number)
+    assert shop.engine.store.models(NAME) == [0, 4, 5]
+    assert {one for one, _ in dropped} == {1, 2, 3}
+    assert len({piece for one, piece in dropped if one == 2}) > 2
+    shop.do(Publish(experiment=NAME, version=2))  # which is learned again, and saved
+    assert shop.decide((0.1, 0.2, 0.3)).version == 2
+    assert 2 in shop.engine.store.models(NAME)
     assert check_store(shop.engine.store).problems == []
 
 

@@ -23,7 +23,7 @@ class Asked:
     key: str
     due: float | None
     defer: bool
-    unit: str
+    unit: str | None
     rewards: list = field(default_factory=list)
     activated: bool = False
     gone: bool = False
@@ -87,6 +87,13 @@ class Play:
         now, span = self.naive.time, SPANS[self.naive.window]
         self.naive.decisions.append(Asked(key, None if span is None else now + span, defer, unit))
 
+    def decide_several(self):
+        """Decisions that share a record."""
+        answers = self.shop.decide_many(self.rng.normal(size=(int(self.rng.integers(2, 6)), 3)).round(3))
+        now, span = self.naive.time, SPANS[self.naive.window]
+        due = None if span is None else now + span
+        self.naive.decisions += [Asked(one.id, due, False, None) for one in answers]
+
     def reward(self):
         if (one := self.recent()) is None:
             return
@@ -119,7 +126,7 @@ class Play:
         self.naive.window, self.naive.aggregation, self.naive.default = changes.values()
 
     def forget(self):
-        if (one := self.recent()) is None:
+        if (one := self.recent()) is None or one.unit is None:
             return
         (answer,) = self.shop.ask([Forget(experiment=NAME, unit=one.unit)])
         mine = [other for other in self.naive.decisions if other.unit == one.unit and not other.gone]
@@ -133,7 +140,9 @@ class Play:
 
 JUMPS = {0.0: 0.3, 1.0: 0.3, 60.0: 0.2, 400.0: 0.1, 2_000.0: 0.06, -3_000.0: 0.04}
 """How far the clock moves between two commands, in seconds, and how likely that is."""
-CHANCES = dict(decide=0.5, reward=0.3, activate=0.05, close=0.08, change=0.03, forget=0.01, restart=0.03)
+CHANCES = dict(
+    decide=0.4, decide_several=0.1, reward=0.3, activate=0.05, close=0.08, change=0.03, forget=0.01, restart=0.03
+)
 
 
 @pytest.mark.parametrize("seed", range(10))

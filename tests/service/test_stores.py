@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import threading
+from typing import Any
 
 import pytest
 
@@ -303,3 +304,39 @@ def test_a_store_that_cannot_be_opened_is_free_again(tmp_path):
     open_store(str(path)).close()
     with pytest.raises(ServiceError, match="the folder of a store must exist"):
         open_store(str(tmp_path / "nowhere" / "log.db"))
+
+
+def test_a_long_write_ahead_log_is_copied_beside_commits_and_begins_anew(tmp_path, monkeypatch):
+    monkeypatch.setattr("spuir.service.stores.sqlite.CHECKPOINT", 50)
+    store: Any = open_store(str(tmp_path / "log.db"))
+    copied, sizes = set(), []
+    for number in range(200):
+        extend(store, NAME, ("decision", f"d{number}", b"x" * 20_000, None, None, None))
+        copier = store._copier
+        if copier is not None:
+            copied.add(copier)
+            copier.join()
+        sizes.append((tmp_path / "log.db-wal").stat().st_size)
+    assert len(copied) > 5 and threading.current_thread() not in copied
+    assert max(sizes) < 100 * 4_200  # two rounds of 50 pages, of 200 × 5 that were written
+    assert damage(store, NAME) == []
+    store.close()
+    again = open_store(str(tmp_path / "log.db"))
+    assert len(again.records(NAME, 1, 1000)) == 200
+    again.close()
+
+
+def test_a_reader_in_the_way_of_the_copying_keeps_no_commit_waiting(tmp_path, monkeypatch):
+    monkeypatch.setattr("spuir.service.stores.sqlite.CHECKPOINT", 20)
+    monkeypatch.setattr("spuir.service.stores.sqlite._MOST_PAGES", 100)
+    store: Any = open_store(str(tmp_path / "log.db"))
+    extend(store, NAME, ("create", "", CREATE))
+    reader = store._connection()
+    reader.execute("BEGIN")
+    reader.execute("SELECT COUNT(*) FROM record").fetchall()
+    for number in range(60):
+        extend(store, NAME, ("decision", f"d{number}", b"x" * 20_000, None, None, None))
+    reader.execute("COMMIT")
+    assert len(store.records(NAME, 1, 1000)) == 61
+    assert damage(store, NAME) == []
+    store.close()

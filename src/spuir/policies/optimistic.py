@@ -57,8 +57,10 @@ class Optimism(Estimating, ABC):
         bonuses = self._alpha(state) * widths
         ties.check_finite(means + self._levels[-1] * bonuses, contexts)
         rule = np.zeros(means.shape)
+        # Before a map is fixed all scores of a context are equal, so that the same actions tie at every level.
+        cold = None if self.learner.fixed(state) else ties.argmax_probabilities(means, eligible)
         for level in self._levels:
-            rule += ties.argmax_probabilities(means + level * bonuses, eligible)
+            rule += ties.argmax_probabilities(means + level * bonuses, eligible) if cold is None else cold
         offset = self.learner.offset(state)
         return Scores(
             means=means + offset,

@@ -9,15 +9,14 @@ from spuir.service.commands import DecisionRow
 from spuir.service.experiment_view import ExperimentView, fold, read_view
 from spuir.service.learner import change_actions, opened, under
 from spuir.service.log_records import (
-    ACTIVATION,
     CONTROL,
+    COUNTED,
     DECISION,
-    REWARD,
     DecisionFact,
     ForgetFact,
     Record,
     decision_fact,
-    payload_digest,
+    is_damaged,
 )
 from spuir.service.rebuild import Lineup
 from spuir.service.serving import Serving
@@ -29,7 +28,6 @@ _HELD = 30
 """Models of so many versions are held while decisions are taken again."""
 _REACH = 10_000
 """Rows of one call are at most this many places apart."""
-_TRAFFIC = {DECISION: "decisions", REWARD: "rewards", ACTIVATION: "activations"}
 
 
 @dataclass
@@ -144,7 +142,7 @@ def _calls(store: LogReader, head: Head) -> Iterator[tuple[ExperimentView, list[
                     open_calls = {}
                 view = fold(view, head.name, [record])
             elif record.payload is not None:
-                fact = decision_fact(record.payload)
+                fact = decision_fact(record)
                 if not fact.imported:
                     open_calls.setdefault(fact.call, []).append((record, fact))
         done = [call for call, rows in open_calls.items() if rows[-1][0].seq < piece[-1].seq - _REACH]
@@ -184,11 +182,11 @@ def _check_call(serving: Serving, rows: list[tuple[Record, DecisionFact]], name:
 def _check_counts(store: LogReader, head: Head, report: CheckReport) -> None:
     """Count the records of each kind, and compare with the running counts."""
     counts = head.facts.get("counts", {})
-    found = dict.fromkeys(_TRAFFIC.values(), 0)
+    found = dict.fromkeys(COUNTED.values(), 0)
     place = 1
-    while piece := store.records(head.name, place, head.seq, tuple(_TRAFFIC)):
+    while piece := store.stored(head.name, place, head.seq, tuple(COUNTED)):
         for record in piece:
-            found[_TRAFFIC[record.kind]] += 1
+            found[COUNTED[record.kind]] += record.rows
         place = piece[-1].seq + 1
     for name, count in found.items():
         if counts.get(name, 0) != count:
@@ -205,9 +203,8 @@ def repair_store(store: LogStore) -> list[str]:
     for head in store.heads():
         lost: list[int] = []
         for seq, wrong in damage(store, head.name):
-            found = store.records(head.name, seq, seq)
-            sound = found and found[0].payload is not None and payload_digest(found[0].payload) != found[0].digest
-            if not sound or found[0].kind not in _TRAFFIC or "payload" not in wrong:
+            found = store.stored(head.name, seq, seq)
+            if not found or not is_damaged(found[0]) or found[0].kind not in COUNTED or "payload" not in wrong:
                 remedy = "restore a backup of the store"
                 got, rule = f"record {seq:,}: {wrong}", "only payloads of decisions and rewards can be given up"
                 raise ServiceError("storage_unavailable", f"log {head.name!r}", got, rule, remedy)

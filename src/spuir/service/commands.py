@@ -64,20 +64,24 @@ class DecisionRow(_Request):
 
 
 class Decide(_Command):
-    """Take one decision; ``sent`` as in :class:`DecideMany`."""
+    """Take one decision; ``sent`` and ``as_json`` as in :class:`DecideMany`."""
 
     row: DecisionRow
     sent: list[msgspec.Raw] | None = None
+    as_json: bool = False
 
 
 class DecideMany(_Command):
     """Take decisions in order, all of them or, if one is refused, none; they are one call of ``Bandit.decide``.
 
-    ``sent`` is the JSON of the contexts of all rows as the client wrote it, which the log then keeps.
+    ``sent`` is the JSON of all contexts as the client wrote it, which the log keeps; ``request`` in its place is the
+    whole body, if rows have nothing but contexts. ``as_json`` asks for probabilities as JSON, to be sent on.
     """
 
     rows: list[DecisionRow]
     sent: list[msgspec.Raw] | None = None
+    request: msgspec.Raw | None = None
+    as_json: bool = False
 
 
 class DecisionAnswer(_Answer):

@@ -41,7 +41,7 @@ from spuir.service.log_records import (
     Record,
     VersionFact,
 )
-from spuir.service.rebuild import Lineup
+from spuir.service.rebuild import Lineup, old_models
 from spuir.service.serving import first_form
 from spuir.service.settings import (
     CHANGEABLE,
@@ -57,8 +57,6 @@ from spuir.service.settings import (
 )
 from spuir.service.stores.base import Head, LogReader
 
-KEPT_MODELS = 20
-"""The models of so many of the newest versions are saved, and that of the published one; the log gives the others."""
 CHANGED = object()
 """Answers that are the experiment itself, as it is after the transaction."""
 
@@ -229,9 +227,7 @@ def _add_version(draft: Draft, about: VersionFact, model: bytes | None) -> None:
     draft.add("version", str(about.number), about)
     if model is not None:
         draft.writer.put_model(draft.name, about.number, model)
-    keep = {draft.view.published, 0}
-    old = [one for one in draft.writer.models(draft.name) if one <= about.number - KEPT_MODELS and one not in keep]
-    draft.writer.drop_models(draft.name, old)
+    draft.writer.drop_models(draft.name, old_models(draft.writer, draft.view, about.number))
 
 
 def _publish_version(draft: Draft, version: int) -> PublishAnswer:
@@ -252,7 +248,7 @@ def _publish(draft: Draft, command: Publish) -> PublishAnswer:
     if fact.refused is not None and fact.value is None and fact.close is not None:
         raise ServiceError("refused_version", "version", command.version, fact.refused, "publish another version")
     model = lineup.model(command.version)
-    if model.digest() == fact.digest and draft.writer.model(draft.name, command.version) is None:
+    if command.version in lineup.rebuilt:
         draft.writer.put_model(draft.name, command.version, model.to_bytes())
     return _publish_version(draft, command.version)
 

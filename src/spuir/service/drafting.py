@@ -7,7 +7,16 @@ from typing import Any
 
 from spuir.errors import ServiceError
 from spuir.service.experiment_view import ExperimentView, fold, read_view
-from spuir.service.log_records import CONTROL, Record, encode, next_chain, payload_digest
+from spuir.service.log_records import (
+    CONTROL,
+    DECISION,
+    DECISIONS,
+    Record,
+    encode,
+    held_in,
+    next_chain,
+    payload_digest,
+)
 from spuir.service.serving import Serving
 from spuir.service.settings import ExperimentSettings
 from spuir.service.stores.base import Head, LogWriter
@@ -87,14 +96,15 @@ class Draft:
         owner: str | None = None,
         due: int | None = None,
         unit: str | None = None,
+        rows: int = 1,
     ) -> Record:
         """Append a record and return it."""
         head, payload = self.head, encode(fact)
         digest = payload_digest(payload)
         head.seq += 1
         head.time = self.time
-        head.chain = next_chain(head.chain, head.seq, self.time, kind, key, digest)
-        record = Record(head.seq, self.time, kind, key, payload, digest, head.chain, owner, due, unit)
+        head.chain = next_chain(head.chain, head.seq, self.time, kind, key, digest, rows)
+        record = Record(head.seq, self.time, kind, key, payload, digest, head.chain, owner, due, unit, rows)
         self.records.append(record)
         if kind in _CONTROL:
             self._view = fold(self._view, self.name, [record])
@@ -107,6 +117,8 @@ class Draft:
         if self.records:
             wanted = set(keys)
             found |= {one.key: one for one in self.records if one.kind == kind and one.key in wanted}
+            if kind == DECISION:
+                found |= held_in({one.key: one for one in self.records if one.kind == DECISIONS}, keys)
         return found
 
     def count(self, name: str, more: int = 1) -> None:
@@ -179,6 +191,12 @@ def archived(name: str) -> ServiceError:
     """Return the error for a write to an archived experiment."""
     rule = "it is archived and takes nothing more"
     return ServiceError("archived", "experiment", repr(name), rule, "create another one")
+
+
+def conflict(subject: str, key: str, where: str | None) -> ServiceError:
+    """Return the error for an id that has been used for something else."""
+    rule = "this id was used before with another body"
+    return ServiceError("conflict", subject, repr(key), rule, "use a new id, or send the same body", where)
 
 
 def forgotten(subject: str, key: str, where: str | None = None) -> ServiceError:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from spuir.errors import ServiceError
-from spuir.service import reading, traffic
+from spuir.service import decisions, reading, rewarding
 from spuir.service.commands import (
     Activate,
     Answer,
@@ -29,7 +29,7 @@ from spuir.service.drafting import Draft, unknown_experiment
 from spuir.service.experiment_view import ExperimentView, read_view
 from spuir.service.learner import InProcess, LearnerProcess, change_actions, under
 from spuir.service.learning_jobs import LearningJobs, ModelPiece
-from spuir.service.rebuild import Lineup
+from spuir.service.rebuild import Lineup, old_models
 from spuir.service.serving import Serving
 from spuir.service.settings import MADE
 from spuir.service.stores.base import Head, LogReader, LogStore, LogWriter
@@ -77,6 +77,7 @@ class Engine:
         self._servings: dict[str, tuple[ExperimentView, Serving]] = {}
         self._damaged: dict[str, str] = {}
         self._reachable, self._unscrubbed = True, False
+        self._looked = -IDLE
         self._lock = threading.RLock()
         self._elected = store.elect()
         self._refresh(starting=True)
@@ -123,7 +124,7 @@ class Engine:
                 for draft in drafts.values():
                     draft.flush()
                 if saving is not None:
-                    writer.put_model(*saving)
+                    self._save(writer, saving)
         except BaseException:
             for name in drafts:  # what was changed in memory is read from the log again
                 self._views.pop(name, None)
@@ -142,6 +143,13 @@ class Engine:
                     isinstance(command, CreateExperiment) and made.view.read <= 2 and made.touched
                 )
         return outcomes
+
+    def _save(self, writer: LogWriter, saving: ModelPiece) -> None:
+        """Save a piece of a model, and delete one of those that it replaces: all of one at once would take long."""
+        writer.put_model(*saving)
+        view = self._views.get(saving.name)
+        if view is not None:
+            writer.drop_models(saving.name, old_models(writer, view, saving.version), saving.piece)
 
     def _carry_out(
         self, writer: LogWriter, commands: Sequence[Command], drafts: dict[str, Draft], outcomes: list[Any]
@@ -183,9 +191,9 @@ class Engine:
     def _traffic(self, draft: Draft, commands: Sequence[Any], places: list[int], outcomes: list[Any]) -> None:
         """Carry out decisions, then rewards, then activations, of one experiment."""
         steps: tuple[tuple[Any, Callable[[list[Any]], list[Any]]], ...] = (
-            ((Decide, DecideMany), lambda chosen: traffic.decide(draft, chosen, self._make_id)),
-            ((Reward, RewardMany), lambda chosen: traffic.reward(draft, chosen)),
-            (Activate, lambda chosen: traffic.activate(draft, chosen)),
+            ((Decide, DecideMany), lambda chosen: decisions.decide(draft, chosen, self._make_id)),
+            ((Reward, RewardMany), lambda chosen: rewarding.reward(draft, chosen)),
+            (Activate, lambda chosen: rewarding.activate(draft, chosen)),
         )
         for kind, work in steps:
             mine = [at for at in places if isinstance(commands[at], kind)]
@@ -265,13 +273,15 @@ class Engine:
             return wait
 
     def _tick(self, now: float) -> float:
+        if self._jobs.next_piece() is not None and time.monotonic() < self._looked + IDLE:
+            self._transact([])  # a turn of its own, so that a request which comes meanwhile waits for nothing else
+            return 0.0
+        self._looked = time.monotonic()
         self._elected = self.store.elect()
         if not self.store.available():  # nobody may send a request before it is, so it is tried here
             with self.store.transaction():
                 pass
         heads = self._refresh()
-        if self._jobs.next_piece() is not None:
-            self._transact([])
         self._advance()
         if not self._elected:
             return IDLE

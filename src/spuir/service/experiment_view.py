@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from spuir.errors import ServiceError
 from spuir.service.joining import Edges
 from spuir.service.log_records import (
     CONTROL,
@@ -57,7 +58,8 @@ class ExperimentView:
     def learned(self) -> VersionFact:
         """The newest version."""
         if self.newest is None:
-            raise LookupError(f"experiment {self.name} has no version yet")
+            rule, remedy = "an experiment has a version from its creation on", "restore a backup of the store"
+            raise ServiceError("damaged", f"log {self.name!r}", "no version", rule, remedy)
         return self.newest
 
     @property

@@ -3,11 +3,11 @@
 from spuir.errors import SpuirError
 from spuir.logs.times import instants
 from spuir.service.commands import ImportAnswer, ImportLog, LogRow
+from spuir.service.decisions import check_varying
 from spuir.service.drafting import Draft
 from spuir.service.log_records import DECISION, REWARD, DecisionFact, RewardFact
 from spuir.service.serving import form_of
 from spuir.service.settings import MOST_COLUMNS, Label, check_id, refuse
-from spuir.service.traffic import check_varying
 
 
 def import_log(draft: Draft, command: ImportLog) -> ImportAnswer:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from spuir.service.log_records import (
     ACTIVATION,
+    DECISION,
     DecisionFact,
     Record,
     check_record,
@@ -127,7 +128,7 @@ def join(
 def _joined(decision: Record, owned: Sequence[Record], rules: JoinRules, now: int, closed_at: int | None) -> JoinedRow:
     if decision.payload is None:
         return JoinedRow(decision, None, FORGOTTEN, None)
-    fact = decision_fact(decision.payload)
+    fact = decision_fact(decision)
     settled = closed_at is not None or (decision.due is not None and decision.due <= now)
     if not owned:
         if not settled:
@@ -161,11 +162,12 @@ def episode_rows(store: LogReader, name: str, edges: Edges, rules: JoinRules) ->
     for low, high in ranges:
         place = low
         while place <= high:
-            piece = store.records(name, place, high, ("decision",), CHUNK)
+            piece = store.records(name, place, high, (DECISION,))
             inside = [one for one in piece if holds(edges, one)]
             owned = store.owned(name, [one.key for one in inside])
             for one in (*inside, *owned):
-                check_record(name, one)
+                if not one.row:  # decisions of one record share their payload
+                    check_record(name, one)
             yield from join(inside, owned, rules, edges.end, edges.last)
             if len(piece) < CHUNK:
                 break

@@ -75,6 +75,11 @@ class ChildProcess:
                     return
                 learned = msgspec.msgpack.decode(message, type=Learned)
                 if learned.error is None:  # read here, so that serving does not wait for it
+                    # The model is a message of its own: decoding it with the rest would copy it while others wait.
+                    model = _read(child.stdout)
+                    if model is None:
+                        return
+                    learned.model = model
                     made = opened(learned.model, f"version {learned.version}")
                     self._ready[learned.name] = (made.digest(), made)
                 self._done.put(learned)
@@ -142,7 +147,8 @@ class ChildProcess:
 
 def _write(stream: "IO[bytes] | None", message: bytes) -> None:
     if stream is not None:
-        stream.write(len(message).to_bytes(8, "little") + message)
+        stream.write(len(message).to_bytes(8, "little"))
+        stream.write(message)
         stream.flush()
 
 
@@ -174,7 +180,10 @@ def main() -> None:
             learned = run_job(stores[ask.url], ask.job)
         except SpuirError as wrong:  # the store cannot be opened
             learned = failed_job(ask.job, wrong)
+        model, learned.model = learned.model, b""
         _write(sys.stdout.buffer, msgspec.msgpack.encode(learned))
+        if learned.error is None:
+            _write(sys.stdout.buffer, model)
 
 
 if __name__ == "__main__":

@@ -16,8 +16,8 @@ log = logging.getLogger("spuir.service")
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 """Seconds until an episode whose rows could not be read is tried again: each pause is twice the one before."""
 
-PIECE = 1 << 19
-"""Bytes of a model that are saved in one transaction, so that decisions beside it wait little longer."""
+PIECE = 1 << 16
+"""Bytes of a model that are saved in one transaction: so few that it takes hardly longer than one without them."""
 
 
 class ModelPiece(NamedTuple):

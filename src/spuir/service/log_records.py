@@ -5,19 +5,26 @@ the chain before it, its place, time, kind, key and payload digest. A payload th
 that the chain can be verified without it.
 """
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
 import msgspec
 
 from spuir.errors import ServiceError
-from spuir.service.settings import Features, Label
+from spuir.service.settings import MADE, Features, Label
 
 DECISION, REWARD, ACTIVATION = "decision", "reward", "activation"
+DECISIONS = "decisions"
+"""The kind of a record that holds several decisions of one request; reading takes it apart into single ones."""
+COUNTED = {DECISION: "decisions", DECISIONS: "decisions", REWARD: "rewards", ACTIVATION: "activations"}
+"""Kinds of traffic, each with the name of the running count that it is part of."""
 CONTROL = ("create", "change", "action", "close", "version", "publish", "forget", "archive", "repair")
-"""Kinds of records that say how an experiment is run; the three others are its traffic."""
+"""Kinds of records that say how an experiment is run; the others are its traffic."""
 _SIZE = 16
+_HELD = re.compile(rf"({MADE}[^.]*\.[^.]*)\.(0|[1-9a-f][0-9a-f]{{0,7}})")
 
 
 class Record(NamedTuple):
@@ -41,6 +48,10 @@ class Record(NamedTuple):
         When a decision settles; None = when the episode is closed.
     unit
         The unit of a decision.
+    rows
+        How many decisions it holds, if its kind is ``decisions``.
+    row
+        Which of them this is, from 0, after such a record was taken apart; its payload is that of all.
     """
 
     seq: int
@@ -53,6 +64,31 @@ class Record(NamedTuple):
     owner: str | None = None
     due: int | None = None
     unit: str | None = None
+    rows: int = 1
+    row: int | None = None
+
+    @property
+    def singles(self) -> "list[Record]":
+        """The records of single decisions that it holds; of any other kind, itself."""
+        if self.kind != DECISIONS:
+            return [self]
+        return [self.single(row) for row in range(self.rows)]
+
+    def single(self, row: int) -> "Record":
+        """Return the record of one of the decisions that it holds."""
+        shared = (self.payload, self.digest, self.chain, None, self.due, None, self.rows)
+        return Record(self.seq, self.time, DECISION, id_in(self.key, row), *shared, row)
+
+
+def id_in(key: str, row: int) -> str:
+    """Return the id of a decision in a record of several."""
+    return f"{key}.{row:x}"
+
+
+def place_in(decision_id: str) -> tuple[str, int] | None:
+    """Return the key and the row that an id of a decision stands for if a record of several holds it; None if not."""
+    found = _HELD.fullmatch(decision_id)
+    return None if found is None else (found[1], int(found[2], 16))
 
 
 class DecisionFact(msgspec.Struct, omit_defaults=True, gc=False):
@@ -79,6 +115,60 @@ class DecisionFact(msgspec.Struct, omit_defaults=True, gc=False):
     shadow: Label | None = None
     imported: bool = False
     time: int | None = None
+
+
+def held_in(several: Mapping[str, Record], ids: Iterable[str]) -> dict[str, Record]:
+    """Return single decisions by their ids, those that records of several hold; these are given by their keys."""
+    found: dict[str, Record] = {}
+    for one in ids:
+        key, row = place_in(one) or ("", 0)
+        if key in several and row < several[key].rows:
+            found[one] = several[key].single(row)
+    return found
+
+
+class ContextRow(msgspec.Struct, gc=False):
+    """A decision of a request that has nothing but a context."""
+
+    context: list[float] | dict[str, Any]
+
+
+class ContextRows(msgspec.Struct, gc=False):
+    """The body of a request whose decisions have nothing but contexts."""
+
+    decisions: list[ContextRow]
+
+
+class DecisionsFact(msgspec.Struct, omit_defaults=True, gc=False):
+    """The payload of several decisions of one request that have nothing but a context, in order.
+
+    ``request`` is the body of the request as the client wrote it, or that of a part of it. ``row`` is the number of the
+    first decision within ``episode``; ``probabilities`` are the different rows of probabilities, and ``shares`` says
+    which of them each decision has (empty = the first). The rest is as in :class:`DecisionFact`.
+    """
+
+    request: ContextRows
+    actions: list[Label]
+    propensities: list[float]
+    version: int
+    episode: int
+    call: int
+    row: int
+    probabilities: list[list[float]]
+    shares: list[int] = []
+
+    def single(self, row: int) -> DecisionFact:
+        """Return the fact of one of the decisions."""
+        return DecisionFact(
+            self.request.decisions[row].context,
+            self.actions[row],
+            self.propensities[row],
+            self.version,
+            self.episode,
+            self.call,
+            self.row + row,
+            self.probabilities[self.shares[row] if self.shares else 0],
+        )
 
 
 class RewardFact(msgspec.Struct, omit_defaults=True, gc=False):
@@ -164,8 +254,16 @@ class ForgetFact(msgspec.Struct, omit_defaults=True):
 _encoder = msgspec.json.Encoder(order="deterministic")
 encode = _encoder.encode
 """Return the bytes of a payload, which are equal for equal content."""
-decision_fact = msgspec.json.Decoder(DecisionFact).decode
+_decode_decision = msgspec.json.Decoder(DecisionFact).decode
+# The decisions of a record are read one after the other, and their payload is decoded once.
+_decode_decisions = lru_cache(maxsize=8)(msgspec.json.Decoder(DecisionsFact).decode)
 reward_fact = msgspec.json.Decoder(RewardFact).decode
+
+
+def decision_fact(record: Record) -> DecisionFact:
+    """Return what the record of a single decision says; its payload is not erased."""
+    payload = record.payload or b""
+    return _decode_decision(payload) if record.row is None else _decode_decisions(payload).single(record.row)
 
 
 def payload_digest(payload: bytes) -> bytes:
@@ -178,15 +276,22 @@ def first_chain(name: str) -> bytes:
     return blake2b(name.encode(), digest_size=_SIZE).digest()
 
 
-def next_chain(chain: bytes, seq: int, time: int, kind: str, key: str, digest: bytes) -> bytes:
+def next_chain(chain: bytes, seq: int, time: int, kind: str, key: str, digest: bytes, rows: int = 1) -> bytes:
     """Return the chain digest of a record after that of the record before."""
-    text = f"{seq} {time} {kind} {key}".encode("utf-8", "surrogatepass")
+    size = "" if rows == 1 else f" {rows}"
+    text = f"{seq} {time} {kind}{size} {key}".encode("utf-8", "surrogatepass")
     return blake2b(chain + digest + text, digest_size=_SIZE).digest()
+
+
+def is_damaged(record: Record) -> bool:
+    """Return whether the payload of a record is not what was appended; in a damaged file it may not even be bytes."""
+    payload: Any = record.payload
+    return payload is not None and (not isinstance(payload, bytes) or payload_digest(payload) != record.digest)
 
 
 def check_record(name: str, record: Record) -> None:
     """Refuse a record whose payload is damaged."""
-    if record.payload is not None and payload_digest(record.payload) != record.digest:
+    if is_damaged(record):
         got, rule = f"record {record.seq:,} ({record.kind})", "a payload matches its digest"
         remedy = "run spuir serve --check, then --repair, or restore a backup"
         raise ServiceError("damaged", f"log {name!r}", got, rule, remedy)
@@ -195,7 +300,7 @@ def check_record(name: str, record: Record) -> None:
 def _whole(record: Record) -> bool:
     """Return whether the fields of a record are of their types, which a damaged file does not ensure."""
     texts, digests = (record.kind, record.key), (record.digest, record.chain)
-    numbers = isinstance(record.seq, int) and isinstance(record.time, int)
+    numbers = all(isinstance(one, int) for one in (record.seq, record.time, record.rows))
     return numbers and all(isinstance(one, str) for one in texts) and all(isinstance(one, bytes) for one in digests)
 
 
@@ -213,8 +318,9 @@ def broken(records: Iterable[Record], chain: bytes, first: int) -> Iterator[tupl
         while expected < record.seq:
             yield expected, "the record is missing"
             expected += 1
-        if record.payload is not None and payload_digest(record.payload) != record.digest:
+        if is_damaged(record):
             yield record.seq, "the payload does not match its digest"
-        if next_chain(chain, record.seq, record.time, record.kind, record.key, record.digest) != record.chain:
+        place = (record.seq, record.time, record.kind, record.key, record.digest, record.rows)
+        if next_chain(chain, *place) != record.chain:
             yield record.seq, "the record does not match its chain digest"
         chain, expected = record.chain, record.seq + 1

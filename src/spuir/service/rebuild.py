@@ -18,6 +18,9 @@ from spuir.service.log_records import CONTROL, ForgetFact, VersionFact
 from spuir.service.settings import ExperimentSettings
 from spuir.service.stores.base import LogReader
 
+KEPT_MODELS = 20
+"""The models of so many of the newest versions are saved, and that of the published one; the log gives the others."""
+
 
 class _Learning(NamedTuple):
     """How a version was made: what the experiment was at its close, and the close."""
@@ -197,3 +200,9 @@ class Lineup:
             if used:
                 bandit, rows = learn(bandit, settings, used), rows + len(used)
         return change_actions(bandit, changes), rows
+
+
+def old_models(store: LogReader, view: ExperimentView, newest: int) -> list[int]:
+    """Return the versions whose saved models are not kept beside a new one."""
+    keep = {view.published, 0}
+    return [one for one in store.models(view.name) if one <= newest - KEPT_MODELS and one not in keep]

@@ -1,6 +1,7 @@
 """The server: an engine on a store, behind HTTP, until it is asked to stop."""
 
 import asyncio
+import gc
 import logging
 import math
 import sys
@@ -20,6 +21,10 @@ log = logging.getLogger("spuir.service")
 
 SWEEP = 10
 """Slow clients are looked for every so many turns of the server, of a tenth of a second each."""
+SWITCH = 0.001
+"""Seconds after which a busy thread lets others run, such as one that reads a new model while requests come."""
+GARBAGE = 20_000
+"""New objects after which those that only refer to each other are looked for."""
 
 
 class GuardedServer(uvicorn.Server):
@@ -80,6 +85,10 @@ def serve(engine: Engine, config: ServerConfig) -> None:
             rule = "a service that other machines can reach needs at least one"
             raise ParameterError("keys", f"none in {config.key_file}", rule, "run spuir serve keys create")
         log.warning("the file of keys is empty: every request will be refused")
+    sys.setswitchinterval(SWITCH)
+    # What there is now stays, and what requests leave behind holds no cycles: looking for some is rarely worth it.
+    gc.freeze()
+    gc.set_threshold(GARBAGE)
     with threadpool_limits(limits=1):  # a group of requests is too small for several threads of linear algebra
         make_server(service).run()
 

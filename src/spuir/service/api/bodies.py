@@ -74,11 +74,13 @@ def _too_large(size: str, limit: int) -> ServiceError:
     return ServiceError("too_large", "body", f"{size} bytes", f"at most {limit:,} are read", remedy)
 
 
-def decode(body: bytes, decoder: "msgspec.json.Decoder[T]", keys: Callable[[T], int] | None = None) -> T:
+def decode(
+    body: bytes, decoder: "msgspec.json.Decoder[T]", keys: Callable[[T], int] | None = None, colons: int | None = None
+) -> T:
     """Return what a body says, of the type of ``decoder``.
 
-    ``keys`` returns the number of keys that a decoded value was made of. If the body has as many colons, no key was
-    given twice; otherwise the body is read once more to look for one.
+    ``keys`` returns the number of keys that a decoded value was made of, for types that bound how deep a body is. If
+    the body has as many ``colons``, no key was given twice; otherwise the body is read once more to look for one.
     """
     try:
         value = decoder.decode(body)
@@ -88,8 +90,9 @@ def decode(body: bytes, decoder: "msgspec.json.Decoder[T]", keys: Callable[[T], 
         raise malformed(str(wrong).partition(":")[2].strip() or str(wrong)) from None
     except RecursionError:
         raise _too_deep() from None
-    _check_depth(body)
-    if keys is None or body.count(b":") != keys(value):
+    if keys is None:
+        _check_depth(body)
+    if keys is None or keys(value) != (body.count(b":") if colons is None else colons):
         _check_twice(body)
     return value
 

@@ -32,10 +32,10 @@ async def decide(call: Call) -> DecisionAnswer | DecisionsAnswer:
     body, name = await call.body(), call.experiment
     counter = call.service.metrics.decisions
     if b'"decisions"' in body and (body.startswith(b'{"decisions"') or _has_key(body, "decisions")):
-        rows: list[Any] = decode(body, shapes.several_decisions, _keys_of_decisions).decisions
+        rows, sent, request = _several(body)
         _check_rows(call, rows, "decisions")
-        sent = _sent(rows, shapes.several_sent.decode(body).decisions)
-        several: DecisionsAnswer = await call.execute(DecideMany(experiment=name, rows=rows, sent=sent))
+        command = DecideMany(experiment=name, rows=rows, sent=sent, request=request, as_json=True)
+        several: DecisionsAnswer = await call.execute(command)
         replayed = len([one for one in several.decisions if one.replayed])
         if replayed:
             counter.add(name, "replayed", by=replayed)
@@ -43,7 +43,7 @@ async def decide(call: Call) -> DecisionAnswer | DecisionsAnswer:
         return several
     row = decode(body, shapes.one_decision, decision_keys)
     sent = _sent([row], [shapes.one_sent.decode(body)])
-    one: DecisionAnswer = await call.execute(Decide(experiment=name, row=row, sent=sent))
+    one: DecisionAnswer = await call.execute(Decide(experiment=name, row=row, sent=sent, as_json=True))
     counter.add(name, "replayed" if one.replayed else "recorded")
     return one
 
@@ -91,6 +91,20 @@ def _has_key(body: bytes, name: str) -> bool:
     return name in content
 
 
+def _several(body: bytes) -> tuple[list[Any], list[msgspec.Raw] | None, msgspec.Raw | None]:
+    """Return the decisions that a body asks for, and their contexts as they were sent or, if it has no more, itself."""
+    colons = body.count(b":")
+
+    def keys(value: shapes.DecisionsBody) -> int:
+        fewest = 1 + len(value.decisions)
+        return fewest if colons == fewest else 1 + sum(map(decision_keys, value.decisions))
+
+    rows: list[Any] = decode(body, shapes.several_decisions, keys, colons).decisions
+    if colons == 1 + len(rows) and len(body) <= MOST_BYTES * sum(1 + len(row.context) for row in rows):
+        return rows, None, msgspec.Raw(body)
+    return rows, _sent(rows, shapes.several_sent.decode(body).decisions), None
+
+
 def _sent(rows: list[Any], given: list[Any]) -> list[msgspec.Raw] | None:
     """Return contexts as they were sent, which spares writing them again; None unless all are compact numbers."""
     if rows and type(rows[0].context) is list:
@@ -105,10 +119,6 @@ def _check_rows(call: Call, rows: list[Any], where: str) -> None:
     if len(rows) > limit:
         remedy = "send several requests"
         raise ServiceError("too_large", where, f"{len(rows):,} rows", f"at most {limit:,} are taken", remedy, where)
-
-
-def _keys_of_decisions(body: shapes.DecisionsBody) -> int:
-    return 1 + sum(map(decision_keys, body.decisions))
 
 
 def _keys_of_rewards(body: shapes.RewardsBody) -> int:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from spuir.service.log_records import CONTROL, CloseFact, Record, broken, first_chain
+from spuir.service.log_records import CONTROL, COUNTED, CloseFact, Record, broken, first_chain
 
 TAIL = 1_000
 """So many of the last records of each experiment are verified whenever a store is opened."""
@@ -52,7 +52,16 @@ class LogReader(Protocol):
     def records(
         self, name: str, first: int, last: int, kinds: Sequence[str] | None = None, limit: int = CHUNK
     ) -> list[Record]:
-        """Return the records from place ``first`` to ``last`` in order, of some kinds, at most ``limit``."""
+        """Return the records from place ``first`` to ``last`` in order, of some kinds, about ``limit`` at most.
+
+        Records of several decisions are taken apart into single ones, which have the same place, and none is cut.
+        """
+        ...
+
+    def stored(
+        self, name: str, first: int, last: int, kinds: Sequence[str] | None = None, limit: int = CHUNK
+    ) -> list[Record]:
+        """Return the same records as they were appended, at most ``limit``."""
         ...
 
     def find(self, name: str, kind: str, keys: Sequence[str]) -> dict[str, Record]:
@@ -103,8 +112,8 @@ class LogWriter(LogReader, Protocol):
         """Save the model of a version; a large one in pieces from 0 on, each in a transaction of its own."""
         ...
 
-    def drop_models(self, name: str, versions: Iterable[int]) -> None:
-        """Delete saved models."""
+    def drop_models(self, name: str, versions: Iterable[int], piece: int | None = None) -> None:
+        """Delete saved models, or one piece of each; what is left of a model then counts as damaged."""
         ...
 
 
@@ -151,15 +160,16 @@ class LogStore(LogReader, Protocol):
         ...
 
 
-def mended_facts(store: LogReader, head: Head, lost: str) -> dict[str, Any]:
-    """Return the facts of a head after its last record, of the kind ``lost``, was taken away.
+def mended_facts(store: LogReader, head: Head, lost: Record | None) -> dict[str, Any]:
+    """Return the facts of a head after its last record was taken away, ``lost`` as far as it can be read.
 
     Row numbers stay used up.
     """
-    facts, counted = dict(head.facts), f"{lost}s"
+    facts = dict(head.facts)
     counts = dict(facts.get("counts", {}))
-    if counted in ("decisions", "rewards", "activations"):
-        counts[counted] = counts.get(counted, 0) - 1
+    counted = COUNTED.get(lost.kind) if lost is not None else None
+    if lost is not None and counted is not None:
+        counts[counted] = counts.get(counted, 0) - lost.rows
     closed = last = control = 0
     place = 1
     while piece := store.records(head.name, place, head.seq - 1, CONTROL):
@@ -181,12 +191,12 @@ def damage(store: LogReader, name: str, first: int = 1) -> list[tuple[int, str]]
         return []
     chain = first_chain(name)
     if first > 1:
-        before = store.records(name, first - 1, first - 1)
+        before = store.stored(name, first - 1, first - 1)
         chain = before[0].chain or b"" if before else b""
     found: list[tuple[int, str]] = []
     place = first
     while place <= head.seq:
-        piece = store.records(name, place, head.seq)
+        piece = store.stored(name, place, head.seq)
         if not piece:
             break
         found += broken(piece, chain, place)

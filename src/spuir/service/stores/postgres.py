@@ -18,9 +18,19 @@ from psycopg.conninfo import conninfo_to_dict
 
 from spuir.errors import ParameterError, ServiceError
 from spuir.service.stores.base import TAIL, Head, damage
-from spuir.service.stores.sql import HEAD, PLACES, TRAFFIC, SqlReads, SqlWrites, copy_logs
+from spuir.service.stores.sql import (
+    HEAD,
+    PLACES,
+    SEVERAL_DECISIONS,
+    TRAFFIC,
+    SqlReads,
+    SqlWrites,
+    check_new,
+    copy_logs,
+    wrong_end,
+)
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 _MIGRATIONS: tuple[str, ...] = (
     f"""
     CREATE TABLE experiment (
@@ -42,6 +52,7 @@ _MIGRATIONS: tuple[str, ...] = (
         content BYTEA NOT NULL, PRIMARY KEY (experiment, version, piece)
     );
     """,
+    SEVERAL_DECISIONS,
 )
 """What brings a database from each version to the next."""
 
@@ -234,10 +245,7 @@ class PostgresStore(_PostgresReads):
         for head in self.heads():
             found = damage(self, head.name, max(1, head.seq - TAIL))
             if found:
-                place, wrong = found[0]
-                got = f"record {place:,} of {head.seq:,}: {wrong}"
-                remedy = "run spuir serve --check, and restore a backup"
-                raise ServiceError("storage_unavailable", f"log {head.name!r}", got, "a log is read as written", remedy)
+                raise wrong_end(head, found, "run spuir serve --check, and restore a backup")
 
     def check(self) -> list[str]:
         """Return what is wrong with the tables: records without a place in an experiment's log."""
@@ -251,9 +259,7 @@ class PostgresStore(_PostgresReads):
         """Write a copy of everything to a new SQLite file, which is a store too, while others keep using it."""
         from spuir.service.stores.sqlite import SqliteStore
 
-        if os.path.exists(path):
-            rule = "a backup never overwrites a file"
-            raise ServiceError("exists", "backup", repr(path), rule, "choose another name")
+        check_new(path)
         with _storage_errors(), self._connect(autocommit=False) as source:
             # One snapshot, so that the copy is the store at one moment.
             _carry_out(source, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")

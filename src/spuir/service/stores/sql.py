@@ -4,26 +4,50 @@ An experiment has a number, and a record's ``position`` is that number and, in t
 log, so that one primary key gives the records of an experiment in order.
 """
 
+import os
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
 
 from spuir.errors import ServiceError
-from spuir.service.log_records import CONTROL, Record
+from spuir.service.log_records import CONTROL, DECISION, DECISIONS, Record, held_in, place_in
 from spuir.service.stores.base import CHUNK, Head, LogReader, LogStore
 
 PLACES = 40
 """A record's position is its experiment's number and, in this many bits, its place."""
 MASK = (1 << PLACES) - 1
-COLUMNS = f"position & {MASK}, time, kind, key, payload, digest, chain, owner, due, unit"
-ROW = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+COLUMNS = f"position & {MASK}, time, kind, key, payload, digest, chain, owner, due, unit, rows"
+ROW = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 """The values of one record."""
 HEAD = "SELECT name, seq, time, chain, facts FROM experiment"
 TRAFFIC = "kind NOT IN ({})".format(", ".join(f"'{kind}'" for kind in CONTROL))
 """What is true of the records that are not about how an experiment is run."""
 
+SEVERAL_DECISIONS = """
+    ALTER TABLE record ADD COLUMN rows INTEGER NOT NULL DEFAULT 1;
+    DROP INDEX record_due;
+    CREATE INDEX record_due ON record (experiment, due, rows) WHERE due IS NOT NULL;
+    """
+"""What brings a store to version 2, in which a record may hold several decisions."""
+STEP = 100
+"""So many records are read at once where each may hold many decisions."""
+
 encode = msgspec.json.Encoder(order="deterministic").encode
+
+
+def wrong_end(head: Head, found: list[tuple[int, str]], remedy: str) -> ServiceError:
+    """Return the error for a log whose end is damaged; ``found`` says where and how."""
+    place, wrong = found[0]
+    got = f"record {place:,} of {head.seq:,}: {wrong}"
+    return ServiceError("storage_unavailable", f"log {head.name!r}", got, "a log is read as written", remedy)
+
+
+def check_new(path: str) -> None:
+    """Refuse to write a backup over a file."""
+    if os.path.exists(path):
+        rule = "a backup never overwrites a file"
+        raise ServiceError("exists", "backup", repr(path), rule, "choose another name")
 
 
 class SqlReads:
@@ -74,7 +98,25 @@ class SqlReads:
     def records(
         self, name: str, first: int, last: int, kinds: Sequence[str] | None = None, limit: int = CHUNK
     ) -> list[Record]:
-        """Return the records from one place to another, in order."""
+        """Return the records from one place to another, in order, those of several decisions taken apart."""
+        if kinds is not None and DECISION not in kinds:
+            return self.stored(name, first, last, kinds, limit)
+        wanted = kinds if kinds is None else (*kinds, DECISIONS)
+        found: list[Record] = []
+        while len(found) < limit:
+            step = min(STEP, limit - len(found))
+            piece = self.stored(name, first, last, wanted, step)
+            for one in piece:
+                found += one.singles
+            if len(piece) < step:
+                break
+            first = piece[-1].seq + 1
+        return found
+
+    def stored(
+        self, name: str, first: int, last: int, kinds: Sequence[str] | None = None, limit: int = CHUNK
+    ) -> list[Record]:
+        """Return the records from one place to another, in order, as they were appended."""
         base = self._number(name) << PLACES
         if base < 0:
             return []
@@ -89,8 +131,15 @@ class SqlReads:
         if not keys:
             return {}
         sql = f"SELECT {COLUMNS} FROM record WHERE experiment = ? AND kind = ? AND {self.among.format('key')}"
-        rows = self._all(sql, (self._number(name), kind, self._values(keys)))
-        return {row[3]: Record(*row) for row in rows}
+        number = self._number(name)
+        found = {row[3]: Record(*row) for row in self._all(sql, (number, kind, self._values(keys)))}
+        if kind != DECISION:
+            return found
+        shared = list({place[0] for key in keys if (place := place_in(key)) is not None})
+        if shared:
+            rows = self._all(sql, (number, DECISIONS, self._values(shared)))
+            found |= held_in({row[3]: Record(*row) for row in rows}, keys)
+        return found
 
     def owned(self, name: str, ids: Sequence[str]) -> list[Record]:
         """Return rewards and activations of decisions by their ids, in order."""
@@ -103,7 +152,7 @@ class SqlReads:
     def settling(self, name: str, after: int, until: int) -> tuple[int, int, int]:
         """Return how many decisions settle after one time and until another, and their first and last places."""
         sql = (
-            "SELECT COUNT(*), COALESCE(MIN(position), 0), COALESCE(MAX(position), 0)"
+            "SELECT CAST(COALESCE(SUM(rows), 0) AS BIGINT), COALESCE(MIN(position), 0), COALESCE(MAX(position), 0)"
             " FROM record WHERE experiment = ? AND due > ? AND due <= ?"
         )
         count, first, last = self._all(sql, (self._number(name), after, until))[0]
@@ -111,8 +160,10 @@ class SqlReads:
 
     def settles(self, name: str, after: int, count: int) -> int | None:
         """Return when the ``count``-th decision after a time settles; None if there are fewer."""
-        sql = "SELECT due FROM record WHERE experiment = ? AND due > ? ORDER BY due LIMIT 1 OFFSET ?"
-        rows = self._all(sql, (self._number(name), after, count - 1))
+        first = "SELECT due, rows FROM record WHERE experiment = ? AND due > ? ORDER BY due LIMIT ?"
+        sums = f"SELECT due, SUM(rows) OVER (ORDER BY due ROWS UNBOUNDED PRECEDING) AS total FROM ({first}) AS first"
+        sql = f"SELECT due FROM ({sums}) AS sums WHERE total >= ? ORDER BY due LIMIT 1"
+        rows = self._all(sql, (self._number(name), after, count, count))
         return rows[0][0] if rows else None
 
     def of_unit(self, name: str, unit: str) -> list[Record]:
@@ -121,10 +172,11 @@ class SqlReads:
         return [Record(*row) for row in self._all(sql, (self._number(name), unit))]
 
     def model(self, name: str, version: int) -> bytes | None:
-        """Return the saved model of a version."""
+        """Return the saved model of a version, None if there is none that can be read."""
         sql = "SELECT content FROM model WHERE experiment = ? AND version = ? ORDER BY piece"
         rows = self._all(sql, (self._number(name), version))
-        return b"".join(row[0] for row in rows) if rows else None
+        sound = rows and all(isinstance(row[0], bytes) for row in rows)  # a damaged file may say that it is a number
+        return b"".join(row[0] for row in rows) if sound else None
 
     def models(self, name: str) -> list[int]:
         """Return the versions whose models are saved, the oldest first."""
@@ -147,7 +199,7 @@ class SqlWrites(SqlReads):
             self._many(first, [(head.name, b"", b"{}")])
             number = self._number(head.name)
         base = number << PLACES
-        self._insert([(base + one[0], number, *one[1:]) for one in records])
+        self._insert([(base + one[0], number, *one[1:11]) for one in records])
         update = "UPDATE experiment SET seq = ?, time = ?, chain = ?, facts = ? WHERE id = ?"
         self._many(update, [(head.seq, head.time, head.chain, encode(head.facts), number)])
 
@@ -171,10 +223,13 @@ class SqlWrites(SqlReads):
         )
         self._many(put, [(self._number(name), version, piece, content)])
 
-    def drop_models(self, name: str, versions: Iterable[int]) -> None:
-        """Delete saved models."""
-        drop = "DELETE FROM model WHERE experiment = ? AND version = ?"
-        self._many(drop, [(self._number(name), version) for version in versions])
+    def drop_models(self, name: str, versions: Iterable[int], piece: int | None = None) -> None:
+        """Delete saved models, or one piece of each."""
+        drop, number = "DELETE FROM model WHERE experiment = ? AND version = ?", self._number(name)
+        if piece is None:
+            self._many(drop, [(number, version) for version in versions])
+        else:
+            self._many(f"{drop} AND piece = ?", [(number, version, piece) for version in versions])
 
 
 def copy_logs(source: LogReader, target: LogStore) -> None:
@@ -183,7 +238,7 @@ def copy_logs(source: LogReader, target: LogStore) -> None:
         for end in source.heads():
             writer.append(Head(end.name), [])
             first = 1
-            while records := source.records(end.name, first, end.seq):
+            while records := source.stored(end.name, first, end.seq):
                 writer.append(end, records)
                 first = records[-1].seq + 1
             for version in source.models(end.name):

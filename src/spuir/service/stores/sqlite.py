@@ -5,7 +5,6 @@ backup interface, and a virtual file system in which tests make the disk fail.
 """
 
 import os
-import sys
 import threading
 import weakref
 from collections.abc import Generator, Sequence
@@ -17,9 +16,20 @@ import apsw
 
 from spuir.errors import ServiceError
 from spuir.service.stores.base import TAIL, Head, damage, mended_facts
-from spuir.service.stores.sql import PLACES, ROW, TRAFFIC, SqlReads, SqlWrites, encode
+from spuir.service.stores.file_lock import take
+from spuir.service.stores.sql import (
+    PLACES,
+    ROW,
+    SEVERAL_DECISIONS,
+    TRAFFIC,
+    SqlReads,
+    SqlWrites,
+    check_new,
+    encode,
+    wrong_end,
+)
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 _SMALLEST = 512
 _APPLICATION = 0x53505549  # "SPUI": what `file` shows, and what tells our files from others
 _MIGRATIONS: tuple[str, ...] = (
@@ -46,11 +56,14 @@ _MIGRATIONS: tuple[str, ...] = (
         digest BLOB, chain BLOB
     );
     """,
+    SEVERAL_DECISIONS,
 )
 """What brings a file from each version to the next."""
 
 CHECKPOINT = 4_000
-"""Pages of the write-ahead log after which they are copied to the database; the commit that does it takes longer."""
+"""Pages of the write-ahead log after which they are copied to the database, by a thread beside the commits."""
+_MOST_PAGES = 16 * CHECKPOINT
+"""Pages after which commits wait for the copying, so that the write-ahead log is bounded."""
 _AT_ONCE = (128, 32, 8, 2, 1)
 """How many records one statement adds: few sizes, so that their statements are prepared once."""
 _INSERTS = {size: "INSERT INTO record VALUES " + ", ".join([ROW] * size) for size in _AT_ONCE}
@@ -123,8 +136,11 @@ class SqliteStore(_SqliteReads):
         self._local, self._opened = threading.local(), list[apsw.Connection]()
         self._lock, self._failed = threading.RLock(), False
         self._writer: apsw.Connection | None = None
+        self._copier: threading.Thread | None = None
+        self._copied = 0
+        """Pages that the write-ahead log had when it was copied last."""
         super().__init__({})
-        self._release = None if read_only else weakref.finalize(self, os.close, _take(self.path))
+        self._release = None if read_only else weakref.finalize(self, os.close, take(self.path))
         try:
             with _storage_errors():
                 if not read_only:
@@ -140,7 +156,6 @@ class SqliteStore(_SqliteReads):
     def _connect(self, flags: int) -> apsw.Connection:
         made = apsw.Connection(self.path, flags=flags, vfs=self._vfs)
         made.set_busy_timeout(10_000)
-        made.wal_autocheckpoint(CHECKPOINT)
         for setting in ("synchronous = FULL", "secure_delete = ON", "cache_size = -32000", "temp_store = MEMORY"):
             made.execute(f"PRAGMA {setting}")
         return made
@@ -169,6 +184,15 @@ class SqliteStore(_SqliteReads):
             remedy = "upgrade spuir, or name another file"
             raise ServiceError("storage_unavailable", f"store {self.path!r}", got, rule, remedy)
         made.execute("PRAGMA journal_mode = WAL")
+        after_commit = weakref.WeakMethod(self._after_commit)  # so that a store nobody holds is closed
+
+        def hook(writer: apsw.Connection, schema: str, pages: int) -> int:
+            found = after_commit()
+            if found is not None:
+                found(writer, pages)
+            return apsw.SQLITE_OK
+
+        made.set_wal_hook(hook)
         if version < SCHEMA_VERSION:
             with made:
                 for step in _MIGRATIONS[version:]:
@@ -204,6 +228,40 @@ class SqliteStore(_SqliteReads):
                 raise
             self._numbers.update(numbers)
 
+    def _after_commit(self, writer: apsw.Connection, pages: int) -> None:
+        """Let a long write-ahead log be copied to the database beside what follows, and copy the short rest here.
+
+        Only when all of it is copied, the write-ahead log begins anew. What cannot be copied now stays in it.
+        """
+        if pages < self._copied:  # it began anew
+            self._copied = 0
+        if pages - self._copied < CHECKPOINT:
+            return
+        if self._copier is None and pages < _MOST_PAGES:
+            copier = threading.Thread(target=self._copy, name="spuir-checkpoint", daemon=True)
+            with suppress(RuntimeError):  # the system may have no thread to spare, and the commit is durable anyhow
+                copier.start()
+                self._copier = copier
+        elif self._copier is None or not self._copier.is_alive() or pages >= _MOST_PAGES:
+            self._await_copier()
+            with suppress(apsw.Error):
+                writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+            self._copied = pages
+
+    def _copy(self) -> None:
+        """Copy the write-ahead log to the database, by a connection of this thread."""
+        with suppress(apsw.Error):
+            copier = self._connect(apsw.SQLITE_OPEN_READWRITE)
+            try:
+                copier.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+            finally:
+                copier.close()
+
+    def _await_copier(self) -> None:
+        if self._copier is not None:
+            self._copier.join()
+            self._copier = None
+
     def _recover(self) -> None:
         """Open the file anew after the disk failed, write everything to its place, and verify the ends of the logs.
 
@@ -211,6 +269,7 @@ class SqliteStore(_SqliteReads):
         to the database again and synchronised there.
         """
         with _storage_errors():
+            self._await_copier()
             if self._writer is not None:
                 with suppress(apsw.Error):
                     self._writer.close()
@@ -242,20 +301,18 @@ class SqliteStore(_SqliteReads):
             found = damage(self, head.name, max(1, head.seq - TAIL))
             if not found:
                 continue
-            place, wrong = found[0]
             if self._writer is None or any(seq != head.seq for seq, _ in found) or head.seq == 1:
-                got = f"record {place:,} of {head.seq:,}: {wrong}"
                 remedy = f"run spuir serve --check --repair --store {self.path}, or restore a backup"
-                raise ServiceError("storage_unavailable", f"log {head.name!r}", got, "a log is read as written", remedy)
-            self._cut(head, wrong)
+                raise wrong_end(head, found, remedy)
+            self._cut(head, found[0][1])
 
     def _cut(self, head: Head, wrong: str) -> None:
         """Move the damaged last record out of a log."""
         writer, base = self._writer, self._number(head.name) << PLACES
         if writer is None:
             return
-        lost = self.records(head.name, head.seq, head.seq)
-        facts = encode(mended_facts(self, head, lost[0].kind if lost else ""))
+        lost = self.stored(head.name, head.seq, head.seq)
+        facts = encode(mended_facts(self, head, lost[0] if lost else None))
         with writer:
             move = (
                 "INSERT INTO damaged SELECT experiment, position, time, kind, key, payload, digest, chain"
@@ -263,7 +320,7 @@ class SqliteStore(_SqliteReads):
             )
             writer.execute(move, (base + head.seq,))
             writer.execute("DELETE FROM record WHERE position = ?", (base + head.seq,))
-            before = self.records(head.name, head.seq - 1, head.seq - 1)[0]
+            before = self.stored(head.name, head.seq - 1, head.seq - 1)[0]
             update = "UPDATE experiment SET seq = ?, time = ?, chain = ?, facts = ? WHERE name = ?"
             writer.execute(update, (before.seq, before.time, before.chain, facts, head.name))
         self.notes.append(f"log {head.name!r}: the last record, {head.seq:,}, was damaged ({wrong}) and set aside")
@@ -276,9 +333,7 @@ class SqliteStore(_SqliteReads):
 
     def backup(self, path: str) -> None:
         """Write a copy to a new file, page by page, while others keep using it."""
-        if os.path.exists(path):
-            rule = "a backup never overwrites a file"
-            raise ServiceError("exists", "backup", repr(path), rule, "choose another name")
+        check_new(path)
         with _storage_errors():
             source = self._connect(apsw.SQLITE_OPEN_READONLY)
             target = apsw.Connection(path)
@@ -298,6 +353,7 @@ class SqliteStore(_SqliteReads):
     def close(self) -> None:
         """Close every connection."""
         with self._lock:
+            self._await_copier()
             for one in (*self._opened, self._writer):
                 if one is not None:
                     with suppress(apsw.Error):
@@ -307,38 +363,6 @@ class SqliteStore(_SqliteReads):
             self._local = threading.local()
             if self._release is not None:
                 self._release()
-
-
-def _take(path: str) -> int:
-    """Return the open file beside a database whose lock says that this process writes; the system ends it with us.
-
-    It is a file of its own, because closing any file of SQLite's would end the locks of SQLite.
-    """
-    try:
-        held = os.open(f"{path}-lock", os.O_RDWR | os.O_CREAT, 0o600)
-    except OSError as failure:
-        rule, remedy = "the folder of a store must exist and take files", "choose another folder, or correct its rights"
-        raise ServiceError("storage_unavailable", f"store {path!r}", failure.strerror, rule, remedy) from failure
-    try:
-        _lock_file(held)
-    except OSError as taken:
-        os.close(held)
-        got, rule = "a second process", "one process at a time writes a SQLite file"
-        remedy = "stop the other process, or let both use PostgreSQL"
-        raise ServiceError("storage_unavailable", f"store {path!r}", got, rule, remedy) from taken
-    return held
-
-
-def _lock_file(held: int) -> None:
-    """Lock an open file, or raise an OSError if another process has the lock."""
-    if sys.platform == "win32":
-        import msvcrt
-
-        msvcrt.locking(held, msvcrt.LK_NBLCK, 1)
-    else:
-        import fcntl
-
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 @contextmanager

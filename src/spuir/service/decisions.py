@@ -1,57 +1,52 @@
-"""Decisions, rewards and activations: what many commands of one transaction ask of one experiment, done together."""
+"""Decisions: what many commands of one transaction ask of one experiment, done together."""
 
 from collections.abc import Callable, Sequence
-from math import isfinite
 from typing import Any
 
 import msgspec
 
-from spuir.base.hashing import digest
 from spuir.errors import ServiceError, SpuirError
-from spuir.logs.times import instants
+from spuir.service import bare_requests
 from spuir.service.commands import (
-    Activate,
-    ActivateAnswer,
     Decide,
     DecideMany,
     DecisionAnswer,
     DecisionRow,
     DecisionsAnswer,
-    Reward,
-    RewardAnswer,
-    RewardMany,
-    RewardRow,
-    RewardsAnswer,
 )
-from spuir.service.drafting import Draft, archived, forgotten
+from spuir.service.drafting import Draft, archived, conflict, forgotten
 from spuir.service.log_records import (
-    ACTIVATION,
     DECISION,
-    REWARD,
     DecisionFact,
     Record,
-    RewardFact,
     check_record,
     decision_fact,
-    encode,
-    payload_digest,
 )
 from spuir.service.serving import Drawn, Serving, form_of
-from spuir.service.settings import MADE, check_id, refuse
+from spuir.service.settings import check_id, refuse
 
 Outcome = Any
 """An answer, or the error that takes its place."""
 
 
 class _Asked:
-    """One command that asks for decisions: its rows, and what is known of each."""
+    """One command that asks for decisions: its rows, and what is known of each.
 
-    __slots__ = ("answers", "copies", "drawn", "error", "many", "rows", "sent")
+    ``bare`` is the command if its rows are drawn and recorded together (see :mod:`spuir.service.bare_requests`), and
+    ``whole`` is then what was drawn.
+    """
 
-    def __init__(self, command: Decide | DecideMany) -> None:
+    __slots__ = ("answers", "as_json", "bare", "copies", "drawn", "error", "many", "rows", "sent", "whole")
+
+    def __init__(self, command: Decide | DecideMany, shadow: bool) -> None:
         self.many = isinstance(command, DecideMany)
         self.rows = command.rows if isinstance(command, DecideMany) else [command.row]
         self.sent: Sequence[Any] = command.sent or [row.context for row in self.rows]
+        self.bare: DecideMany | None = None
+        if isinstance(command, DecideMany) and not shadow and bare_requests.is_bare(command):
+            self.bare = command
+        self.whole: tuple[Drawn, int] | None = None
+        self.as_json = command.as_json
         self.error: ServiceError | None = None
         self.answers: list[DecisionAnswer | None] = [None] * len(self.rows)
         self.copies: dict[int, str] = {}
@@ -69,17 +64,23 @@ def decide(draft: Draft, commands: Sequence[Decide | DecideMany], make_id: Any) 
     """Take the decisions of several commands; single ones share one call of ``Bandit.decide``."""
     if draft.view.archived:
         return [archived(draft.name)] * len(commands)
-    asked = [_Asked(one) for one in commands]
+    asked = [_Asked(one, draft.view.settings.shadow) for one in commands]
     serving = draft.serving
-    given = [row.id for one in asked for row in one.rows if row.id is not None]
+    given = [row.id for one in asked if one.bare is None for row in one.rows if row.id is not None]
     known = draft.find(DECISION, given) if given else {}
     first: dict[str, DecisionRow] = {}
     for one in asked:
-        _sort_out(draft, serving, one, known, first)
+        if one.bare is None or not bare_requests.fits(draft, serving, one.rows):
+            _sort_out(draft, serving, one, known, first)
     _draw_all(draft, serving, asked)
     made: dict[str, DecisionAnswer] = {}
     add = _appending(draft, serving, make_id)
-    return [_record(one, made, add) for one in asked]
+    return [
+        _record(one, made, add)
+        if one.bare is None or one.whole is None
+        else bare_requests.record(draft, serving, *one.whole, one.bare, make_id)
+        for one in asked
+    ]
 
 
 def _sort_out(
@@ -101,7 +102,7 @@ def _sort_out(
                 one.answers[at] = _replayed(draft.name, serving, row, known[row.id], where)
             elif row.id in first:
                 if not _same(row, first[row.id]):
-                    raise _conflict("id", row.id, where)
+                    raise conflict("id", row.id, where)
                 one.copies[at] = row.id
             else:
                 _check(draft, serving, row, where)
@@ -154,9 +155,9 @@ def _replayed(name: str, serving: Serving, row: DecisionRow, record: Record, whe
     if record.payload is None:
         raise forgotten("id", record.key, where)
     check_record(name, record)
-    fact = decision_fact(record.payload)
+    fact = decision_fact(record)
     if not _same(row, fact):
-        raise _conflict("id", record.key, where)
+        raise conflict("id", record.key, where)
     return DecisionAnswer(
         id=record.key,
         action=fact.action,
@@ -168,23 +169,27 @@ def _replayed(name: str, serving: Serving, row: DecisionRow, record: Record, whe
     )
 
 
-def _conflict(subject: str, key: str, where: str | None) -> ServiceError:
-    rule = "this id was used before with another body"
-    return ServiceError("conflict", subject, repr(key), rule, "use a new id, or send the same body", where)
-
-
 def _draw_all(draft: Draft, serving: Serving, asked: Sequence[_Asked]) -> None:
     """Draw for all rows that need it: single ones together, each request of several by itself."""
     singles = [one for one in asked if not one.many and one.error is None and one.answers == [None] and not one.copies]
-    calls = [[(one, 0) for one in singles]]
+    _draw_some(draft, serving, [(one, 0) for one in singles])
     for one in asked:
-        if one.many and one.error is None:
-            calls.append([(one, at) for at, found in enumerate(one.answers) if found is None and at not in one.copies])
-    for rows in calls:
-        for keyed in (False, True):
-            chosen = [(one, at) for one, at in rows if (one.rows[at].id is not None) is keyed]
-            if chosen:
-                _draw(draft, serving, chosen, keyed)
+        if one.error is not None or not one.many:
+            continue
+        if one.bare is not None:
+            drawn = bare_requests.draw(draft, serving, one.rows)
+            one.whole, one.error = (None, drawn) if isinstance(drawn, ServiceError) else (drawn, None)
+        else:
+            rows = [(one, at) for at, found in enumerate(one.answers) if found is None and at not in one.copies]
+            _draw_some(draft, serving, rows)
+
+
+def _draw_some(draft: Draft, serving: Serving, rows: list[tuple[_Asked, int]]) -> None:
+    """Draw for some rows: those without ids in one call, then those with ids."""
+    for keyed in (False, True):
+        chosen = [(one, at) for one, at in rows if (one.rows[at].id is not None) is keyed]
+        if chosen:
+            _draw(draft, serving, chosen, keyed)
 
 
 def _draw(draft: Draft, serving: Serving, chosen: list[tuple[_Asked, int]], keyed: bool) -> None:
@@ -216,7 +221,7 @@ def _record(one: _Asked, made: dict[str, DecisionAnswer], add: Callable[..., Dec
     for at, row in enumerate(one.rows):
         drawn = one.drawn[at]
         if drawn is not None:
-            answer = answers[at] = add(row, one.sent[at], *drawn)
+            answer = answers[at] = add(row, one.sent[at], one.as_json, *drawn)
             if row.id is not None:
                 made[row.id] = answer
         elif at in one.copies:
@@ -237,7 +242,9 @@ def _appending(draft: Draft, serving: Serving, make_id: Any) -> Callable[..., De
     counts: dict[str, int] = head.facts.setdefault("counts", {})
     counts.setdefault("decisions", 0)
 
-    def add(row: DecisionRow, context: Any, result: Drawn, place: int, number: int | None) -> DecisionAnswer:
+    def add(
+        row: DecisionRow, context: Any, as_json: bool, result: Drawn, place: int, number: int | None
+    ) -> DecisionAnswer:
         action, propensity, shadow, unit = result.actions[place], result.propensities[place], None, row.unit
         shares, seq = result.shares[place], head.seq + 1
         if settings.shadow:
@@ -273,126 +280,12 @@ def _appending(draft: Draft, serving: Serving, make_id: Any) -> Callable[..., De
         if due is None:
             head.facts["open"] = head.facts.get("open", 0) + 1
         return DecisionAnswer(
-            id=key, action=action, propensity=propensity, probabilities=shares.shown, version=version, shadow=shadow
+            id=key,
+            action=action,
+            propensity=propensity,
+            probabilities=shares.answered(as_json),
+            version=version,
+            shadow=shadow,
         )
 
     return add
-
-
-# ---- rewards and activations --------------------------------------------------------------------------------
-
-
-def reward(draft: Draft, commands: Sequence[Reward | RewardMany]) -> list[Outcome]:
-    """Take the rewards of several commands."""
-    if draft.view.archived:
-        return [archived(draft.name)] * len(commands)
-    asked = [[one.row] if isinstance(one, Reward) else one.rows for one in commands]
-    facts: list[list[tuple[str, RewardFact]] | ServiceError] = []
-    for one, rows in zip(commands, asked, strict=True):
-        try:
-            many = isinstance(one, RewardMany)
-            facts.append([_fact(row, f"rewards[{at}]" if many else None) for at, row in enumerate(rows)])
-        except ServiceError as wrong:
-            facts.append(wrong)
-    good = [pair for pairs in facts if not isinstance(pairs, ServiceError) for pair in pairs]
-    decisions = draft.find(DECISION, list({fact.decision_id for _, fact in good}))
-    known = draft.find(REWARD, list({key for key, _ in good}))
-    outcomes: list[Outcome] = []
-    for one, pairs in zip(commands, facts, strict=True):
-        if isinstance(pairs, ServiceError):
-            outcomes.append(pairs)
-            continue
-        answers = [_rewarded(draft, key, fact, decisions, known) for key, fact in pairs]
-        if isinstance(one, RewardMany):
-            outcomes.append(RewardsAnswer(rewards=answers))
-        elif answers[0].status == "conflict":
-            outcomes.append(_conflict("reward", answers[0].id, None))
-        else:
-            outcomes.append(answers[0])
-    return outcomes
-
-
-def _fact(row: RewardRow, where: str | None) -> tuple[str, RewardFact]:
-    """Return the key and the payload of a reward, after refusing what is malformed."""
-    check_id("decision_id", row.decision_id, where, made=True)
-    if not isfinite(row.reward):
-        raise refuse("reward", row.reward, "every reward must be finite", "correct or drop it", where)
-    time = None
-    if row.time is not None:
-        try:
-            time = int(instants(row.time, 1, "time")[0])
-        except SpuirError as wrong:
-            raise refuse(wrong.subject, wrong.got, wrong.rule, wrong.remedy, where) from None
-    if row.id is not None:
-        check_id("id", row.id, where)
-        key = row.id
-    else:
-        key = MADE + digest(row.decision_id, repr(row.reward), repr(time), size=12)
-    return key, RewardFact(row.decision_id, float(row.reward), time)
-
-
-def _rewarded(
-    draft: Draft, key: str, fact: RewardFact, decisions: dict[str, Record], known: dict[str, Record]
-) -> RewardAnswer:
-    """Append a reward unless it is known, and say what became of it."""
-    before = known.get(key)
-    if before is not None:
-        same = before.payload is None or before.digest == payload_digest(encode(fact))
-        return RewardAnswer(decision_id=fact.decision_id, id=key, status="duplicate" if same else "conflict")
-    status = _status(draft, decisions.get(fact.decision_id), fact)
-    if status != "forgotten":
-        known[key] = draft.add(REWARD, key, fact, fact.decision_id)
-        draft.count("rewards")
-        draft.count(f"rewards {status}")
-    return RewardAnswer(decision_id=fact.decision_id, id=key, status=status)
-
-
-def _status(draft: Draft, decision: Record | None, fact: RewardFact) -> str:
-    """Return what becomes of a reward that is recorded now."""
-    if decision is None:
-        possible = draft.view.settings.early is not None and not fact.decision_id.startswith(MADE)
-        return "early" if possible else "unknown"
-    if decision.payload is None:
-        return "forgotten"
-    return "late" if settled(draft, decision) else "joined"
-
-
-def settled(draft: Draft, decision: Record) -> bool:
-    """Return whether a decision has settled at this place of the log."""
-    if decision.due is not None:
-        return draft.time >= decision.due
-    close = draft.view.last_close
-    return close is not None and decision.seq < close.seq
-
-
-def activate(draft: Draft, commands: Sequence[Activate]) -> list[Outcome]:
-    """Activate deferred decisions."""
-    if draft.view.archived:
-        return [archived(draft.name)] * len(commands)
-    ids = [one.decision_id for one in commands]
-    decisions, known = draft.find(DECISION, ids), draft.find(ACTIVATION, ids)
-    outcomes: list[Outcome] = []
-    for key in ids:
-        try:
-            outcomes.append(_activated(draft, key, decisions.get(key), known))
-        except ServiceError as refused:
-            outcomes.append(refused)
-    return outcomes
-
-
-def _activated(draft: Draft, key: str, decision: Record | None, known: dict[str, Record]) -> ActivateAnswer:
-    """Append an activation unless it is known."""
-    if decision is None:
-        rule = "there is no decision of this id"
-        raise ServiceError("unknown_decision", "decision", repr(key[:80]), rule, "check the id")
-    if decision.payload is None:
-        raise forgotten("decision", key)
-    check_record(draft.name, decision)
-    if key in known or not decision_fact(decision.payload).defer:
-        return ActivateAnswer(decision_id=key, status="duplicate")
-    if settled(draft, decision):
-        rule = "it has settled without being activated"
-        raise ServiceError("too_late", "decision", repr(key), rule, "activate before the window ends")
-    known[key] = draft.add(ACTIVATION, key, {}, key)
-    draft.count("activations")
-    return ActivateAnswer(decision_id=key, status="activated")
