@@ -1,6 +1,5 @@
 """``spuir show``: what a saved model is, how it was made, and what it learned."""
 
-import json
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -8,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from spuir.cli import options
+from spuir.cli.output import print_result
 
 if TYPE_CHECKING:
     from spuir.bandit import Bandit
@@ -35,10 +35,7 @@ def show(*, model: Path, coefficients: int, as_json: bool) -> None:
     from spuir.cli.model_tables import print_model
 
     described = describe(load(model), coefficients, model)
-    if as_json:
-        click.echo(json.dumps(described, indent=2, ensure_ascii=False))
-    else:
-        print_model(described)
+    print_result(described, lambda: print_model(described), as_json)
 
 
 def describe(bandit: "Bandit", coefficients: int, path: Path) -> dict[str, Any]:
