@@ -1,7 +1,7 @@
 """Has a model learned from rows of this log? Its lineage says so: marks of its episodes, and sums per action."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import accumulate
 
 import numpy as np
@@ -104,13 +104,19 @@ class LearnedRows:
             return None
         return f"{count:,} episode{'s' if count > 1 else ''} that it learned from"
 
-    def refuse(self) -> None:
-        """Refuse a log that the model learned from."""
-        what = self.found()
-        if what is not None:
+
+def check_learned(models: Iterable[LearnedRows], allowed: bool) -> list[str]:
+    """Refuse a log that a model learned from or, if that is allowed, return a notice about it."""
+    notices: list[str] = []
+    for one in models:
+        what, name = one.found(), one.target.name
+        if what is not None and not allowed:
             rule = "a model looks better on rows that it has learned from than it is"
             remedy = (
                 "evaluate on later rows (--after), let --policy with --holdout train on the earlier ones, or say "
                 "on_training_rows=True (--on-training-rows) to do it all the same"
             )
-            raise InputError(self.target.name, what, rule, remedy)
+            raise InputError(name, what, rule, remedy)
+        if what is not None:
+            notices.append(f"{name} learned from rows of this log: its value is too high.")
+    return notices
