@@ -35,11 +35,8 @@ def test_sums_per_block_are_those_of_a_loop(
         return
     rng, own = np.random.default_rng(seed), blocks[start:stop]
     values, weights = rng.normal(size=len(own)), rng.random(len(own)) if weighted else None
-    if consecutive:
-        adder = BlockAdder.consecutive(edges, start, len(own), weights)
-    else:
-        own = rng.permutation(own)
-        adder = BlockAdder(own, len(lengths), weights)
+    own = own if consecutive else rng.permutation(own)
+    adder = BlockAdder(own, len(lengths), weights)
     places = np.flatnonzero(rng.random(len(own)) < 0.5)
     for some, part in ((np.arange(len(own)), adder), (places, adder.at(places))):
         total, rows = np.zeros(len(lengths)), np.zeros(len(lengths), np.int64)
@@ -48,20 +45,6 @@ def test_sums_per_block_are_those_of_a_loop(
         chosen = None if weights is None else weights[some]
         np.testing.assert_allclose(total, row_by_row(own[some].tolist(), values[some], chosen, len(lengths)))
         np.testing.assert_array_equal(rows, np.bincount(own[some], minlength=len(lengths)))
-
-
-def test_an_array_is_reduced_once_and_its_successor_in_memory_again() -> None:
-    adder, totals = BlockAdder(np.array([0, 0, 1]), 2, None), np.zeros((3, 2))
-    values = np.array([1.0, 2.0, 4.0])
-    adder(totals[0], values)
-    adder(totals[1], values)
-    np.testing.assert_array_equal(totals[:2], [[3, 4], [3, 4]])
-    for number in range(50):  # most of these arrays have the address of the one before
-        del values
-        values = np.full(3, float(number))
-        total = np.zeros(2)
-        adder(total, values)
-        np.testing.assert_array_equal(total, [2 * number, number])
 
 
 @pytest.mark.parametrize("group_by", ["row", "unit", "episode"])

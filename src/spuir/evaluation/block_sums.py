@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import hypot
 from typing import Any
-from weakref import ref
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,8 +48,7 @@ class Blocks:
     def adder(self, rows: LoggedRows, first: int, weights: Floats | None) -> "BlockAdder":
         """Return what adds up values of rows per block; ``first`` rows were read before."""
         if self.by == "row":
-            edges = np.arange(0, (self.count + 1) * self.size, self.size)
-            return BlockAdder.consecutive(edges, first, len(rows), weights)
+            return BlockAdder(np.arange(first, first + len(rows)) // self.size, self.count, weights)
         return BlockAdder(self.numbers(rows), self.count, weights)
 
     def numbers(self, rows: LoggedRows) -> Codes:
@@ -63,36 +61,16 @@ class Blocks:
 
 
 class BlockAdder:
-    """Adds up values of some rows per block; blocks of consecutive rows are summed at the speed of memory.
-
-    An array that is added to several sums is reduced once, as long as it lives.
-    """
+    """Adds up values of some rows per block; blocks of consecutive rows are summed at the speed of memory."""
 
     def __init__(self, blocks: Codes, count: int, weights: Floats | None) -> None:
         self.count, self._weights, self._rows = count, weights, len(blocks)
         self._blocks: Codes | None = None
-        self._known: dict[int, tuple[ref[Floats], Floats]] = {}
         if (blocks[1:] >= blocks[:-1]).all():
-            self._starts = np.flatnonzero(blocks[1:] != blocks[:-1]) + 1
-            self._starts = np.concatenate([np.zeros(min(self._rows, 1), np.intp), self._starts])
-            self._touched: Any = blocks[self._starts]
+            self._starts = np.flatnonzero(np.diff(blocks, prepend=-1))
+            self._touched = blocks[self._starts]
         else:
-            self._blocks, self._touched = blocks, slice(None)
-
-    @classmethod
-    def consecutive(cls, edges: Codes, first: int, rows: int, weights: Floats | None) -> "BlockAdder":
-        """Return an adder for the rows from ``first`` on, where block b has those from edges[b] to edges[b + 1]."""
-        low, high = np.searchsorted(edges, [first, first + rows - 1], side="right")
-        starts = np.maximum(edges[low - 1 : high] - first, 0)
-        return cls._in_order(np.arange(low - 1, high), starts, rows, weights, len(edges) - 1)
-
-    @classmethod
-    def _in_order(cls, touched: Codes, starts: Codes, rows: int, weights: Floats | None, count: int) -> "BlockAdder":
-        """Return an adder for rows in the order of their blocks, each of which begins at its start."""
-        some = np.diff(starts, append=rows) > 0
-        made = cls(touched[:0], count, weights)
-        made._rows, made._starts, made._touched = rows, starts[some], touched[some]
-        return made
+            self._blocks = blocks
 
     @cached_property
     def heaviest(self) -> float:
@@ -105,7 +83,10 @@ class BlockAdder:
         if self._blocks is not None:
             return BlockAdder(self._blocks[rows], self.count, weights)
         starts = np.searchsorted(rows, self._starts)
-        return self._in_order(self._touched, starts, len(rows), weights, self.count)
+        some = np.diff(starts, append=len(rows)) > 0
+        made = BlockAdder(self._touched[:0], self.count, weights)
+        made._rows, made._starts, made._touched = len(rows), starts[some], self._touched[some]
+        return made
 
     def add_rows(self, total: NDArray[Any]) -> None:
         """Add the number of rows to the sums (B,) of their blocks."""
@@ -116,17 +97,12 @@ class BlockAdder:
 
     def __call__(self, total: Floats, values: Floats) -> None:
         """Add weighted values (n,) to the sums (B,) of their blocks."""
-        kept = self._known.get(id(values))
-        if kept is None or kept[0]() is not values:
-            kept = self._known[id(values)] = ref(values), self._reduced(values)
-        total[self._touched] += kept[1]
-
-    def _reduced(self, values: Floats) -> Floats:
         if self._weights is not None:
             values = values * self._weights
         if self._blocks is not None:
-            return np.bincount(self._blocks, values, self.count).astype(np.float64, copy=False)
-        return np.add.reduceat(values, self._starts) if len(self._starts) else np.zeros(0)
+            total += np.bincount(self._blocks, values, self.count)
+        elif len(self._starts):
+            total[self._touched] += np.add.reduceat(values, self._starts)
 
 
 @dataclass(eq=False)

@@ -175,8 +175,7 @@ class EstimatePass:
         if rows.episodes is not None:
             adder = BlockAdder(rows.episodes * stretches // episodes, stretches, weights)
         else:
-            edges = -(-np.arange(stretches + 1) * self.fit.rows // stretches)
-            adder = BlockAdder.consecutive(edges, done, len(rows), weights)
+            adder = BlockAdder(np.arange(done, done + len(rows)) * stretches // self.fit.rows, stretches, weights)
         adder(self.by_time[0], np.ones(len(rows)))
         adder(self.by_time[1], rows.rewards)
         adder(self.by_time[2], np.square(rows.rewards))

@@ -97,13 +97,12 @@ class ValueEstimator(ABC):
 
     name: ClassVar[str]
     needs_model: ClassVar[bool] = False
-    unbiased: ClassVar[bool] = False
     error_of: ClassVar[str | None] = None
     """The estimator whose error is reported, where the terms leave out that of the reward model; None = its own."""
 
     @abstractmethod
     def terms(self, rows: TargetRows) -> Terms:
-        """Return the terms of rows; terms that equal those of another estimator are the same array, summed once."""
+        """Return the terms of rows."""
 
     @property
     def setting(self) -> float | None:
@@ -137,7 +136,6 @@ class InversePropensity(ValueEstimator):
     """The mean of ρr."""
 
     name = "ips"
-    unbiased = True
 
     def terms(self, rows: TargetRows) -> Terms:
         """Return ρr."""
@@ -180,7 +178,6 @@ class DoublyRobust(ValueEstimator):
 
     name = "dr"
     needs_model = True
-    unbiased = True
 
     def terms(self, rows: TargetRows) -> Terms:
         """Return ρ(r − q̂)."""
