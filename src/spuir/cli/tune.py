@@ -133,8 +133,6 @@ def _sizes(entries: Sequence[str]) -> list[Any] | None:
 
 def _write(found: "Tuning", out: Path) -> tuple[list[Path], list[str]]:
     """Write all results beside the model; return the files, and a note if the figure is missing."""
-    from spuir.evaluation.tuning_figure import draw_tuning
-    from spuir.results import figures
     from spuir.storage.atomic import write_csv, write_json
     from spuir.training.drift import drift_file, drift_rows
 
@@ -142,7 +140,7 @@ def _write(found: "Tuning", out: Path) -> tuple[list[Path], list[str]]:
     written = [out, write_json(Path(f"{stem}.json"), found.to_dict())]
     if moves := list(drift_rows(found.bandit, found.training.episodes)):
         written.append(write_csv(drift_file(out), moves))
-    drawn, notes = draw(lambda path: figures.save(draw_tuning(found), path), stem)
+    drawn, notes = draw(found.plot, stem)
     return [*written, *drawn], notes
 
 

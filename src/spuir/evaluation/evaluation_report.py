@@ -307,7 +307,7 @@ class EvaluationReport:
 
     def plot(self, path: str | PathLike[str] | None = None) -> "Figure":
         """Draw the values with their intervals; save the figure as PNG and SVG beside ``path`` if one is given."""
-        from spuir.evaluation.evaluation_figures import values_figure
+        from spuir.evaluation.evaluation_page import values_figure
         from spuir.results import figures
 
         figure = values_figure(self)
