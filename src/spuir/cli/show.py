@@ -11,6 +11,7 @@ from spuir.cli.output import print_result
 
 if TYPE_CHECKING:
     from spuir.bandit import Bandit
+    from spuir.tables.coefficients import Coefficient
 
 
 @click.command("show")
@@ -87,17 +88,14 @@ def learned_coefficients(bandit: "Bandit", count: int) -> list[dict[str, Any]]:
     """Return the strongest coefficients, none of a policy without a reward model."""
     from spuir.tables.coefficients import strongest
 
-    if not _estimates(bandit):
-        return []
-    return [
-        {
-            "action": str(row.action),
-            "feature": row.feature,
-            "coefficient": row.coefficient,
-            "standard_error": _known(row.standard_error),
-        }
-        for row in strongest(bandit.coefficient_table(), count)
-    ]
+    rows = bandit.coefficient_table() if _estimates(bandit) else []
+    return [_line(row) for row in strongest(rows, count)]
+
+
+def _line(row: "Coefficient", named: str = "coefficient") -> dict[str, Any]:
+    """Return a coefficient, or what ``named`` says that it is, as JSON-ready data."""
+    known = {"action": str(row.action), "feature": row.feature, named: row.coefficient}
+    return known | {"standard_error": _known(row.standard_error)}
 
 
 def catalogue(bandit: "Bandit") -> dict[str, Any] | None:
@@ -119,15 +117,8 @@ def shared_coefficients(bandit: "Bandit", count: int) -> list[dict[str, Any]]:
         return []
     frame = bandit.shared_coefficients_frame()
     rows = [Coefficient(*row) for row in frame.itertuples(index=False) if tuple(row)[:2] != ("constant", "constant")]
-    return [
-        {
-            "action_feature": str(row.action),
-            "feature": row.feature,
-            "coefficient": row.coefficient,
-            "standard_error": _known(row.standard_error),
-        }
-        for row in strongest(rows, count)
-    ]
+    lines = [_line(row) for row in strongest(rows, count)]
+    return [{"action_feature": line.pop("action"), **line} for line in lines]
 
 
 def contrasts(bandit: "Bandit", count: int) -> list[dict[str, Any]]:
@@ -141,16 +132,7 @@ def contrasts(bandit: "Bandit", count: int) -> list[dict[str, Any]]:
     if not _estimates(bandit) or bandit._model.catalogue is not None:
         return []
     found = strongest_contrasts(bandit.coefficient_table(), len(bandit.actions_), count)
-    return [
-        {
-            "action": str(row.action),
-            "against": str(other),
-            "feature": row.feature,
-            "difference": row.coefficient,
-            "standard_error": _known(row.standard_error),
-        }
-        for other, row in found
-    ]
+    return [{"action": str(row.action), "against": str(other)} | _line(row, "difference") for other, row in found]
 
 
 def imputed_shares(bandit: "Bandit") -> list[float]:

@@ -55,8 +55,6 @@ class Replay:
     seed: int
     policy: str
 
-    what = "policy, exploration and batch size together, replayed by rejection sampling"
-
     @property
     def value(self) -> float:
         """Mean reward per decision while learning."""

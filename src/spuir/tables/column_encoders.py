@@ -85,7 +85,7 @@ class NumberEncoder:
     """A number, unchanged or standardised; a missing one becomes ``mean``.
 
     In all column encoders, ``missing`` means that a value was missing when the encoder learned; then one feature
-    marks missing values.
+    marks missing values. ``values`` returns what to write, NaN where missing.
     """
 
     column: str
@@ -94,6 +94,7 @@ class NumberEncoder:
     missing: bool
 
     wanted: ClassVar[str] = "number"
+    values: ClassVar[Any] = staticmethod(numbers)
 
     @classmethod
     def learn(cls, name: str, column: RawColumn, settings: Settings) -> Self:
@@ -107,10 +108,6 @@ class NumberEncoder:
         """Names of the features."""
         return [self.column] + [f"{self.column} is missing"] * self.missing
 
-    def values(self, column: RawColumn, place: Location) -> NDArray[Any]:
-        """Return what to write, NaN where missing."""
-        return numbers(column, place)
-
 
 @dataclass(frozen=True, kw_only=True)
 class FlagEncoder:
@@ -120,7 +117,9 @@ class FlagEncoder:
     mean: float
     missing: bool
 
+    deviation: ClassVar[None] = None
     wanted: ClassVar[str] = "flag"
+    values: ClassVar[Any] = staticmethod(flags)
 
     @classmethod
     def learn(cls, name: str, column: RawColumn, _: Settings) -> Self:
@@ -129,18 +128,9 @@ class FlagEncoder:
         return cls(column=name, mean=moments(values, False, Location(name))[0], missing=bool(column.missing.any()))
 
     @property
-    def deviation(self) -> None:
-        """None: booleans are not standardised."""
-        return None
-
-    @property
     def names(self) -> list[str]:
         """Names of the features."""
         return [self.column] + [f"{self.column} is missing"] * self.missing
-
-    def values(self, column: RawColumn, place: Location) -> NDArray[Any]:
-        """Return what to write, NaN where missing."""
-        return flags(column, place)
 
 
 def mend(part: NumberEncoder | FlagEncoder, values: NDArray[Any], out: Floats, at: int) -> None:
