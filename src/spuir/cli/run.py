@@ -148,7 +148,9 @@ def assign(
                 setting,
                 name,
                 [parameter for candidate in candidates for parameter in known[candidate]],
-                f"{' or '.join(candidates)} has no such parameter",
+                f"none of {', '.join(candidates)} has such a parameter"
+                if len(candidates) > 1
+                else f"{candidates[0]} has no such parameter",
             )
         for owner in owners:
             given[owner][name] = options.parse(text.strip())

@@ -206,7 +206,8 @@ def _preamble(raw: bytes, size: int) -> int:
     least = _PREAMBLE.size + _DIGEST
     _require(size >= least and len(raw) == _PREAMBLE.size, f"{size} bytes", f"a snapshot has at least {least}")
     magic, version, length = _PREAMBLE.unpack(raw)
-    _require(magic == _MAGIC, f"a file that begins with {magic}", f"a snapshot begins with {_MAGIC}")
+    rule, remedy = "it is no file that spuir saved", "pass the path of a saved one, or restore it from a copy"
+    _require(magic == _MAGIC, f"a file that begins with {magic}", rule, remedy)
     readable = f"this version of spuir reads formats 1 to {FORMAT_VERSION}"
     newer = "upgrade spuir, or save it with this version" if version > FORMAT_VERSION else None
     _require(1 <= version <= FORMAT_VERSION, f"format version {version}", readable, newer)
