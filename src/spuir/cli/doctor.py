@@ -115,12 +115,13 @@ def print_columns(diagnosis: "Diagnosis") -> None:
 
     rows: list[list[str]] = []
     for line in diagnosis.columns:
-        role, missing = line["meaning"], ""
+        cells = [line["name"], line["type"]]
         if line["role"] == "context":
             n_features = len(line["features"])
             role = f"context, {line['kind'] or 'not encoded'}" + (f", {n_features} features" if n_features > 1 else "")
-            missing = f"{line['missing']:,}" if line["missing"] else ""
-        rows.append([line["name"], line["type"], role, missing])
+            rows.append([*cells, role, f"{line['missing']:,}" if line["missing"] else ""])
+        else:
+            rows.append([*cells, line["meaning"], ""])
     headings = ("column", "type", "what it is", "missing")
     print_table(headings, rows, text=headings[:-1], whole=True, box=None, pad_edge=False)
 

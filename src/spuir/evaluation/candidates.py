@@ -6,7 +6,7 @@ not change, exploring always looks like a loss.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import chain, islice, product, zip_longest
 from typing import Any
 
 from spuir.base.streams import generator
@@ -50,21 +50,8 @@ def candidates(policies: Sequence[str], budget: int, seed: int) -> list[Candidat
     """Return up to ``budget`` candidates: the defaults of each policy first, then drawn ones, policies in turn."""
     if not policies:
         raise ParameterError("policies", "none", "tuning chooses among at least one", "name one")
-    queues = [_drawn(name, seed) for name in policies]
-    chosen = list[Candidate]()
-    while queues and len(chosen) < budget:
-        queues = [queue for queue in queues if _take(queue, chosen, budget)]
-    return chosen
-
-
-def _take(queue: Iterator[Candidate], chosen: list[Candidate], budget: int) -> bool:
-    """Move one candidate from a queue to the chosen ones; return whether there was one or none was wanted."""
-    if len(chosen) == budget:
-        return False
-    candidate = next(queue, None)
-    if candidate is not None:
-        chosen.append(candidate)
-    return candidate is not None
+    in_turn = chain.from_iterable(zip_longest(*(_drawn(name, seed) for name in policies)))
+    return list(islice((one for one in in_turn if one is not None), budget))
 
 
 def _drawn(name: str, seed: int) -> Iterator[Candidate]:

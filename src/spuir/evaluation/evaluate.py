@@ -25,7 +25,6 @@ from spuir.evaluation.targets import (
     FixedTarget,
     Target,
     make_target,
-    make_targets,
     named_policies,
 )
 from spuir.logs import Log, cut_episodes, open_log, split_log
@@ -122,7 +121,7 @@ def evaluate(
         how = {"batch_size": batch_size, "every": every, "propensity": propensity, "watch": watch}
         policies, log = _train_on_earlier(log, policies, holdout, **how)
     log = log if after is None else log_after(log, after)
-    targets = make_targets(policies, actions)
+    targets = [make_target(name, one, actions) for name, one in policies.items()]
     chosen = _estimators(estimators, estimator, reward_model, propensity)
     kind = _kind(propensity)
     bandits = [one for one in targets if isinstance(one, BanditTarget)]
@@ -225,14 +224,10 @@ def _estimators(
         every.append("balanced-ips")
     made = make_estimators(every)
     if reward_model is None:
-        made = [one for one in made if not _needs_model(one)]
+        made = [one for one in made if not one.needs_model]
     if not made:
         raise ParameterError("estimators", "none", "an evaluation needs at least one", "name one, such as dr")
     return made
-
-
-def _needs_model(one: ValueEstimator | Chosen) -> bool:
-    return one.needs_model if isinstance(one, ValueEstimator) else one.candidates[0].needs_model
 
 
 def _headline(asked: str | None, chosen: Sequence[ValueEstimator | Chosen]) -> str:
@@ -339,7 +334,8 @@ def action_dist(policy: Any, source: Any, actions: Sequence[Hashable] | None = N
     Actions are in the order of ``actions``; None = the labels of the log and of the policy, sorted.
     """
     log = source if isinstance(source, Log) else open_log(source, **opening)
-    (target,) = make_targets([policy], actions)
+    ((name, one),) = named_policies([policy]).items()
+    target = make_target(name, one, actions)
     bandits = [target] if isinstance(target, BanditTarget) else []
     first = {"actions": _first_labels(bandits, actions), "offered": _offered(bandits, log)}
     rows = EvaluationLog(log=log, context=context_columns(log), **first)

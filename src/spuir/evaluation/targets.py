@@ -263,36 +263,33 @@ class TableTarget(LabelledTarget):
         check_chances(self.name, self._values)
         return super().prepare(log)
 
-    def allowed(self, chances: Floats, rows: LoggedRows) -> Floats:
-        """Return probabilities (n, M) after refusing any of an action that is not eligible."""
+    def probabilities(self, rows: LoggedRows) -> Floats:
+        """Return the table's rows for these rows of the log."""
+        if int(rows.numbers[-1]) >= len(self._values):
+            rule = "it has one row for each row of the log"
+            raise InputError(self.name, f"{len(self._values):,} rows", rule, "pass the probabilities of the whole log")
+        return self.at(rows.numbers, rows)
+
+    def at(self, places: Any, rows: LoggedRows) -> Floats:
+        """Return some rows of the table, which belong to these rows of the log; only eligible actions may have any."""
+        chances = self.ordered(self._values[places])
         if rows.eligible is not None and (barred := (chances > TOLERANCE) & ~rows.eligible).any():
             at, code = np.argwhere(barred)[0].tolist()
             got = f"a probability for {self.log.actions[code]!r} at row {rows.numbers[at]}"
             raise InputError(self.name, got, "it was not eligible there", "give its probability to eligible actions")
         return chances
 
-    def probabilities(self, rows: LoggedRows) -> Floats:
-        """Return the table's rows for these rows of the log."""
-        if int(rows.numbers[-1]) >= len(self._values):
-            rule = "it has one row for each row of the log"
-            raise InputError(self.name, f"{len(self._values):,} rows", rule, "pass the probabilities of the whole log")
-        return self.allowed(self.ordered(self._values[rows.numbers]), rows)
 
-
-class RuleTarget(TableTarget):
+class RuleTarget(LabelledTarget):
     """A function of the contexts (a DataFrame) that returns labels (n,) or probabilities (n, M)."""
 
     def __init__(self, name: str, rule: Callable[[Any], Any], actions: Sequence[Hashable] | None) -> None:
-        super(TableTarget, self).__init__(name)
+        super().__init__(name)
         self._rule, self._labels = rule, actions
 
     def own_labels(self) -> Sequence[Hashable]:
         """Return the labels of its columns: given, or those of the log, sorted as for tables."""
         return sorted(self.log.actions, key=str) if self._labels is None else self._labels
-
-    def prepare(self, log: EvaluationLog) -> list[str]:
-        """Match the labels."""
-        return LabelledTarget.prepare(self, log)
 
     def probabilities(self, rows: LoggedRows) -> Floats:
         """Call the function."""
@@ -304,7 +301,7 @@ class RuleTarget(TableTarget):
         if values.ndim == 2:
             given = TableTarget(self.name, answer, self.own_labels())
             given.prepare(self.log)
-            return given.allowed(given.ordered(given._values), rows)
+            return given.at(slice(None), rows)
         codes = self._codes(values.tolist())
         chances = np.zeros((len(rows), len(self.log.actions)))
         chances[np.arange(len(rows)), codes] = 1.0
@@ -348,11 +345,6 @@ def named_policies(given: Any) -> dict[str, Any]:
         twice = next(name for at, name in enumerate(names) if name in names[:at])
         raise ParameterError("policies", f"{twice!r} twice", "each has a name of its own", "pass a dict by name")
     return dict(zip(names, several, strict=True))
-
-
-def make_targets(given: Any, actions: Sequence[Hashable] | None) -> list[Target]:
-    """Return the policies to evaluate from what a user passes: one, a list, or a dict by name."""
-    return [make_target(name, one, actions) for name, one in named_policies(given).items()]
 
 
 def _name(one: Any, at: int) -> str:
