@@ -46,7 +46,7 @@ def doctor(*, as_json: bool, quiet: bool, **given: Any) -> None:
 
     options.refuse_labels(given)
     opened, joined = options.open_joined(given)
-    how = {"batch_size": given["batch_size"], "every": given["every"], "joined": joined}
+    how = {"batch_size": given["batch_size"], "every": given["every"], "joined": joined[0] if joined else None}
     with progress_bar(opened.rows or 0, hidden=quiet or not opened.rows, what="rows") as watch:
         diagnosis = examine(opened, **how, encoding=options.encoding_in(given), watch=watch)
     advice = advise(diagnosis)

@@ -102,8 +102,9 @@ def evaluate(*, models: Sequence[str], policy: str | None, as_json: bool, quiet:
         check_apart([given["out"]], [*given["log"], *given["rewards"], *models])
     options.refuse_labels(given)
     chosen = given["propensity"] if given["propensity"] in ("uniform", "estimate") else None
-    log, notices = options.open_with_rewards(given, given["propensity"] if chosen is None else None)
+    log, joined = options.open_joined(given, given["propensity"] if chosen is None else None)
     note = note_unless(quiet)
+    notices = [str(report) for report in joined]
     for notice in notices:
         note(notice)
     policies: dict[str, Any] = {name: Path(name) for name in models}

@@ -346,16 +346,16 @@ def _is_catalogue(entries: Sequence[str]) -> bool:
 
 def open_joined(
     given: Mapping[str, Any], propensity: Any = None, folder: Path | None = None
-) -> "tuple[Log, Report | None]":
+) -> "tuple[Log, list[Report]]":
     """Open the log with its catalogue, joined with its rewards if they are in another table.
 
-    Returns the log and what the join counted. ``propensity`` may name a column of the log, and ``folder`` is where the
-    join keeps its files.
+    Returns the log and what the join counted, if there was one. ``propensity`` may name a column of the log, and
+    ``folder`` is where the join keeps its files.
     """
     from spuir.logs import join_logs, open_log
     from spuir.training.propensities import with_column
 
-    actions, report = catalogue_in(given), None
+    actions, reports = catalogue_in(given), list["Report"]()
     # With a table of rewards, the column of the rewards is in that table.
     roles = [role for role in ("id", *ROLES) if role != "reward" or not given["rewards"]]
     how = with_column(how_to_open(given, roles), propensity)
@@ -377,15 +377,8 @@ def open_joined(
             as_of=time_in(given["as_of"]),
             folder=folder,
         )
-    return log if actions is None else log.with_catalogue(actions), report
-
-
-def open_with_rewards(
-    given: Mapping[str, Any], propensity: Any = None, folder: Path | None = None
-) -> "tuple[Log, list[str]]":
-    """Open the log as :func:`open_joined` does; return it with notes about the join."""
-    log, report = open_joined(given, propensity, folder)
-    return log, [] if report is None else [str(report)]
+        reports.append(report)
+    return log if actions is None else log.with_catalogue(actions), reports
 
 
 def time_in(text: str | None) -> str | float | None:

@@ -77,7 +77,8 @@ def print_table(
     **look: Any,
 ) -> None:
     """Print a table; the columns in ``text`` are flush left, and the first one is never broken if ``whole``."""
-    made = Table(**{"title_justify": "left", "caption_justify": "left"} | look)
+    flush: dict[str, Any] = {"title_justify": "left", "caption_justify": "left"}
+    made = Table(**flush | look)
     for at, heading in enumerate(headings):
         made.add_column(heading, justify="left" if heading in text else "right", no_wrap=whole and at == 0)
     for row in rows:
@@ -182,7 +183,7 @@ def print_catalogue(families: Mapping[str, Mapping[str, str]]) -> None:
 
 def print_pairs(rows: Iterable[Sequence[str]], style: str = "", **look: Any) -> None:
     """Print names with what belongs to each, as two columns without lines."""
-    made = Table(**{"title_justify": "left", "box": None, "show_header": False, "pad_edge": False} | look)
+    made = Table(title_justify="left", box=None, show_header=False, pad_edge=False, **look)
     made.add_column(style=style, no_wrap=True)
     made.add_column()
     for name, value in rows:
@@ -204,7 +205,7 @@ def print_verdicts(sections: Sequence[Mapping[str, Any]]) -> None:
         for section in sections
         for one in section["verdicts"]
     ]
-    look = {"title": "verdicts", "title_style": "bold", "box": None, "pad_edge": False}
+    look: dict[str, Any] = {"title": "verdicts", "title_style": "bold", "box": None, "pad_edge": False}
     print_table(headings, rows, text=headings, whole=True, **look)
 
 
@@ -275,7 +276,7 @@ def print_plan(plan: Plan) -> None:
         rows.append([cost.choice, quantity(cost.learn_flops), deciding, *memory, cost.meaning])
     caption = "decide flops: least if the shared bound settles all contexts, most if it settles none"
     headings = ("choice", "learn flops", "decide flops", "state", "working memory", "what it is")
-    look = {"title": "cost of one episode", "caption": caption, "caption_justify": "center"}
+    look: dict[str, Any] = {"title": "cost of one episode", "caption": caption, "caption_justify": "center"}
     print_table(headings, rows, text=("choice", "what it is"), **look)
 
 

@@ -105,7 +105,8 @@ def train(*, out: Path | None, start: Path | None, as_json: bool, quiet: bool, *
     with make_engine(given["engine"], **_engine_options(given)) as engine, interruptible(out):
         if given["rewards"]:
             check_scratch(engine, given["scratch"])
-        log, notices = options.open_with_rewards(given, propensity, given["scratch"])
+        log, joined = options.open_joined(given, propensity, given["scratch"])
+        notices = [str(report) for report in joined]
         for notice in notices:
             note(notice)
         with row_bar(hidden=quiet) as watch:

@@ -94,8 +94,9 @@ def tune(*, out: Path, as_json: bool, quiet: bool, **given: Any) -> None:
 
     keep_apart(out, [*given["log"], *given["rewards"]], "tuning")
     options.refuse_labels(given)
-    log, notices = options.open_with_rewards(given, given["propensity"])
+    log, joined = options.open_joined(given, given["propensity"])
     note = note_unless(quiet)
+    notices = [str(report) for report in joined]
     for notice in notices:
         note(notice)
     with interruptible(out), row_bar(hidden=quiet, unit="tasks") as watch:
@@ -149,7 +150,7 @@ def _print(found: "Tuning") -> None:
     from rich.text import Text
 
     from spuir.cli.terminal import console, print_table
-    from spuir.evaluation.halving import finalists
+    from spuir.evaluation.candidates import finalists
 
     learn, compare, final = found.rows
     last = finalists(found.scores)

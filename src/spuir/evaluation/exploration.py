@@ -14,9 +14,8 @@ import numpy as np
 
 from spuir.base.parameters import parameter_names
 from spuir.errors import InputError
-from spuir.evaluation.candidates import Candidate
+from spuir.evaluation.candidates import Candidate, Numbers, Results
 from spuir.evaluation.encoded_rows import EncodedRows
-from spuir.evaluation.halving import Numbers, Results
 from spuir.evaluation.replay import least_propensity, replay
 from spuir.evaluation.simulation import FittedWorld, fit_world, simulate
 from spuir.policies import Policy

@@ -211,12 +211,11 @@ class BanditTarget(LabelledTarget):
     def _offered(self, rows: LoggedRows) -> dict[str, Any]:
         """Return a long table of the features of the eligible actions that the bandit knows."""
         own = self.own_labels()
-        place = {int(code): at for at, code in enumerate(self._columns)}
         table = offered_features(rows.offered, self.bandit._model.varying, own)
-        coded = table["action"].dictionary_encode()
-        codes = [self.log.code(label) for label in coded.dictionary.to_pylist()]
-        places = np.array([-1 if code is None else place.get(code, -1) for code in codes], np.intp)
-        at = places[coded.indices.to_numpy(zero_copy_only=False)]
+        places = np.full(len(self.log.actions) + 1, -1)
+        places[self._columns] = np.arange(len(own))
+        places[-1] = -1  # of a label that the log does not have
+        at = places[self.log.codes_of(table["action"])]
         found = {name: column[at >= 0] for name, column in table.items() if name != "action"}
         return found | {"action": [own[one] for one in at[at >= 0]]}
 

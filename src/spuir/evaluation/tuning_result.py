@@ -8,9 +8,8 @@ from spuir.bandit import Bandit
 from spuir.base.data_frame import data_frame
 from spuir.base.parameters import parameters_of
 from spuir.evaluation.block_sums import Estimate
-from spuir.evaluation.candidates import BASELINE, Candidate
+from spuir.evaluation.candidates import BASELINE, Candidate, Scored
 from spuir.evaluation.exploration import Explored
-from spuir.evaluation.halving import Scored
 from spuir.evaluation.held_out import relative
 from spuir.evaluation.intervals import interval
 from spuir.evaluation.support import Support, advice
