@@ -129,12 +129,9 @@ class TermSums:
         """Add the terms of rows; ``span`` is a bound on that of a row's terms, None = look at them."""
         if span is None:
             span = sum(span_of(values) for values in terms[:2] if values is not None)
-        if terms.plain is not None:
-            adder(self.plain, terms.plain)
-        if self.numerator is not None and self.denominator is not None:
-            if terms.numerator is not None and terms.denominator is not None:
-                adder(self.numerator, terms.numerator)
-                adder(self.denominator, terms.denominator)
+        for total, values in zip((self.plain, self.numerator, self.denominator), terms, strict=True):
+            if total is not None and values is not None:
+                adder(total, values)
         self.own_span = max(self.own_span, span * adder.heaviest)
 
     @property
@@ -147,21 +144,21 @@ class TermSums:
         """Σω(v̂ + a) per block (B,)."""
         return self.plain if self.model is None else self.plain + self.model.sums
 
+    def ratios(self, weight: Floats) -> list[tuple[Floats, Floats]]:
+        """Return the ratios that make up the estimate, each by what it sums (B,) above and below."""
+        found = [(self.plain_sums, weight)]
+        if self.numerator is not None and self.denominator is not None and self.denominator.any():
+            found.append((self.numerator, self.denominator))
+        return found
+
     def value(self, weight: Floats) -> float:
         """Return the estimate, given the weight (B,) of the blocks."""
-        value = self.plain_sums.sum() / weight.sum()
-        if self.numerator is not None and self.denominator is not None and self.denominator.sum() > 0:
-            value += self.numerator.sum() / self.denominator.sum()
-        return float(value)
+        return float(sum(above.sum() / below.sum() for above, below in self.ratios(weight)))
 
     def influence(self, weight: Floats) -> Floats:
         """Return the first-order effect (B,) of each block on the estimate; the effects sum to 0."""
-        total, plain = weight.sum(), self.plain_sums
-        found = (plain - plain.sum() / total * weight) / total
-        if self.numerator is not None and self.denominator is not None and self.denominator.sum() > 0:
-            below = self.denominator.sum()
-            found = found + (self.numerator - self.numerator.sum() / below * self.denominator) / below
-        return found
+        effects = [(above - above.sum() / below.sum() * below) / below.sum() for above, below in self.ratios(weight)]
+        return np.sum(effects, axis=0)
 
 
 class ModelSums:
@@ -254,8 +251,7 @@ class Estimate:
         plain = np.sum([factor * sums.plain_sums for factor, sums in self._errors], axis=0)
         pairs = [(plain, self.weight)]
         for factor, sums in self._errors:
-            if sums.numerator is not None and sums.denominator is not None and sums.denominator.any():
-                pairs.append((factor * sums.numerator, sums.denominator))
+            pairs += [(factor * above, below) for above, below in sums.ratios(self.weight)[1:]]
         # The estimate is a sum of ratios. Each numerator, centred at its ratio, sums to 0 over all blocks.
         columns = np.column_stack([one for up, down in pairs for one in (up - up.sum() / down.sum() * down, down)])
         first, second = np.triu_indices(columns.shape[1])
