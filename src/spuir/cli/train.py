@@ -113,20 +113,16 @@ def train(*, out: Path | None, start: Path | None, as_json: bool, quiet: bool, *
             trained = learn(
                 log,
                 trained_policy,
-                batch_size=given["batch_size"],
-                every=given["every"],
                 actions=options.labels_in(given),
                 encoding=encoding,
                 engine=engine,
                 out=out,
-                seed=given["seed"],
                 memory_limit=None if given["memory"] is None else _bytes(given["memory"]),
                 propensity=propensity,
-                scratch=given["scratch"],
                 start=continued,
-                allow_repeat=given["allow_repeat"],
                 watch=watch,
                 tell=note,
+                **{name: given[name] for name in PASSED},
             )
     written, undrawn = _write(trained, out)
     for notice in undrawn:
@@ -142,6 +138,8 @@ def train(*, out: Path | None, start: Path | None, as_json: bool, quiet: bool, *
     print_written(written, quiet)
 
 
+PASSED = ("batch_size", "every", "seed", "scratch", "allow_repeat")
+"""Options that go to the training as they are."""
 FIXED = ("policy", "preset", "settings", "context", "actions", "scale", "intercept", "hashing", "max_levels", "seed")
 """Options that a model to continue has decided already; ``actions`` where it gives labels."""
 

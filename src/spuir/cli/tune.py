@@ -1,6 +1,5 @@
 """``spuir tune``: choose a policy and its parameters on a log, say what it gains, and train it."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -103,20 +102,15 @@ def tune(*, out: Path, as_json: bool, quiet: bool, **given: Any) -> None:
         found = search(
             log,
             policies=options.names_in(given["policies"], "--policies") or POLICIES,
-            budget=given["budget"],
-            batch_size=given["batch_size"],
-            every=given["every"],
-            batch_sizes=_sizes(given["batch_sizes"]),
-            learning=given["learning"],
-            floor_cost=given["floor_cost"],
+            batch_sizes=[options.parse(text) for text in options.names_in(given["batch_sizes"], "--batch-sizes")]
+            or None,
             propensity="uniform" if given["propensity"] == "uniform" else None,
             encoding={**ENCODING, **options.encoding_in(given)},
             most_rows=given["rows"],
             out=out,
-            seed=given["seed"],
-            workers=given["workers"],
             watch=watch,
             tell=note,
+            **{name: given[name] for name in PASSED},
         )
     written, undrawn = _write(found, out)
     for notice in undrawn:
@@ -127,9 +121,8 @@ def tune(*, out: Path, as_json: bool, quiet: bool, **given: Any) -> None:
     print_written(written, quiet)
 
 
-def _sizes(entries: Sequence[str]) -> list[Any] | None:
-    """Read batch sizes; the library refuses what is not a size."""
-    return [options.parse(text) for text in options.names_in(entries, "--batch-sizes")] or None
+PASSED = ("budget", "batch_size", "every", "learning", "floor_cost", "seed", "workers")
+"""Options that go to the tuning as they are."""
 
 
 def _write(found: "Tuning", out: Path) -> tuple[list[Path], list[str]]:

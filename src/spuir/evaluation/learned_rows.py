@@ -95,10 +95,10 @@ class LearnedRows:
 
     def found(self) -> str | None:
         """Return what of the log the model learned from, in words; None for nothing."""
-        lineage = self._model.lineage
-        same = lineage.tally is not None and lineage.tally.shape == self.tally.shape and not self.unknown
-        if same and lineage.tally is not None and np.allclose(lineage.tally, self.tally, rtol=1e-9):
-            return "the log that it learned from"
+        known = self._model.lineage.tally
+        if known is not None and known.shape == self.tally.shape and not self.unknown:
+            if np.allclose(known, self.tally, rtol=1e-9):
+                return "the log that it learned from"
         count = sum(one.distinct and one.mark in self._marks for one in self._episodes.values())
         if not count:
             return None
