@@ -3,7 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from spuir.cli.terminal import SHOWN_ACTIONS, print_pairs, print_table, spread
+from rich.text import Text
+
+from spuir.cli.terminal import PAIRS, SHOWN_ACTIONS, print_table, spread
 
 DRIFT_SHOWN = 0.01
 """The smallest share of drifted values of a column that is shown."""
@@ -27,7 +29,7 @@ def print_model(model: Mapping[str, Any]) -> None:
         **{f"metadata: {name}": str(value) for name, value in model["metadata"].items()},
         **{f"learned: {name}": _shown(value) for name, value in model["diagnosis"].items() if value is not None},
     }
-    print_pairs(rows.items(), style="bold")
+    print_table(("", ""), [(Text(name, style="bold"), value) for name, value in rows.items()], **PAIRS)
     print_learned(model["actions"], model["coefficients"])
     _print_estimates(
         {"feature of the action": "action_feature", "feature of the context": "feature", "coefficient": "coefficient"},

@@ -174,21 +174,15 @@ def spread(number: Mapping[str, float | None], scale: float, digits: int) -> str
     return f"{mean * scale:.{digits}f}" + ("" if error is None else f" ± {error * scale:.{digits}f}")
 
 
+PAIRS: Mapping[str, Any] = {"text": ("", ""), "whole": True, "box": None, "show_header": False, "pad_edge": False}
+"""How a table looks that has names, with what belongs to each, and no headings."""
+
+
 def print_catalogue(families: Mapping[str, Mapping[str, str]]) -> None:
     """Print the members of each family with one line on each."""
     for family, members in families.items():
         rows = [(f"  {name}", summary) for name, summary in members.items()]
-        print_pairs(rows, title=family, title_style="bold")
-
-
-def print_pairs(rows: Iterable[Sequence[str]], style: str = "", **look: Any) -> None:
-    """Print names with what belongs to each, as two columns without lines."""
-    made = Table(title_justify="left", box=None, show_header=False, pad_edge=False, **look)
-    made.add_column(style=style, no_wrap=True)
-    made.add_column()
-    for name, value in rows:
-        made.add_row(name, Text(value))
-    console().print(made)
+        print_table(("", ""), rows, title=family, title_style="bold", **PAIRS)
 
 
 def print_verdicts(sections: Sequence[Mapping[str, Any]]) -> None:
