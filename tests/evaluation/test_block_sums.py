@@ -47,6 +47,20 @@ def test_sums_per_block_are_those_of_a_loop(
         np.testing.assert_array_equal(rows, np.bincount(own[some], minlength=len(lengths)))
 
 
+def test_an_array_is_reduced_once_and_its_successor_in_memory_again() -> None:
+    adder, totals = BlockAdder(np.array([0, 0, 1]), 2, None), np.zeros((3, 2))
+    values = np.array([1.0, 2.0, 4.0])
+    adder(totals[0], values)
+    adder(totals[1], values)
+    np.testing.assert_array_equal(totals[:2], [[3, 4], [3, 4]])
+    for number in range(50):  # most of these arrays have the address of the one before
+        del values
+        values = np.full(3, float(number))
+        total = np.zeros(2)
+        adder(total, values)
+        np.testing.assert_array_equal(total, [2 * number, number])
+
+
 @pytest.mark.parametrize("group_by", ["row", "unit", "episode"])
 def test_an_evaluation_does_not_depend_on_how_many_rows_are_read_at_a_time(
     group_by: str, monkeypatch: pytest.MonkeyPatch

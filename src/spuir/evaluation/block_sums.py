@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import hypot
 from typing import Any
+from weakref import ref
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,16 +62,20 @@ class Blocks:
 
 
 class BlockAdder:
-    """Adds up values of some rows per block; blocks of consecutive rows are summed at the speed of memory."""
+    """Adds up values of some rows per block; blocks of consecutive rows are summed at the speed of memory.
+
+    An array that is added to several sums is reduced once, as long as it lives.
+    """
 
     def __init__(self, blocks: Codes, count: int, weights: Floats | None) -> None:
         self.count, self._weights, self._rows = count, weights, len(blocks)
         self._blocks: Codes | None = None
+        self._known: dict[int, tuple[ref[Floats], Floats]] = {}
         if (blocks[1:] >= blocks[:-1]).all():
             self._starts = np.flatnonzero(np.diff(blocks, prepend=-1))
-            self._touched = blocks[self._starts]
+            self._touched: Any = blocks[self._starts]
         else:
-            self._blocks = blocks
+            self._blocks, self._touched = blocks, slice(None)
 
     @cached_property
     def heaviest(self) -> float:
@@ -97,12 +102,17 @@ class BlockAdder:
 
     def __call__(self, total: Floats, values: Floats) -> None:
         """Add weighted values (n,) to the sums (B,) of their blocks."""
+        kept = self._known.get(id(values))
+        if kept is None or kept[0]() is not values:
+            kept = self._known[id(values)] = ref(values), self._reduced(values)
+        total[self._touched] += kept[1]
+
+    def _reduced(self, values: Floats) -> Floats:
         if self._weights is not None:
             values = values * self._weights
         if self._blocks is not None:
-            total += np.bincount(self._blocks, values, self.count)
-        elif len(self._starts):
-            total[self._touched] += np.add.reduceat(values, self._starts)
+            return np.bincount(self._blocks, values, self.count).astype(np.float64, copy=False)
+        return np.add.reduceat(values, self._starts) if len(self._starts) else np.zeros(0)
 
 
 @dataclass(eq=False)
@@ -157,8 +167,11 @@ class TermSums:
 
     def influence(self, weight: Floats) -> Floats:
         """Return the first-order effect (B,) of each block on the estimate; the effects sum to 0."""
-        effects = [(above - above.sum() / below.sum() * below) / below.sum() for above, below in self.ratios(weight)]
-        return np.sum(effects, axis=0)
+        found = np.zeros(len(weight))
+        for above, below in self.ratios(weight):
+            total = below.sum()
+            found += (above - above.sum() / total * below) / total
+        return found
 
 
 class ModelSums:

@@ -102,7 +102,7 @@ class ValueEstimator(ABC):
 
     @abstractmethod
     def terms(self, rows: TargetRows) -> Terms:
-        """Return the terms of rows."""
+        """Return the terms of rows; terms that equal those of another estimator are the same array, summed once."""
 
     @property
     def setting(self) -> float | None:

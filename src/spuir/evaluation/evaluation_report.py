@@ -95,6 +95,10 @@ class EvaluationReport:
 
     # ---- records --------------------------------------------------------------------------------------------
 
+    def __post_init__(self) -> None:
+        # Bootstrap intervals take a moment, which belongs to the evaluation and not to whoever looks first.
+        _ = self.values, self.differences_found, self.winner
+
     @cached_property
     def values(self) -> tuple[PolicyValue, ...]:
         """The value of every policy by every estimator."""
