@@ -48,7 +48,7 @@ NOT_BETTER = 1
     "--propensity",
     help="Where propensities come from: uniform, estimate, or the name of a column.  [default: propensity]",
 )
-@click.option("--estimator", help="Estimator that decides, e.g. dr or snips.  [default: dr]")
+@click.option("--estimator", help="Estimator for the verdicts, e.g. dr or snips.  [default: dr]")
 @click.option(
     "--reward-model",
     default="linear",
@@ -65,7 +65,7 @@ NOT_BETTER = 1
 @click.option(
     "--group-by", help="What is independent: row, unit or episode.  [default: unit if the log has unit_id, else row]"
 )
-@click.option("--segment", help="Context column to show action shares by.  [default: the first one of text]")
+@click.option("--segment", help="Context column to show action shares by.  [default: the first text column]")
 @click.option(
     "-o", "--out", type=click.Path(path_type=Path), help="HTML page to write, with figures.  [default: no page]"
 )
@@ -96,6 +96,9 @@ def evaluate(*, models: Sequence[str], policy: str | None, as_json: bool, quiet:
 
     if policy is None and given["settings"]:
         raise ParameterError("--set", given["settings"][0], "it belongs to --policy", "add --policy, or leave it out")
+    if policy is not None and Path(policy).is_file():
+        rule, remedy = "it names a policy to train", "evaluate a saved model with --model"
+        raise ParameterError("--policy", f"the file {policy!r}", rule, remedy)
     if given["out"] is not None:
         if given["out"].suffix.lower() not in (".html", ".htm"):
             raise ParameterError("--out", given["out"], "the page is HTML", "name a file that ends in .html")

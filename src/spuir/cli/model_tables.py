@@ -89,7 +89,7 @@ def _print_moves(moves: Sequence[Mapping[str, Any]]) -> None:
             ("action", "feature", "middle", "end", "move"),
             rows,
             text=("action", "feature"),
-            title="drift: coefficients from the middle to the end of the training",
+            title="changes of coefficients from the middle to the end of the training",
             caption="move in standard errors; above 3, the effect probably changes",
         )
 

@@ -114,7 +114,7 @@ def check_learned(models: Iterable[LearnedRows], allowed: bool) -> list[str]:
             rule = "a model looks better on rows that it has learned from than it is"
             remedy = (
                 "evaluate on later rows (--after), let --policy with --holdout train on the earlier ones, or say "
-                "on_training_rows=True (--on-training-rows) to do it all the same"
+                "on_training_rows=True (--on-training-rows) to do it anyway"
             )
             raise InputError(name, what, rule, remedy)
         if what is not None:

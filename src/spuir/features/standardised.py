@@ -52,7 +52,7 @@ class Standardised(FeatureMap):
         if state.factors is not None:
             if state.factors.shape != (dim,):
                 rule = f"this map has {dim} columns"
-                raise ParameterError("feature map", f"factors {state.factors.shape}", rule, "call fit to start anew")
+                raise ParameterError("feature map", f"factors {state.factors.shape}", rule, "call fit to start again")
             require_finite(factors=state.factors)
 
     def choose(
@@ -177,7 +177,7 @@ class ActionMap(Standardised):
         kernel = ((marks, width), (marks, marks)) if self.kernel else (None, None)
         if found != ((width,), (dim, width) if dim > width else None, *kernel) or marks > self.kernel:
             rule = f"this map has {dim} columns, {width} directions and at most {self.kernel} landmarks"
-            raise ParameterError("action map", f"arrays of shapes {found}", rule, "call fit to start anew")
+            raise ParameterError("action map", f"arrays of shapes {found}", rule, "call fit to start again")
         parts = {name: getattr(state, name) for name in ("factors", "directions", "marks", "projection")}
         require_finite(**parts, bandwidth=np.array([state.bandwidth]))
 

@@ -151,7 +151,7 @@ class HierarchicalLearner(EvidenceLearner):
         needed = (s, width * width + width + 2)
         if state.observed.width != width or state.observed.table.shape != needed:
             got, rule = f"sums of shape {state.observed.table.shape}", f"this policy needs {needed}"
-            raise ParameterError("policy", got, rule, "call fit to start anew with changed features")
+            raise ParameterError("policy", got, rule, "call fit to start again with changed features")
         codes = np.concatenate([state.live, state.retired])
         ordered = (np.diff(state.live) > 0).all() and len(np.unique(codes)) == len(codes)
         if not (ordered and s and ((codes >= 0) & (codes < state.n_actions)).all()):
@@ -171,7 +171,7 @@ class HierarchicalLearner(EvidenceLearner):
         if state.folded is not None:
             if state.folded.matrix.shape != (p, p) or state.folded.vector.shape != (p,):
                 got, rule = f"folded sums {state.folded.matrix.shape}", f"this policy needs {(p, p)}"
-                raise ParameterError("policy", got, rule, "call fit to start anew with changed features")
+                raise ParameterError("policy", got, rule, "call fit to start again with changed features")
             folded: Folded = state.folded
             parts |= {name: np.atleast_1d(value) for name, value in vars(folded).items()}
         numbers = np.array([state.variance, state.origin or 0.0])
