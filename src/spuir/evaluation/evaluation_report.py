@@ -96,7 +96,7 @@ class EvaluationReport:
     # ---- records --------------------------------------------------------------------------------------------
 
     def __post_init__(self) -> None:
-        # Bootstrap intervals take a moment, which belongs to the evaluation and not to whoever looks first.
+        # Bootstrap intervals take a moment, which is part of the evaluation.
         _ = self.values, self.differences_found, self.winner
 
     @cached_property
