@@ -97,6 +97,7 @@ class ValueEstimator(ABC):
 
     name: ClassVar[str]
     needs_model: ClassVar[bool] = False
+    unbiased: ClassVar[bool] = False
     error_of: ClassVar[str | None] = None
     """The estimator whose error is reported, where the terms leave out that of the reward model; None = its own."""
 
@@ -136,6 +137,7 @@ class InversePropensity(ValueEstimator):
     """The mean of ρr."""
 
     name = "ips"
+    unbiased = True
 
     def terms(self, rows: TargetRows) -> Terms:
         """Return ρr."""
@@ -178,6 +180,7 @@ class DoublyRobust(ValueEstimator):
 
     name = "dr"
     needs_model = True
+    unbiased = True
 
     def terms(self, rows: TargetRows) -> Terms:
         """Return ρ(r − q̂)."""

@@ -55,6 +55,8 @@ class Replay:
     seed: int
     policy: str
 
+    what = "policy, exploration and batch size together, replayed by rejection sampling"
+
     @property
     def value(self) -> float:
         """Mean reward per decision while learning."""

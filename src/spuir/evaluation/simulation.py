@@ -39,6 +39,7 @@ class FittedWorld(Environment):
     residuals: Floats | None = None
 
     name = "fitted"
+    what = "policy, exploration and batch size together, simulated on a reward model that is fitted to the log"
 
     def _settle(self, rng: Generator) -> None:
         """Everything is given."""
