@@ -11,10 +11,9 @@ from unittest.mock import patch
 import numpy as np
 
 from spuir.base.streams import generator
-from spuir.evaluation.candidates import candidates
+from spuir.evaluation.candidates import Results, candidates
 from spuir.evaluation.encoded_rows import EncodedRows, ReadRows
 from spuir.evaluation.exploration import Explored, Exploring, Rehearsals
-from spuir.evaluation.halving import Results
 from spuir.evaluation.tune import TuneJob
 from spuir.tables.encoder import Encoder
 from spuir.training.engines.local import Local

@@ -168,9 +168,7 @@ def evaluation() -> Any:
 
 def tuning() -> Any:
     """Draw the tuning of its page."""
-    from spuir.evaluation.tuning_figure import draw_tuning
-
-    return draw_tuning(drawn("docs/howto/tune.md")["found"])
+    return drawn("docs/howto/tune.md")["found"].plot()
 
 
 def changes() -> Any:

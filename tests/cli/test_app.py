@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import click
 import pytest
@@ -71,14 +72,57 @@ def test_a_command_that_resembles_none_is_answered_with_all():
     assert done.exit_code == 2 and f"the names are {every}" in done.stderr
 
 
+WRONG = {
+    "doctor": (["nope.csv"], ["log.csv", "--format", "cvs"], ["log.csv", "--rename", "age"]),
+    "train": (["bare.csv", "-b", "9"], ["log.csv", "-p", "pui"], ["log.csv", "-s", "alfa=1"]),
+    "evaluate": (["bare.csv"], ["log.csv", "-p", "puir", "--estimator", "drr"], ["log.csv", "--level", "2"]),
+    "tune": (["bare.csv"], ["log.csv", "--budget", "0"], ["log.csv", "-p", "uniform"]),
+    "decide": (["nope.spuir", "log.csv"], ["log.csv", "log.csv"], ["log.csv"]),
+    "serve": (["--port", "x"], ["--repair"], ["--port", "99999"]),
+    "load-test": (["--rate", "x"], ["--url", "nope"], ["--seconds", "0"]),
+    "show": (["nope.spuir"], ["log.csv"], ["log.csv", "-n", "-1"]),
+    "run": (["-e", "synthetik"], ["-n", "0", "-w", "1", "-q"], ["-s", "alfa=1"]),
+    "list": (["polices"], ["--jsn"], ["policies", "features"]),
+    "plan": (["-t", "0", "-d", "2", "-m", "2"], ["-d", "2", "-m", "2"], ["-t", "x", "-d", "2", "-m", "2"]),
+    "reproduce": (["--only", "nope"], ["--data", "nope"], ["--policy", "nope"]),
+}
+"""Three mistakes with each command."""
+
+
+def test_mistakes_are_listed_for_every_command():
+    assert set(WRONG) == set(COMMANDS.names())
+
+
+@pytest.mark.parametrize(
+    "arguments", [[name, *given] for name, mistakes in WRONG.items() for given in mistakes], ids=" ".join
+)
+def test_a_mistake_ends_in_one_clear_sentence(arguments, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = [f"{20 + row},{'ab'[row % 2]},{row % 3},0.5,{row // 10}" for row in range(60)]
+    Path("log.csv").write_text("\n".join(["age,action,reward,propensity,episode", *rows]), encoding="utf-8")
+    Path("bare.csv").write_text("age,action\n31,a\n", encoding="utf-8")
+    done = spuir_command(*arguments)
+    assert done.exit_code == 2 and not done.stdout
+    sentence = done.stderr.strip()
+    assert "\n" not in sentence and sentence.startswith("Error: ") and sentence[-1] in ".?"
+    # What is wrong; then the rule and the remedy, or where to read them.
+    assert ", but " in sentence or sentence.endswith("--help.")
+
+
 def commands():
     """Yield every command with the context that its help is printed in, the group ``spuir`` first."""
     with click.Context(main, info_name="spuir", **main.context_settings) as top:
-        yield main, top
-        for name in main.list_commands(top):
-            command = main.get_command(top, name)
-            assert command is not None
-            yield command, click.Context(command, parent=top, info_name=name)
+        yield from below(main, top)
+
+
+def below(command, context):
+    """Yield a command and, of a group, all commands in it."""
+    yield command, context
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            member = command.get_command(context, name)
+            assert member is not None
+            yield from below(member, click.Context(member, parent=context, info_name=name))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ from pyarrow import csv
 
 import spuir
 from spuir.cli.app import main
-from spuir.evaluation import exploration, halving
+from spuir.evaluation import exploration
+from spuir.evaluation.candidates import Contest
 from tests.evaluation.known_rows import as_table
 
 SMALL = ["-b", 100, "--budget", 4, "-p", "puir", "-w", 1]
@@ -50,7 +51,7 @@ def test_from_a_log_to_a_model_a_report_and_a_sentence(log: Path) -> None:
 
 
 def test_an_interrupt_says_how_to_resume(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    score, calls = halving.Contest.score, list[object]()
+    score, calls = Contest.score, list[object]()
 
     def stopping(self, task):
         calls.append(task)
@@ -58,7 +59,7 @@ def test_an_interrupt_says_how_to_resume(log: Path, monkeypatch: pytest.MonkeyPa
             raise KeyboardInterrupt
         return score(self, task)
 
-    monkeypatch.setattr(halving.Contest, "score", stopping)
+    monkeypatch.setattr(Contest, "score", stopping)
     done = call(log, *SMALL, "-o", log.parent / "m.spuir")
     assert done.exit_code == 130 and done.stderr.endswith("stopped; run the same command again to resume\n")
     assert not (log.parent / "m.spuir").exists()

@@ -168,7 +168,7 @@ def test_blocks_run_and_print_what_the_page_says(
     fences = read(page)
     assert any(block.kind == "python" for block in fences)
     # Figures have tests of their own, and cost more than these small runs.
-    monkeypatch.setattr(run_module, "draw", lambda *_: [])
+    monkeypatch.setattr(run_module, "draw", lambda *_: ([], []))
     for name, source in BESIDE.get(name_of(page), {}).items():
         (apart / name).parent.mkdir(parents=True)
         shutil.copy(source, apart / name)
@@ -188,7 +188,7 @@ def test_blocks_run_and_print_what_the_page_says(
 @pytest.mark.parametrize("page", [page for page in CALLED if commands(read(page))], ids=name_of)
 @pytest.mark.usefixtures("apart")
 def test_commands_run(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_module, "draw", lambda *_: [])
+    monkeypatch.setattr(run_module, "draw", lambda *_: ([], []))
     for arguments in commands(read(page)):
         call_spuir(arguments)
 

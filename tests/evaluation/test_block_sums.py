@@ -35,11 +35,8 @@ def test_sums_per_block_are_those_of_a_loop(
         return
     rng, own = np.random.default_rng(seed), blocks[start:stop]
     values, weights = rng.normal(size=len(own)), rng.random(len(own)) if weighted else None
-    if consecutive:
-        adder = BlockAdder.consecutive(edges, start, len(own), weights)
-    else:
-        own = rng.permutation(own)
-        adder = BlockAdder(own, len(lengths), weights)
+    own = own if consecutive else rng.permutation(own)
+    adder = BlockAdder(own, len(lengths), weights)
     places = np.flatnonzero(rng.random(len(own)) < 0.5)
     for some, part in ((np.arange(len(own)), adder), (places, adder.at(places))):
         total, rows = np.zeros(len(lengths)), np.zeros(len(lengths), np.int64)

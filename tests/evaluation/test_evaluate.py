@@ -466,7 +466,7 @@ class TestSentences:
         assert "verdicts need a wider interval" in found.sentences[0]
 
     def test_the_figure_of_weights_ends_with_the_largest(self, report: Any) -> None:
-        from spuir.evaluation.evaluation_figures import weights_figure
+        from spuir.evaluation.evaluation_page import weights_figure
 
         figure = weights_figure(report)
         assert figure is not None

@@ -11,11 +11,10 @@ import pytest
 import spuir
 from spuir.base.streams import generator
 from spuir.errors import InputError, ParameterError
-from spuir.evaluation import exploration, halving
-from spuir.evaluation.candidates import AXES, Candidate, candidates
+from spuir.evaluation import exploration
+from spuir.evaluation.candidates import AXES, Candidate, Contest, Results, Scored, candidates, survivors
 from spuir.evaluation.encoded_rows import ReadRows, read_rows
 from spuir.evaluation.exploration import Explored, Exploring, Rehearsals, choose
-from spuir.evaluation.halving import Contest, Results, Scored, survivors
 from spuir.evaluation.held_out import HeldOut, relative
 from spuir.evaluation.intervals import interval
 from spuir.evaluation.simulation import fit_world
@@ -306,7 +305,7 @@ def test_an_interrupted_tuning_resumes_to_the_same_result(tmp_path: Path, monkey
             raise KeyboardInterrupt
         return score(self, task)
 
-    monkeypatch.setattr(halving.Contest, "score", stopping)
+    monkeypatch.setattr(Contest, "score", stopping)
     with pytest.raises(KeyboardInterrupt):
         tune(as_table(), **SMALL, out=tmp_path / "m.spuir")
     assert (tmp_path / "m.spuir.progress" / "tuning.json").exists()

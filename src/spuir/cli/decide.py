@@ -1,6 +1,5 @@
 """``spuir decide``: draw an action for each row of a table, and write the decisions."""
 
-import json
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from spuir.cli import options
+from spuir.cli.output import check_apart, note_unless, print_result, print_written
 from spuir.errors import DriftWarning, InputError, ParameterError, SpuirError
 
 if TYPE_CHECKING:
@@ -54,7 +54,8 @@ def decide(*, model: Path, table: Sequence[str], out: Path, as_json: bool, quiet
     job changes nothing. The decisions are ready for spuir train --from MODEL, joined with their rewards.
     """
     from spuir import load
-    from spuir.cli.train import check_apart, print_note
+    from spuir.cli.model_tables import print_drift
+    from spuir.cli.terminal import print_shares
     from spuir.logs import open_log, write_log
 
     check_apart([out], [*table, str(model)])
@@ -65,8 +66,8 @@ def decide(*, model: Path, table: Sequence[str], out: Path, as_json: bool, quiet
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always", DriftWarning)
         write_log(batches, out)
-    for one in [] if quiet else found:
-        print_note(str(one.message))
+    for one in found:
+        note_unless(quiet)(str(one.message))
     rows = sum(counts.values())
     summary = {
         "model": bandit.version_,
@@ -75,16 +76,13 @@ def decide(*, model: Path, table: Sequence[str], out: Path, as_json: bool, quiet
         "drift": None if bandit.drift_ is None else bandit.drift_.to_dict(),
         "written": str(out),
     }
-    if as_json:
-        click.echo(json.dumps(summary, indent=2, ensure_ascii=False))
-    elif not quiet:
-        from spuir.cli.model_tables import print_drift
-        from spuir.cli.terminal import print_shares
 
+    def show() -> None:
         print_shares(f"{rows:,} decisions of model {bandit.version_}", summary["actions"])
         print_drift(summary["drift"])
-    if not quiet:
-        click.echo(f"wrote {out}", err=True)
+
+    print_result(summary, show, as_json, quiet)
+    print_written([out], quiet)
 
 
 def _eligible(bandit: "Bandit", log: "Log", names: Sequence[str]) -> list[bool] | None:

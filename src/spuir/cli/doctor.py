@@ -1,12 +1,12 @@
 """``spuir doctor``: check a log before training on it."""
 
-import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from spuir.cli import options
+from spuir.cli.output import print_result
 
 if TYPE_CHECKING:
     from spuir.logs.doctor import Diagnosis
@@ -46,15 +46,12 @@ def doctor(*, as_json: bool, quiet: bool, **given: Any) -> None:
 
     options.refuse_labels(given)
     opened, joined = options.open_joined(given)
-    encoding = {name: given[name] for name in ("hashing", "max_levels") if given[name] is not None}
-    how = {"batch_size": given["batch_size"], "every": given["every"], "encoding": encoding, "joined": joined}
+    how = {"batch_size": given["batch_size"], "every": given["every"], "joined": joined[0] if joined else None}
     with progress_bar(opened.rows or 0, hidden=quiet or not opened.rows, what="rows") as watch:
-        diagnosis = examine(opened, **how, watch=watch)
+        diagnosis = examine(opened, **how, encoding=options.encoding_in(given), watch=watch)
     advice = advise(diagnosis)
-    if as_json:
-        click.echo(json.dumps({**diagnosis.to_dict(), "plan": advice}, indent=2, ensure_ascii=False))
-    elif not quiet:
-        print_diagnosis(diagnosis, advice)
+    found = {**diagnosis.to_dict(), "plan": advice}
+    print_result(found, lambda: print_diagnosis(diagnosis, advice), as_json, quiet)
     click.get_current_context().exit(diagnosis.severity)
 
 
@@ -82,7 +79,7 @@ def print_diagnosis(diagnosis: "Diagnosis", advice: Mapping[str, Any] | None) ->
         f"{len(diagnosis.actions):,} actions, {features}",
         soft_wrap=True,
     )
-    out.print(column_table(diagnosis))
+    print_columns(diagnosis)
     actions = [f"{label} {count:,}" for label, count in list(diagnosis.actions.items())[:SHOWN_ACTIONS]]
     rest = len(diagnosis.actions) - len(actions)
     out.print(escape(f"actions: {', '.join(actions)}" + (f" and {rest:,} more" if rest else "")), soft_wrap=True)
@@ -112,23 +109,21 @@ def catalogue_line(catalogue: Mapping[str, Any]) -> str:
     return line + (f"; per decision: {own}" if own else "")
 
 
-def column_table(diagnosis: "Diagnosis") -> Any:
-    """Return a table of the columns: their roles, and what an encoder makes of them."""
-    from rich.markup import escape
-    from rich.table import Table
+def print_columns(diagnosis: "Diagnosis") -> None:
+    """Print the columns: their roles, and what an encoder makes of them."""
+    from spuir.cli.terminal import print_table
 
-    table = Table(box=None, pad_edge=False)
-    for heading in ("column", "type", "what it is", "missing"):
-        table.add_column(heading, no_wrap=heading == "column", justify="right" if heading == "missing" else "left")
+    rows: list[list[str]] = []
     for line in diagnosis.columns:
-        name, kind = escape(line["name"]), escape(line["type"])
+        cells = [line["name"], line["type"]]
         if line["role"] == "context":
             n_features = len(line["features"])
             role = f"context, {line['kind'] or 'not encoded'}" + (f", {n_features} features" if n_features > 1 else "")
-            table.add_row(name, kind, role, f"{line['missing']:,}" if line["missing"] else "")
+            rows.append([*cells, role, f"{line['missing']:,}" if line["missing"] else ""])
         else:
-            table.add_row(name, kind, line["meaning"], "")
-    return table
+            rows.append([*cells, line["meaning"], ""])
+    headings = ("column", "type", "what it is", "missing")
+    print_table(headings, rows, text=headings[:-1], whole=True, box=None, pad_edge=False)
 
 
 def print_finding(out: Any, finding: "Finding") -> None:

@@ -1,6 +1,5 @@
 """``spuir evaluate``: estimate what policies would have earned on the decisions of a log."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -8,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from spuir.cli import options
+from spuir.cli.output import check_apart, note_unless, print_result, print_written
 from spuir.errors import MissingExtraError, ParameterError
 
 if TYPE_CHECKING:
@@ -37,8 +37,7 @@ NOT_BETTER = 1
     show_default=True,
     help="Share of the log, the latest part, to evaluate --policy on.",
 )
-@click.option("-b", "--batch-size", type=int, help="Rows per episode (B).  [default: the log's column episode]")
-@click.option("--every", help="Duration of an episode: hour, day, 15m, 6h.  [default: the log's column episode]")
+@options.cutting
 @click.option(
     "--against",
     multiple=True,
@@ -93,29 +92,33 @@ def evaluate(*, models: Sequence[str], policy: str | None, as_json: bool, quiet:
     decisions, with choosing at random, and with always choosing the same action. The report says whether LOG can tell.
     """
     from spuir.cli.terminal import row_bar
-    from spuir.cli.train import check_apart
     from spuir.evaluation import evaluate as judge
 
     if policy is None and given["settings"]:
         raise ParameterError("--set", given["settings"][0], "it belongs to --policy", "add --policy, or leave it out")
+    if policy is not None and Path(policy).is_file():
+        rule, remedy = "it names a policy to train", "evaluate a saved model with --model"
+        raise ParameterError("--policy", f"the file {policy!r}", rule, remedy)
     if given["out"] is not None:
         if given["out"].suffix.lower() not in (".html", ".htm"):
             raise ParameterError("--out", given["out"], "the page is HTML", "name a file that ends in .html")
         check_apart([given["out"]], [*given["log"], *given["rewards"], *models])
     options.refuse_labels(given)
-    log, notices = _open(given)
-    note = _ignore if quiet else _print_note
+    chosen = given["propensity"] if given["propensity"] in ("uniform", "estimate") else None
+    log, joined = options.open_joined(given, given["propensity"] if chosen is None else None)
+    note = note_unless(quiet)
+    notices = [str(report) for report in joined]
     for notice in notices:
         note(notice)
     policies: dict[str, Any] = {name: Path(name) for name in models}
     with row_bar(hidden=quiet) as watch:
         if policy is not None:
-            policies[policy] = _policy(policy, given)
+            policies[policy] = options.policy_in(policy, given)
         report = judge(
             log,
             policies,
             watch=watch,
-            propensity=None if given["propensity"] not in ("uniform", "estimate") else given["propensity"],
+            propensity=chosen,
             reward_model=None if given["reward_model"] == "none" else given["reward_model"],
             **({"against": names} if (names := options.names_in(given["against"], "--against")) else {}),
             **{name: given[name] for name in PASSED},
@@ -140,31 +143,6 @@ PASSED = (
 """Options that go to the evaluation as they are."""
 
 
-def _print_note(note: str) -> None:
-    click.echo(f"· {note}", err=True)
-
-
-def _ignore(_: str) -> None:
-    """Print nothing."""
-
-
-def _open(given: dict[str, Any]) -> tuple[Any, list[str]]:
-    """Open the log; a column named by --propensity is renamed."""
-    column = given["propensity"]
-    return options.open_with_rewards(given, None if column in ("uniform", "estimate") else column)
-
-
-def _policy(name: str, given: dict[str, Any]) -> Any:
-    """Return the policy to train, with its parameters."""
-    from spuir.training import policy_for_logs
-
-    if Path(name).is_file():
-        rule, remedy = "it names a policy to train", "evaluate a saved model with --model"
-        raise ParameterError("--policy", f"the file {name!r}", rule, remedy)
-    values = {n: options.parse(text) for n, text in options.pairs_in(given["settings"], "--set", "alpha=0.3").items()}
-    return policy_for_logs(name, preset=options.preset_of(given["preset"]), **values)
-
-
 def _show(report: "EvaluationReport", notices: list[str], out: Path | None, as_json: bool, quiet: bool) -> None:
     """Print the report and write the page."""
     from spuir.cli.terminal import print_evaluation
@@ -174,14 +152,11 @@ def _show(report: "EvaluationReport", notices: list[str], out: Path | None, as_j
             report.to_html(out)
         except MissingExtraError as missing:
             raise ParameterError("--out", out, f"the page cannot be drawn ({missing})", "leave it out") from None
-    if as_json:
-        found = report.to_dict()
-        found["notices"] = [*notices, *found["notices"]]
-        click.echo(json.dumps(found, indent=2, ensure_ascii=False))
-    elif not quiet:
-        print_evaluation(report)
-    if out is not None and not quiet:
-        click.echo(f"wrote {out}", err=True)
+    found = report.to_dict()
+    found["notices"] = [*notices, *found["notices"]]
+    print_result(found, lambda: print_evaluation(report), as_json, quiet)
+    if out is not None:
+        print_written([out], quiet)
 
 
 def _check_gate(report: "EvaluationReport", gate: str, quiet: bool) -> None:

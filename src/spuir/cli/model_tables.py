@@ -3,10 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rich.table import Table
 from rich.text import Text
 
-from spuir.cli.terminal import SHOWN_ACTIONS, console, spread
+from spuir.cli.terminal import PAIRS, SHOWN_ACTIONS, print_table, spread
 
 DRIFT_SHOWN = 0.01
 """The smallest share of drifted values of a column that is shown."""
@@ -14,7 +13,7 @@ DRIFT_SHOWN = 0.01
 
 def print_model(model: Mapping[str, Any]) -> None:
     """Print what a model is, how it was made, and what it learned."""
-    out, training = console(), dict(model["training"])
+    training = dict(model["training"])
     for hidden in ("mix", "mix rows"):  # the mix is in the table of actions
         training.pop(hidden, None)
     training["log"] = ", ".join(training.get("log", [])) or None
@@ -30,16 +29,17 @@ def print_model(model: Mapping[str, Any]) -> None:
         **{f"metadata: {name}": str(value) for name, value in model["metadata"].items()},
         **{f"learned: {name}": _shown(value) for name, value in model["diagnosis"].items() if value is not None},
     }
-    about = Table(box=None, show_header=False, pad_edge=False)
-    about.add_column(style="bold", no_wrap=True)
-    about.add_column()
-    for name, value in rows.items():
-        about.add_row(name, Text(value))
-    out.print(about)
+    print_table(("", ""), [(Text(name, style="bold"), value) for name, value in rows.items()], **PAIRS)
     print_learned(model["actions"], model["coefficients"])
-    _print_shared(model["shared"])
-    _print_contrasts(model["contrasts"])
-    _print_drift(model["drift"])
+    _print_estimates(
+        {"feature of the action": "action_feature", "feature of the context": "feature", "coefficient": "coefficient"},
+        model["shared"],
+        title="shared coefficients",
+        caption="reward per unit of the action's feature times the context's; 'constant' is 1 for every one",
+    )
+    names = {name: name for name in ("action", "against", "feature", "difference")}
+    _print_estimates(names, model["contrasts"], title="largest contrasts of two actions")
+    _print_moves(model["drift"])
 
 
 def _about_catalogue(catalogue: Mapping[str, Any] | None) -> dict[str, str]:
@@ -50,20 +50,6 @@ def _about_catalogue(catalogue: Mapping[str, Any] | None) -> dict[str, str]:
     return found | ({"per decision": ", ".join(catalogue["per_decision"])} if catalogue["per_decision"] else {})
 
 
-def _print_shared(shared: Sequence[Mapping[str, Any]]) -> None:
-    """Print what the features of actions say about the reward."""
-    if not shared:
-        return
-    caption = "reward per unit of the action's feature times the context's; 'constant' is 1 for every one"
-    table = Table(title="shared coefficients", title_justify="left", caption=caption, caption_justify="left")
-    for heading in ("feature of the action", "feature of the context", "coefficient"):
-        table.add_column(heading, justify="right" if heading == "coefficient" else "left")
-    for line in shared:
-        value = _estimate(line["coefficient"], line["standard_error"])
-        table.add_row(line["action_feature"], line["feature"], value)
-    console().print(table)
-
-
 def _shown(value: Any) -> str:
     """Return an estimate with three digits, a record of them as name=value."""
     if isinstance(value, dict):
@@ -71,77 +57,64 @@ def _shown(value: Any) -> str:
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
-def _estimate(value: float, error: float | None) -> str:
-    """Return "value ± standard error" with significant digits: a coefficient per euro may be 1e-6."""
-    return f"{value:.3g}" + ("" if error is None else f" ± {error:.2g}")
+def _print_estimates(columns: Mapping[str, str], lines: Sequence[Mapping[str, Any]], **look: Any) -> None:
+    """Print records, if there are any, under these headings; the last column is an estimate with its error.
+
+    It has significant digits, since a coefficient per euro may be 1e-6.
+    """
+    *names, estimate = columns.values()
+    rows = [
+        [
+            *(line[name] for name in names),
+            f"{line[estimate]:.3g}" + ("" if line["standard_error"] is None else f" ± {line['standard_error']:.2g}"),
+        ]
+        for line in lines
+    ]
+    if rows:
+        print_table(list(columns), rows, text=list(columns)[:-1], **look)
 
 
-def _print_contrasts(contrasts: Sequence[Mapping[str, Any]]) -> None:
-    """Print where two actions differ most."""
-    if not contrasts:
-        return
-    table = Table(title="largest contrasts of two actions", title_justify="left")
-    for heading in ("action", "against", "feature", "difference"):
-        table.add_column(heading, justify="right" if heading == "difference" else "left")
-    for line in contrasts:
-        value = _estimate(line["difference"], line["standard_error"])
-        table.add_row(Text(line["action"]), Text(line["against"]), Text(line["feature"]), value)
-    console().print(table)
-
-
-def _print_drift(moves: Sequence[Mapping[str, Any]]) -> None:
+def _print_moves(moves: Sequence[Mapping[str, Any]]) -> None:
     """Print how far coefficients moved in the second half of the training."""
-    if not moves:
-        return
-    table = Table(
-        title="changes of coefficients from the middle to the end of the training",
-        title_justify="left",
-        caption="move in standard errors; above 3, the effect probably changes",
-        caption_justify="left",
-    )
-    for heading in ("action", "feature", "middle", "end", "move"):
-        table.add_column(heading, justify="left" if heading in ("action", "feature") else "right")
-    for line in moves:
-        move = "–" if line["move"] is None else f"{line['move']:.1f}"
-        cells = [f"{line['from']:.3g}", f"{line['to']:.3g}", move]
-        table.add_row(Text(line["action"]), Text(line["feature"]), *cells)
-    console().print(table)
+    rows = [
+        [
+            *(line["action"], line["feature"]),
+            *(f"{line[place]:.3g}" for place in ("from", "to")),
+            "–" if line["move"] is None else f"{line['move']:.1f}",
+        ]
+        for line in moves
+    ]
+    if rows:
+        print_table(
+            ("action", "feature", "middle", "end", "move"),
+            rows,
+            text=("action", "feature"),
+            title="changes of coefficients from the middle to the end of the training",
+            caption="move in standard errors; above 3, the effect probably changes",
+        )
 
 
 def print_learned(actions: Sequence[Mapping[str, Any]], coefficients: Sequence[Mapping[str, Any]]) -> None:
     """Print the rewards and the share of each action, then coefficients, strongest first."""
     total = sum(line["rows"] for line in actions) or 1
-    table = Table(
-        title="actions",
-        title_justify="left",
-        caption="mean ± standard error in the log; share of the policy on rows of the log",
-        caption_justify="left",
-    )
     headings = ["action", "rows", "reward in the log", "share in the log", "share of the policy"]
     imputed = any(line.get("imputed_share") for line in actions)
-    for heading in headings + ["imputed share"] * imputed:
-        table.add_column(heading, justify="left" if heading == "action" else "right")
-    shown = actions
+    shown, title = actions, "actions"
     if len(actions) > SHOWN_ACTIONS:
         shown = sorted(actions, key=lambda line: -line["rows"])[:SHOWN_ACTIONS]
-        table.title = f"{SHOWN_ACTIONS} of {len(actions):,} actions, those with most rows"
+        title = f"{SHOWN_ACTIONS} of {len(actions):,} actions, those with most rows"
+    rows: list[list[str]] = []
     for line in shown:
         state = "" if line["active"] else " (retired)"
         state = " (ramping up)" if line["ramping"] else state
         share = "–" if line["share"] is None else f"{line['share']:.1%}"
         reward = spread({"mean": line["mean_reward"], "standard_error": line["standard_error"]}, 1, 4)
         cells = [line["action"] + state, f"{line['rows']:,.0f}", reward, f"{line['rows'] / total:.1%}", share]
-        table.add_row(*cells, *([f"{line['imputed_share']:.1%}"] if imputed else []))
-    console().print(table)
-    if not coefficients:
-        return
-    table = Table(title="strongest coefficients", title_justify="left")
-    for heading in ("action", "feature", "coefficient"):
-        table.add_column(heading, justify="right" if heading == "coefficient" else "left")
-    for line in coefficients:
-        value = _estimate(line["coefficient"], line["standard_error"])
-        table.add_row(line["action"], line["feature"], value)
-    console().print(table)
+        rows.append(cells + ([f"{line['imputed_share']:.1%}"] if imputed else []))
+    caption = "mean ± standard error in the log; share of the policy on rows of the log"
+    print_table(headings + ["imputed share"] * imputed, rows, text=("action",), title=title, caption=caption)
+    names = {name: name for name in ("action", "feature", "coefficient")}
+    _print_estimates(names, coefficients, title="strongest coefficients")
 
 
 def print_drift(drift: Mapping[str, Any] | None) -> None:
@@ -150,11 +123,13 @@ def print_drift(drift: Mapping[str, Any] | None) -> None:
     lines = [(name, line) for name, line in columns.items() if line["drifted"] >= DRIFT_SHOWN]
     if drift is None or not lines:
         return
-    table = Table(title="drift", title_justify="left", caption_justify="left")
-    table.caption = f"rows unlike those that the encoder was learned on, of {drift['rows']:,}"
-    for heading in ("column", "missing", "without a feature", "out of range", "drifted"):
-        table.add_column(heading, justify="left" if heading == "column" else "right")
-    for name, line in sorted(lines, key=lambda line: -line[1]["drifted"]):
-        cells = [f"{line[kind]:,}" for kind in ("missing", "unseen", "outside")]
-        table.add_row(name, *cells, f"{line['drifted']:.2%}")
-    console().print(table)
+    print_table(
+        ("column", "missing", "without a feature", "out of range", "drifted"),
+        [
+            [name, *(f"{line[kind]:,}" for kind in ("missing", "unseen", "outside")), f"{line['drifted']:.2%}"]
+            for name, line in sorted(lines, key=lambda line: -line[1]["drifted"])
+        ],
+        text=("column",),
+        title="drift",
+        caption=f"rows unlike those that the encoder was learned on, of {drift['rows']:,}",
+    )

@@ -13,10 +13,14 @@ from spuir.errors import ParameterError, UnknownNameError, did_you_mean
 if TYPE_CHECKING:
     from spuir.logs import ActionTable, Log
     from spuir.logs.rewards import Report
+    from spuir.policies import Policy
 
 INTERRUPTED = 130
 """Exit code of a command that was interrupted."""
 
+SEED = click.option(
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the random draws."
+)
 WORKERS = click.option(
     "-w",
     "--workers",
@@ -31,11 +35,6 @@ PRESET = click.option(
     show_default=True,
     help="Parameter values: those of this library (default) or those of the authors' code (paper is another name).",
 )
-
-
-def preset_of(name: str) -> str | None:
-    """Return the preset of :func:`spuir.make_policy` that a value of ``--preset`` stands for."""
-    return None if name == "default" else name
 
 
 QUIET = click.option("-q", "--quiet", is_flag=True, help="Print errors only, and the JSON if --json is given.")
@@ -127,40 +126,40 @@ _ENCODING = (
 )
 
 
-def opening(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options that say how to open a log."""
-    return _with(command, (_ID_COLUMN, *_ROLE_COLUMNS, *_OPENING))
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
-def opening_contexts(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options that say how to open a table of contexts."""
-    return _with(command, (_ID_COLUMN, *_OPENING))
+def together(*added: Decorator) -> Decorator:
+    """Return what gives a command all of these options, in this order."""
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(added):
+            command = option(command)
+        return command
+
+    return decorate
 
 
-def joining(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options for rewards in another table."""
-    return _with(command, _JOINING)
+opening_contexts = together(_ID_COLUMN, *_OPENING)
+"""The options that say how to open a table of contexts."""
+opening = together(_ID_COLUMN, *_ROLE_COLUMNS, *_OPENING)
+"""The options that say how to open a log."""
+joining = together(*_JOINING)
+"""The options for rewards in another table."""
+catalogue = together(*_CATALOGUE)
+"""The options for the catalogue of actions."""
+encoding = together(*_ENCODING)
+"""The options that say how text columns become features."""
+cutting = together(
+    click.option("-b", "--batch-size", type=int, help="Rows per episode (B).  [default: the log's column episode]"),
+    click.option("--every", help="Duration of an episode: hour, day, 15m, 6h.  [default: the log's column episode]"),
+)
+"""The options that say how a log is cut into episodes."""
 
 
-def catalogue(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options for the catalogue of actions."""
-    return _with(command, _CATALOGUE)
-
-
-def encoding(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options that say how text columns become features."""
-    return _with(command, _ENCODING)
-
-
-def _with(command: Callable[..., Any], added: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
-    for option in reversed(added):
-        command = option(command)
-    return command
-
-
-def from_fields(owner: Any, prefix: str | None = None) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def from_fields(owner: Any, prefix: str | None = None) -> Decorator:
     """Give a command one option per parameter of a dataclass; ``prefix`` begins their environment variables."""
-    return lambda command: _with(command, [_field_option(item, prefix) for item in fields(owner)])
+    return together(*(_field_option(item, prefix) for item in fields(owner)))
 
 
 def _field_option(item: Field[Any], prefix: str | None) -> Callable[..., Any]:
@@ -240,6 +239,11 @@ def option_name(option: click.Parameter) -> str:
     return longest.lstrip("-")
 
 
+def encoding_in(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of the encoder that were given."""
+    return {name: given[name] for name in ("hashing", "max_levels") if given[name] is not None}
+
+
 def columns_in(rename: Iterable[str], types: Iterable[str], suffix: str = "") -> dict[str, Any]:
     """Return names and types of columns as ``open_log`` takes them; ``suffix`` ends the names of the options."""
     names = pairs_in(rename, f"--rename{suffix}", "clicked=reward")
@@ -293,6 +297,20 @@ def pairs_in(entries: Iterable[str], option: str, example: str) -> dict[str, str
     return pairs
 
 
+def settings_in(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the policy's parameters that --set gives."""
+    pairs = pairs_in(given["settings"], "--set", "alpha=0.3")
+    return {name: parse(text) for name, text in pairs.items()}
+
+
+def policy_in(name: str, given: Mapping[str, Any]) -> "Policy":
+    """Return the policy of that name with the parameters of --preset and --set."""
+    from spuir.training import policy_for_logs
+
+    preset = None if given["preset"] == "default" else given["preset"]
+    return policy_for_logs(name, preset=preset, **settings_in(given))
+
+
 def catalogue_in(given: Mapping[str, Any]) -> "ActionTable | None":
     """Return the catalogue that --actions names; None without one."""
     from spuir.logs import action_table
@@ -328,51 +346,39 @@ def _is_catalogue(entries: Sequence[str]) -> bool:
 
 def open_joined(
     given: Mapping[str, Any], propensity: Any = None, folder: Path | None = None
-) -> "tuple[Log, Report | None]":
-    """Open the log, joined with its rewards if they are in another table; return it with what the join counted.
+) -> "tuple[Log, list[Report]]":
+    """Open the log with its catalogue, joined with its rewards if they are in another table.
 
-    ``propensity`` may name a column of the log, and ``folder`` is where the join keeps its files. The catalogue of
-    --actions, if the command has that option, comes with the log.
+    Returns the log and what the join counted, if there was one. ``propensity`` may name a column of the log, and
+    ``folder`` is where the join keeps its files.
     """
-    actions = catalogue_in(given) if "actions" in given else None
-    log, report = _open_joined(given, propensity, folder)
-    return log if actions is None else log.with_catalogue(actions), report
-
-
-def _open_joined(given: Mapping[str, Any], propensity: Any, folder: Path | None) -> "tuple[Log, Report | None]":
-    """Open the log, joined with its rewards."""
     from spuir.logs import join_logs, open_log
     from spuir.training.start import with_column
 
+    actions, reports = catalogue_in(given), list["Report"]()
     # With a table of rewards, the column of the rewards is in that table.
     roles = [role for role in ("id", *ROLES) if role != "reward" or not given["rewards"]]
     how = with_column(how_to_open(given, roles), propensity)
     source: Any = list(given["log"]) if len(given["log"]) > 1 else given["log"][0]
     if not given["rewards"]:
         _refuse_without_rewards()
-        return open_log(source, **how), None
-    columns = columns_in(given["rename_rewards"], given["type_rewards"], "-rewards")
-    named = {"id": given["reward_id_column"], "time": given["reward_time_column"], "reward": given["reward_column"]}
-    renamed = role_columns({f"{role}_column": name for role, name in named.items()}, named)
-    columns["rename"] = (columns["rename"] or {}) | renamed or None
-    joined = join_logs(
-        open_log(source, **how, kind="decisions"),
-        open_log(list(given["rewards"]), **columns, time_unit=given["time_unit"], kind="rewards"),
-        default=given["default_reward"],
-        aggregation=given["aggregation"],
-        window=given["window"],
-        as_of=time_in(given["as_of"]),
-        folder=folder,
-    )
-    return joined.log, joined.report
-
-
-def open_with_rewards(
-    given: Mapping[str, Any], propensity: Any = None, folder: Path | None = None
-) -> "tuple[Log, list[str]]":
-    """Open the log as :func:`open_joined` does; return it with notes about the join."""
-    log, report = open_joined(given, propensity, folder)
-    return log, [] if report is None else [str(report)]
+        log = open_log(source, **how)
+    else:
+        columns = columns_in(given["rename_rewards"], given["type_rewards"], "-rewards")
+        named = {"id": given["reward_id_column"], "time": given["reward_time_column"], "reward": given["reward_column"]}
+        renamed = role_columns({f"{role}_column": name for role, name in named.items()}, named)
+        columns["rename"] = (columns["rename"] or {}) | renamed or None
+        log, report = join_logs(
+            open_log(source, **how, kind="decisions"),
+            open_log(list(given["rewards"]), **columns, time_unit=given["time_unit"], kind="rewards"),
+            default=given["default_reward"],
+            aggregation=given["aggregation"],
+            window=given["window"],
+            as_of=time_in(given["as_of"]),
+            folder=folder,
+        )
+        reports.append(report)
+    return log if actions is None else log.with_catalogue(actions), reports
 
 
 def time_in(text: str | None) -> str | float | None:

@@ -1,10 +1,9 @@
 """``spuir plan``: recommend batch size, episodes and sketch size."""
 
-import json
-
 import click
 
 from spuir.cli import options
+from spuir.cli.output import print_result
 
 
 @click.command("plan")
@@ -22,7 +21,4 @@ def plan_command(steps: int, dim: int, actions: int, blocks: int, as_json: bool)
     from spuir.planning import plan
 
     recommended = plan(steps, dim, actions, sketch_blocks=blocks)
-    if as_json:
-        click.echo(json.dumps(recommended.to_dict(), indent=2, ensure_ascii=False))
-    else:
-        print_plan(recommended)
+    print_result(recommended.to_dict(), lambda: print_plan(recommended), as_json)

@@ -1,6 +1,5 @@
 """``spuir reproduce``: run the paper's evaluation."""
 
-import json
 import os
 import shlex
 from collections.abc import Sequence
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from spuir.cli import options
+from spuir.cli.output import print_result
 from spuir.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -86,10 +86,7 @@ def reproduce(
         own_recipe(path)  # refused before any work if it is none
     scope = Scope(repeats=repeats, first_seed=first_seed, quick=quick, data=data, policies=tuple(policies))
     results = _carry_out(chosen, scope, out, workers or os.cpu_count() or 1, command_of(only, scope), quiet)
-    if as_json:
-        click.echo(json.dumps(results, indent=2, ensure_ascii=False))
-    elif not quiet:
-        print_verdicts(results["experiments"])
+    print_result(results, lambda: print_verdicts(results["experiments"]), as_json, quiet)
     if not quiet:
         click.echo(f"wrote {out / 'report.html'} and the files beside it", err=True)
     failures = failures_in(results)

@@ -1,6 +1,5 @@
 """``spuir run``: compare policies on an environment."""
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -8,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from spuir.cli import options
-from spuir.errors import MissingExtraError, ParameterError, did_you_mean
+from spuir.cli.output import draw, print_result, print_written
+from spuir.errors import ParameterError, did_you_mean
 
 if TYPE_CHECKING:
     from spuir.reproduction.runner import Run
@@ -87,6 +87,7 @@ def run_command(
     from spuir.environments import ENVIRONMENTS, make_environment
     from spuir.policies import POLICIES, make_policy
     from spuir.reproduction.runner import Run, run_all
+    from spuir.results import figures
     from spuir.storage.atomic import check_folder, write_csv, write_json
 
     names = options.names_in(policies or COMPARED, "--policy")
@@ -95,7 +96,7 @@ def run_command(
         {name: POLICIES.get(name).parameters() for name in names},
         parameter_names(ENVIRONMENTS.get(environment)),
     )
-    compared = [make_policy(name, preset=options.preset_of(preset), **given[name]) for name in names]
+    compared = [make_policy(name, preset=None if preset == "default" else preset, **given[name]) for name in names]
     numbers = range(seed, seed + seeds)
     worlds = {number: make_environment(environment, **{"seed": number} | given["environment"]) for number in numbers}
     tasks = [
@@ -109,14 +110,11 @@ def run_command(
     results = describe(tasks, histories, preset)
     rows = (row for history in histories for row in history.rows())
     written = [write_csv(out / "results.csv", rows), write_json(out / "results.json", results)]
-    notes = draw(histories, out, written)
-    if as_json:
-        click.echo(json.dumps(results, indent=2, ensure_ascii=False))
-    elif not quiet:
-        print_summary(results)
-    if not quiet:
-        for note in [f"wrote {', '.join(str(path) for path in written)}", *notes]:
-            click.echo(note, err=True)
+    drawn, notes = draw(lambda path: figures.save(figures.average_reward(histories), path), out / FIGURE)
+    print_result(results, lambda: print_summary(results), as_json, quiet)
+    print_written([*written, *drawn], quiet)
+    for note in [] if quiet else notes:
+        click.echo(note, err=True)
 
 
 def assign(
@@ -150,7 +148,9 @@ def assign(
                 setting,
                 name,
                 [parameter for candidate in candidates for parameter in known[candidate]],
-                f"{' or '.join(candidates)} has no such parameter",
+                f"none of {', '.join(candidates)} has such a parameter"
+                if len(candidates) > 1
+                else f"{candidates[0]} has no such parameter",
             )
         for owner in owners:
             given[owner][name] = options.parse(text.strip())
@@ -182,14 +182,3 @@ def describe(tasks: "Sequence[Run]", histories: "Sequence[History]", preset: str
         "versions": versions(),
         "summary": summarise(histories),
     }
-
-
-def draw(histories: "Sequence[History]", out: Path, written: list[Path]) -> list[str]:
-    """Draw the figure and add its files to ``written``; return a note if matplotlib is missing."""
-    from spuir.results import figures
-
-    try:
-        written += figures.save(figures.average_reward(histories), out / FIGURE)
-    except MissingExtraError as missing:
-        return [f"no figure was drawn: {missing}"]
-    return []

@@ -1,6 +1,5 @@
 """``spuir show``: what a saved model is, how it was made, and what it learned."""
 
-import json
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -8,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from spuir.cli import options
+from spuir.cli.output import print_result
 
 if TYPE_CHECKING:
     from spuir.bandit import Bandit
+    from spuir.tables.coefficients import Coefficient
 
 
 @click.command("show")
@@ -35,10 +36,7 @@ def show(*, model: Path, coefficients: int, as_json: bool) -> None:
     from spuir.cli.model_tables import print_model
 
     described = describe(load(model), coefficients, model)
-    if as_json:
-        click.echo(json.dumps(described, indent=2, ensure_ascii=False))
-    else:
-        print_model(described)
+    print_result(described, lambda: print_model(described), as_json)
 
 
 def describe(bandit: "Bandit", coefficients: int, path: Path) -> dict[str, Any]:
@@ -90,17 +88,14 @@ def learned_coefficients(bandit: "Bandit", count: int) -> list[dict[str, Any]]:
     """Return the strongest coefficients, none of a policy without a reward model."""
     from spuir.tables.coefficients import strongest
 
-    if not _estimates(bandit):
-        return []
-    return [
-        {
-            "action": str(row.action),
-            "feature": row.feature,
-            "coefficient": row.coefficient,
-            "standard_error": _known(row.standard_error),
-        }
-        for row in strongest(bandit.coefficient_table(), count)
-    ]
+    rows = bandit.coefficient_table() if _estimates(bandit) else []
+    return [_line(row) for row in strongest(rows, count)]
+
+
+def _line(row: "Coefficient", named: str = "coefficient") -> dict[str, Any]:
+    """Return a coefficient, or what ``named`` says that it is, as JSON-ready data."""
+    known = {"action": str(row.action), "feature": row.feature, named: row.coefficient}
+    return known | {"standard_error": _known(row.standard_error)}
 
 
 def catalogue(bandit: "Bandit") -> dict[str, Any] | None:
@@ -122,15 +117,8 @@ def shared_coefficients(bandit: "Bandit", count: int) -> list[dict[str, Any]]:
         return []
     frame = bandit.shared_coefficients_frame()
     rows = [Coefficient(*row) for row in frame.itertuples(index=False) if tuple(row)[:2] != ("constant", "constant")]
-    return [
-        {
-            "action_feature": str(row.action),
-            "feature": row.feature,
-            "coefficient": row.coefficient,
-            "standard_error": _known(row.standard_error),
-        }
-        for row in strongest(rows, count)
-    ]
+    lines = [_line(row) for row in strongest(rows, count)]
+    return [{"action_feature": line.pop("action"), **line} for line in lines]
 
 
 def contrasts(bandit: "Bandit", count: int) -> list[dict[str, Any]]:
@@ -144,16 +132,7 @@ def contrasts(bandit: "Bandit", count: int) -> list[dict[str, Any]]:
     if not _estimates(bandit) or bandit._model.catalogue is not None:
         return []
     found = strongest_contrasts(bandit.coefficient_table(), len(bandit.actions_), count)
-    return [
-        {
-            "action": str(row.action),
-            "against": str(other),
-            "feature": row.feature,
-            "difference": row.coefficient,
-            "standard_error": _known(row.standard_error),
-        }
-        for other, row in found
-    ]
+    return [{"action": str(row.action), "against": str(other)} | _line(row, "difference") for other, row in found]
 
 
 def imputed_shares(bandit: "Bandit") -> list[float]:

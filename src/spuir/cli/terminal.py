@@ -1,6 +1,6 @@
 """What the command line shows: progress bars and tables."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -69,40 +69,52 @@ def row_bar(*, hidden: bool, unit: str = "rows") -> Iterator[Callable[[str, int,
         yield follow
 
 
+def print_table(
+    headings: Sequence[str],
+    rows: Iterable[Sequence[str | Text]],
+    text: Sequence[str] = (),
+    whole: bool = False,
+    **look: Any,
+) -> None:
+    """Print a table; the columns in ``text`` are flush left, and the first one is never broken if ``whole``."""
+    flush: dict[str, Any] = {"title_justify": "left", "caption_justify": "left"}
+    made = Table(**flush | look)
+    for at, heading in enumerate(headings):
+        made.add_column(heading, justify="left" if heading in text else "right", no_wrap=whole and at == 0)
+    for row in rows:
+        made.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in row))
+    console().print(made)
+
+
 def print_episodes(summary: Mapping[str, Any]) -> None:
     """Print one line per episode of a training; of many episodes, the first and the last."""
     episodes: list[dict[str, Any]] = summary["episodes"]
-    table = Table(
+    shown = episodes if len(episodes) <= 2 * ENDS_SHOWN else [*episodes[:ENDS_SHOWN], {}, *episodes[-ENDS_SHOWN:]]
+    print_table(
+        ("episode", "key", "rows", "without reward", "logged reward", "learning ms"),
+        [_episode_cells(line) if line else ["…"] * 6 for line in shown],
         title=f"{summary['policy']['name']}: {summary['rows']:,} rows, {len(episodes):,} episodes, "
         f"{len(summary['actions'])} actions, {summary['features']} features, "
         f"{quantity(summary['rows_per_second'])}rows/s",
-        title_justify="left",
     )
-    for heading in ("episode", "key", "rows", "without reward", "logged reward", "learning ms"):
-        table.add_column(heading, justify="right")
-    shown = episodes if len(episodes) <= 2 * ENDS_SHOWN else [*episodes[:ENDS_SHOWN], {}, *episodes[-ENDS_SHOWN:]]
-    for line in shown:
-        if not line:
-            table.add_row(*["…"] * 6)
-            continue
-        reward = "–" if line["mean_reward"] is None else f"{line['mean_reward']:.4f}"
-        cells = [f"{line['episode'] + 1:,}", str(line["key"]), f"{line['rows']:,}", f"{line['silent']:,}"]
-        table.add_row(*cells, reward, f"{1e3 * line['seconds']:.1f}")
-    console().print(table)
+
+
+def _episode_cells(line: Mapping[str, Any]) -> list[str]:
+    reward = "–" if line["mean_reward"] is None else f"{line['mean_reward']:.4f}"
+    cells = [f"{line['episode'] + 1:,}", str(line["key"]), f"{line['rows']:,}", f"{line['silent']:,}"]
+    return [*cells, reward, f"{1e3 * line['seconds']:.1f}"]
 
 
 def print_shares(title: str, actions: Mapping[str, Mapping[str, float]]) -> None:
     """Print how often each action was chosen."""
     console().print(title)
-    table = Table()
-    for heading in ("action", "rows", "share"):
-        table.add_column(heading, justify="left" if heading == "action" else "right")
-    shown = sorted(actions, key=lambda label: -actions[label]["rows"])[:SHOWN_ACTIONS]
-    for label in actions if len(actions) <= SHOWN_ACTIONS else shown:
-        table.add_row(label, f"{actions[label]['rows']:,}", f"{actions[label]['share']:.1%}")
+    shown = list(actions)
     if len(actions) > SHOWN_ACTIONS:
-        table.add_row(f"and {len(actions) - SHOWN_ACTIONS:,} more", "", "")
-    console().print(table)
+        shown = sorted(actions, key=lambda label: -actions[label]["rows"])[:SHOWN_ACTIONS]
+    rows = [[label, f"{actions[label]['rows']:,}", f"{actions[label]['share']:.1%}"] for label in shown]
+    if len(actions) > SHOWN_ACTIONS:
+        rows.append([f"and {len(actions) - SHOWN_ACTIONS:,} more", "", ""])
+    print_table(("action", "rows", "share"), rows, text=("action",))
 
 
 def _progress(*ending: ProgressColumn) -> Progress:
@@ -125,35 +137,35 @@ def console() -> Console:
     return plain if plain.is_terminal else Console(highlight=False, width=max(plain.width, TABLE_WIDTH))
 
 
+MEASURES = {
+    "average_reward": ("reward", 1, 4),
+    "regret_per_step": ("regret per step", 1, 5),
+    "cvr": ("CVR", 1, 4),
+    "ctcvr": ("CTCVR", 1, 4),
+    "decide_seconds": ("decide ms", 1e3, 2),
+    "learn_seconds": ("learn ms", 1e3, 2),
+}
+"""Columns of the summary of runs: heading, factor and decimals."""
+
+
 def print_summary(results: Mapping[str, Any]) -> None:
     """Print one line per policy, mean ± standard error over seeds, best first."""
     summary: list[dict[str, Any]] = results["summary"]
-    columns = {
-        "average_reward": ("reward", 1, 4),
-        "regret_per_step": ("regret per step", 1, 5),
-        "cvr": ("CVR", 1, 4),
-        "ctcvr": ("CTCVR", 1, 4),
-    }
-    columns |= {"decide_seconds": ("decide ms", 1e3, 2), "learn_seconds": ("learn ms", 1e3, 2)}
-    shown = {name: how for name, how in columns.items() if name in summary[0]}
-    title = (
-        f"{results['environment']['name']}: {results['episodes']} episodes of {results['batch_size']} decisions, "
-        f"{len(results['seeds'])} seed{'s' if len(results['seeds']) > 1 else ''}, {results['preset']} preset"
-    )
-    table = Table(
-        title=title,
-        title_justify="left",
+    shown = {name: how for name, how in MEASURES.items() if name in summary[0]}
+    rows = [
+        [record["policy"], *(spread(record[name], scale, digits) for name, (_, scale, digits) in shown.items())]
+        for record in summary
+    ]
+    seeds = len(results["seeds"])
+    print_table(
+        ["policy", *(heading for heading, _, _ in shown.values())],
+        rows,
+        text=("policy",),
+        whole=True,
+        title=f"{results['environment']['name']}: {results['episodes']} episodes of {results['batch_size']} decisions, "
+        f"{seeds} seed{'s' if seeds > 1 else ''}, {results['preset']} preset",
         caption="mean ± standard error over seeds; times per episode",
-        caption_justify="left",
     )
-    table.add_column("policy", no_wrap=True)
-    for heading, _, _ in shown.values():
-        table.add_column(heading, justify="right")
-    for record in summary:
-        table.add_row(
-            record["policy"], *(spread(record[name], scale, digits) for name, (_, scale, digits) in shown.items())
-        )
-    console().print(table)
 
 
 def spread(number: Mapping[str, float | None], scale: float, digits: int) -> str:
@@ -164,30 +176,33 @@ def spread(number: Mapping[str, float | None], scale: float, digits: int) -> str
     return f"{mean * scale:.{digits}f}" + ("" if error is None else f" ± {error * scale:.{digits}f}")
 
 
+PAIRS: Mapping[str, Any] = {"text": ("", ""), "whole": True, "box": None, "show_header": False, "pad_edge": False}
+"""How a table looks that has names, with what belongs to each, and no headings."""
+
+
 def print_catalogue(families: Mapping[str, Mapping[str, str]]) -> None:
     """Print the members of each family with one line on each."""
     for family, members in families.items():
-        table = Table(
-            title=family, title_justify="left", box=None, show_header=False, title_style="bold", pad_edge=False
-        )
-        table.add_column(no_wrap=True)
-        table.add_column()
-        for name, summary in members.items():
-            table.add_row(f"  {name}", summary)
-        console().print(table)
+        rows = [(f"  {name}", summary) for name, summary in members.items()]
+        print_table(("", ""), rows, title=family, title_style="bold", **PAIRS)
 
 
 def print_verdicts(sections: Sequence[Mapping[str, Any]]) -> None:
     """Print one line per claim: its id, its outcome, and its least favourable estimate with the interval."""
     colours = {"holds": "green", "contradicted": "red", "undecided": "dim", "not a test": "dim"}
-    table = Table(title="verdicts", title_justify="left", box=None, pad_edge=False, title_style="bold")
-    for heading in ("claim", "outcome", "least favourable estimate", "unit"):
-        table.add_column(heading, no_wrap=heading == "claim")
-    for verdict in (one for section in sections for one in section["verdicts"]):
-        outcome = verdict["outcome"]
-        shown = Text(outcome, style=colours.get(outcome, "yellow"))
-        table.add_row(verdict["id"], shown, least_favourable(verdict), verdict["unit"])
-    console().print(table)
+    headings = ("claim", "outcome", "least favourable estimate", "unit")
+    rows = [
+        [
+            one["id"],
+            Text(one["outcome"], style=colours.get(one["outcome"], "yellow")),
+            least_favourable(one),
+            one["unit"],
+        ]
+        for section in sections
+        for one in section["verdicts"]
+    ]
+    look: dict[str, Any] = {"title": "verdicts", "title_style": "bold", "box": None, "pad_edge": False}
+    print_table(headings, rows, text=headings, whole=True, **look)
 
 
 def least_favourable(verdict: Mapping[str, Any]) -> str:
@@ -210,28 +225,32 @@ def print_evaluation(report: "EvaluationReport") -> None:
     """Print the values, the differences, and what they mean."""
     from spuir.evaluation.evaluation_report import number
 
-    out, digits = console(), report.digits
-    facts = report.facts
-    values = Table(
-        title=f"{facts['rows']:,} decisions, {len(facts['actions'])} actions, estimator {report.estimator}",
-        title_justify="left",
-    )
-    for heading in ("policy", "value", "low", "high", "effective rows", "support"):
-        values.add_column(heading, justify="left" if heading in ("policy", "support") else "right")
-    for line in report.lines():
-        cells = [number(line[name], digits) for name in ("value", "low", "high")]
-        values.add_row(Text(line["policy"]), *cells, number(line["effective_rows"], 0), line["support"])
-    out.print(values)
+    out, digits, facts = console(), report.digits, report.facts
+    rows = [
+        [
+            line["policy"],
+            *(number(line[name], digits) for name in ("value", "low", "high")),
+            number(line["effective_rows"], 0),
+            line["support"],
+        ]
+        for line in report.lines()
+    ]
+    title = f"{facts['rows']:,} decisions, {len(facts['actions'])} actions, estimator {report.estimator}"
+    headings = ("policy", "value", "low", "high", "effective rows", "support")
+    print_table(headings, rows, text=("policy", "support"), title=title)
     if report.differences_found:
         title = f"differences, paired on the same decisions; verdicts are corrected for {report.candidates} candidates"
-        differences = Table(title=title, title_justify="left")
-        for heading in ("policy", "against", "difference", "low", "high", "verdict"):
-            text = heading in ("policy", "against", "verdict")
-            differences.add_column(heading, justify="left" if text else "right")
-        for pair in report.differences_found:
-            cells = [number(value, digits) for value in (pair.difference, pair.low, pair.high)]
-            differences.add_row(Text(pair.policy), Text(pair.against), *cells, pair.verdict)
-        out.print(differences)
+        rows = [
+            [
+                one.policy,
+                one.against,
+                *(number(value, digits) for value in (one.difference, one.low, one.high)),
+                one.verdict,
+            ]
+            for one in report.differences_found
+        ]
+        headings = ("policy", "against", "difference", "low", "high", "verdict")
+        print_table(headings, rows, text=("policy", "against", "verdict"), title=title)
     for notice in report.notices:
         out.print(Text(f"· {notice}"), soft_wrap=True)
     for sentence in report.sentences:
@@ -245,24 +264,16 @@ def print_plan(plan: Plan) -> None:
     out.print(f"[bold]B = {plan.batch_size:,}   N = {plan.episodes:,}   {sketch}[/bold]")
     for reason in plan.reasons:
         out.print(f"· {reason}", soft_wrap=True)
-    table = Table(
-        title="cost of one episode",
-        title_justify="left",
-        caption="decide flops: least if the shared bound settles all contexts, most if it settles none",
-    )
-    for heading in ("choice", "learn flops", "decide flops", "state", "working memory", "what it is"):
-        table.add_column(heading, justify="left" if heading in ("choice", "what it is") else "right")
+    rows: list[list[str]] = []
     for cost in plan.costs:
         least, most = quantity(cost.least_decide_flops), quantity(cost.decide_flops)
-        table.add_row(
-            cost.choice,
-            quantity(cost.learn_flops),
-            most if least == most else f"{least} … {most}",
-            quantity(cost.state_bytes) + "B",
-            quantity(cost.work_bytes) + "B",
-            cost.meaning,
-        )
-    out.print(table)
+        deciding = most if least == most else f"{least} … {most}"
+        memory = [quantity(size) + "B" for size in (cost.state_bytes, cost.work_bytes)]
+        rows.append([cost.choice, quantity(cost.learn_flops), deciding, *memory, cost.meaning])
+    caption = "decide flops: least if the shared bound settles all contexts, most if it settles none"
+    headings = ("choice", "learn flops", "decide flops", "state", "working memory", "what it is")
+    look: dict[str, Any] = {"title": "cost of one episode", "caption": caption, "caption_justify": "center"}
+    print_table(headings, rows, text=("choice", "what it is"), **look)
 
 
 def quantity(value: float) -> str:

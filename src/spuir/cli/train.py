@@ -1,17 +1,14 @@
 """``spuir train``: learn a policy from a log and save the model."""
 
-import fnmatch
-import json
-import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import click
 
 from spuir.cli import options
-from spuir.errors import MissingExtraError, ParameterError
+from spuir.cli.output import FIGURES, beside, draw, interruptible, keep_apart, note_unless, print_result, print_written
+from spuir.errors import ParameterError
 
 if TYPE_CHECKING:
     from spuir.bandit import Bandit
@@ -20,11 +17,6 @@ if TYPE_CHECKING:
 
 STRONGEST = 8
 """Coefficients in the summary."""
-STARTS = {"episodes": ("csv", "episode,key,rows,"), "tuning": ("json", '{\n  "winner": {')}
-"""How the files begin that are written beside a model: the episode table of a training, the results of a tuning."""
-FIGURES = {"episodes": "policy", "tuning": "tuning"}
-"""What the figure of a run is called: that of a training shows the policy, not its episodes."""
-MOVES_START = "episode,key,action,"
 UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
 
@@ -85,7 +77,7 @@ UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
     "system's for --rewards]",
 )
 @click.option("--memory", help="Memory limit, e.g. 4g.  [default: 80 % of free memory]")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the random draws.")
+@options.SEED
 @options.WORKERS
 @options.JSON
 @options.QUIET
@@ -97,7 +89,7 @@ def train(*, out: Path | None, start: Path | None, as_json: bool, quiet: bool, *
     """
     from spuir import load
     from spuir.cli.model_tables import print_drift, print_learned
-    from spuir.cli.terminal import print_episodes
+    from spuir.cli.terminal import print_episodes, row_bar
     from spuir.training import make_engine
     from spuir.training import train as learn
     from spuir.training.sharing import check_scratch
@@ -106,66 +98,57 @@ def train(*, out: Path | None, start: Path | None, as_json: bool, quiet: bool, *
     out = out or start or Path("model.spuir")
     trained_policy = _new_policy(given) if continued is None else _continued_policy(continued, given)
     encoding = {name: given[name] for name in ("scale", "intercept") if given[name]}
-    encoding |= {name: given[name] for name in ("hashing", "max_levels") if given[name] is not None}
+    encoding |= options.encoding_in(given)
     keep_apart(out, [*given["log"], *given["rewards"]])
     propensity = None if given["propensity"] is None else options.parse(given["propensity"])
-    note = _ignore if quiet else print_note
+    note = note_unless(quiet)
     with make_engine(given["engine"], **_engine_options(given)) as engine, interruptible(out):
         if given["rewards"]:
             check_scratch(engine, given["scratch"])
-        log, notices = options.open_with_rewards(given, propensity, given["scratch"])
+        log, joined = options.open_joined(given, propensity, given["scratch"])
+        notices = [str(report) for report in joined]
         for notice in notices:
             note(notice)
-        with _bar(hidden=quiet) as watch:
+        with row_bar(hidden=quiet) as watch:
             trained = learn(
                 log,
                 trained_policy,
-                batch_size=given["batch_size"],
-                every=given["every"],
                 actions=options.labels_in(given),
                 encoding=encoding,
                 engine=engine,
                 out=out,
-                seed=given["seed"],
                 memory_limit=None if given["memory"] is None else _bytes(given["memory"]),
                 propensity=propensity,
-                scratch=given["scratch"],
                 start=continued,
-                allow_repeat=given["allow_repeat"],
                 watch=watch,
                 tell=note,
+                **{name: given[name] for name in PASSED},
             )
     written, undrawn = _write(trained, out)
     for notice in undrawn:
         note(notice)
     summary = _describe(trained, trained_policy, given["engine"], [*notices, *trained.notices, *undrawn], written)
-    if as_json:
-        click.echo(json.dumps(summary, indent=2, ensure_ascii=False))
-    elif not quiet:
+
+    def show() -> None:
         print_episodes(summary)
         print_learned(summary["learned"], summary["coefficients"])
         print_drift(summary["drift"])
-    if not quiet:
-        click.echo(f"wrote {', '.join(summary['written'])}", err=True)
+
+    print_result(summary, show, as_json, quiet)
+    print_written(written, quiet)
 
 
+PASSED = ("batch_size", "every", "seed", "scratch", "allow_repeat")
+"""Options that go to the training as they are."""
 FIXED = ("policy", "preset", "settings", "context", "actions", "scale", "intercept", "hashing", "max_levels", "seed")
 """Options that a model to continue has decided already; ``actions`` where it gives labels."""
 
 
 def _new_policy(given: dict[str, Any]) -> "Policy":
     """Return the policy that the options describe."""
-    from spuir.training import policy_for_logs
-
     if given["allow_repeat"]:
         raise ParameterError("--allow-repeat", True, "it belongs to --from", "add --from, or leave it out")
-    return policy_for_logs(given["policy"], preset=options.preset_of(given["preset"]), **_settings(given))
-
-
-def _settings(given: dict[str, Any]) -> dict[str, Any]:
-    """Return the policy's parameters that were set."""
-    pairs = options.pairs_in(given["settings"], "--set", "alpha=0.3")
-    return {name: options.parse(text) for name, text in pairs.items()}
+    return options.policy_in(given["policy"], given)
 
 
 def _continued_policy(bandit: "Bandit", given: dict[str, Any]) -> "Policy":
@@ -181,7 +164,10 @@ def _continued_policy(bandit: "Bandit", given: dict[str, Any]) -> "Policy":
             remedy = "leave it out, or train a new model without --from"
             got = ",".join(map(str, cast("Sequence[Any]", value))) if isinstance(value, tuple) else value
             raise ParameterError(f"--{options.option_name(one)}", got, decided, remedy)
-    policy, wanted = bandit.policy_, _settings(given)  # what is wanted now can only be from the file of --config
+    policy, wanted = (
+        bandit.policy_,
+        options.settings_in(given),
+    )  # what is wanted now can only be from the file of --config
     own = {"policy": policy.name, **parameters_of(policy)}
     if context.get_parameter_source("policy") is click.core.ParameterSource.DEFAULT_MAP:
         wanted = {"policy": given["policy"], **wanted}
@@ -191,15 +177,6 @@ def _continued_policy(bandit: "Bandit", given: dict[str, Any]) -> "Policy":
             remedy = "correct the file, or train a new model without --from"
             raise ParameterError(f"{name} of --config", repr(value), rule, remedy)
     return policy
-
-
-def print_note(note: str) -> None:
-    """Print a note on the error stream, as soon as it is known."""
-    click.echo(f"· {note}", err=True)
-
-
-def _ignore(_: str) -> None:
-    """Print nothing."""
 
 
 def _engine_options(given: dict[str, Any]) -> dict[str, Any]:
@@ -224,96 +201,6 @@ def _bytes(text: str) -> int:
     return int(amount)
 
 
-def beside(out: Path, what: str = "episodes") -> Path:
-    """Return the path of a table and its figure beside a model, without the extension."""
-    stem = out.with_suffix("") if out.suffix else out
-    return stem.with_name(f"{stem.name}.{what}")
-
-
-def keep_apart(out: Path, sources: Sequence[str], what: str = "episodes") -> None:
-    """Refuse to overwrite the log, or to write into a folder of it."""
-    from spuir.training.drift import drift_file
-
-    if not out.name:
-        raise ParameterError("--out", out, "a model is one file", "name a file, such as model.spuir")
-    endings = ("csv", "json", "png", "svg")
-    beside_it = (f"{beside(out, name)}.{ending}" for name in (what, FIGURES[what]) for ending in endings)
-    _check_replaced(out, what)
-    check_apart((out, drift_file(out), *beside_it), sources, "the model and the files beside it")
-
-
-def check_apart(written: Sequence[Path | str], sources: Sequence[str], what: str = "the file") -> None:
-    """Refuse to overwrite a source, or to write into a folder that is one; ``written`` begins with --out."""
-    paths = [Path(os.path.realpath(path)) for path in written]
-    for source in sources:
-        read, folder = Path(os.path.realpath(source)), _fixed_folder(source)
-        # A name with brackets is a pattern that does not match itself, so both tests are needed.
-        if any(path == read or _matches(path, read) or _within(path, folder) for path in paths):
-            rule = f"{what} would overwrite {source!r} or be written into it"
-            raise ParameterError("--out", written[0], rule, "name another file, elsewhere")
-
-
-def _within(path: Path, folder: Path | None) -> bool:
-    return folder is not None and folder.is_dir() and path.is_relative_to(folder)
-
-
-def _fixed_folder(source: str) -> Path | None:
-    """Return the folder that a source reads: itself, or what a pattern has before its first wildcard, if anything."""
-    names = Path(source).parts
-    fixed = [name for at, name in enumerate(names) if not any(mark in "/".join(names[: at + 1]) for mark in "*?[")]
-    return Path(os.path.realpath(Path(*fixed))) if fixed else None
-
-
-def _matches(path: Path, pattern: Path) -> bool:
-    """Return whether a path matches a pattern, in which ``**`` stands for any number of folders."""
-    if not pattern.parts or not path.parts:
-        return not pattern.parts and not path.parts
-    if pattern.parts[0] == "**":
-        rest = Path(*pattern.parts[1:])
-        return any(_matches(Path(*path.parts[at:]), rest) for at in range(len(path.parts) + 1))
-    same = fnmatch.fnmatchcase(path.parts[0], pattern.parts[0])
-    return same and _matches(Path(*path.parts[1:]), Path(*pattern.parts[1:]))
-
-
-def _check_replaced(out: Path, what: str) -> None:
-    """Refuse to replace a file that no earlier run wrote: the first line of its table tells."""
-    from spuir.training.drift import drift_file
-
-    stem, figure, (ending, start) = beside(out, what), beside(out, FIGURES[what]), STARTS[what]
-    table, moves = Path(f"{stem}.{ending}"), drift_file(out)
-    drawn = (Path(f"{figure}.png"), Path(f"{figure}.svg"))
-    groups = {table: (start, (table, *drawn)), moves: (MOVES_START, (moves,))}
-    for first, (line, files) in groups.items():
-        ours = False
-        with suppress(OSError, UnicodeDecodeError), first.open(encoding="utf-8") as text:
-            ours = text.read(len(line)) == line
-        taken = [path for path in files if os.path.exists(path)]
-        if taken and not ours:
-            rule = f"the files beside the model would replace {os.fspath(taken[0])!r}, which spuir did not write"
-            raise ParameterError("--out", out, rule, "save the model elsewhere, or move that file")
-
-
-@contextmanager
-def interruptible(out: Path) -> Iterator[None]:
-    """Report, after an interrupt, whether the work can be resumed."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        kept = any(out.with_name(out.name + ".progress").glob("*.json"))
-        after = "run the same command again to resume" if kept else "nothing was learned yet"
-        click.echo(f"stopped; {after}", err=True)
-        click.get_current_context().exit(options.INTERRUPTED)
-
-
-@contextmanager
-def _bar(*, hidden: bool) -> Iterator[Callable[[str, int, int], object] | None]:
-    """Show a progress bar of rows, with rows per second and the time left."""
-    from spuir.cli.terminal import row_bar
-
-    with row_bar(hidden=hidden) as follow:
-        yield follow
-
-
 def _write(trained: "Training", out: Path) -> tuple[list[Path], list[str]]:
     """Write the episode table and its figure beside the model; return the files and notes about a missing one."""
     from spuir.storage.atomic import write_csv
@@ -323,17 +210,8 @@ def _write(trained: "Training", out: Path) -> tuple[list[Path], list[str]]:
     written = [out, write_csv(Path(f"{stem}.csv"), [line.to_dict() for line in trained.episodes])]
     if moves := list(drift_rows(trained.bandit, trained.episodes)):
         written.append(write_csv(drift_file(out), moves))
-    drawn = [Path(f"{figure}.{kind}") for kind in ("png", "svg")]
-    try:
-        trained.bandit.plot(path=drawn[0])
-        written += drawn
-    except MissingExtraError as missing:
-        return written, [f"no figure was drawn: {missing}"]
-    except OSError as failure:
-        for path in drawn:
-            path.unlink(missing_ok=True)  # half of it may have been written
-        return written, [f"no figure was drawn: {failure.strerror or failure}"]
-    return written, []
+    drawn, notes = draw(trained.bandit.plot, figure)
+    return [*written, *drawn], notes
 
 
 def _describe(

@@ -1,17 +1,15 @@
 """``spuir tune``: choose a policy and its parameters on a log, say what it gains, and train it."""
 
-import json
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from spuir.cli import options
-from spuir.cli.train import beside, interruptible, keep_apart, print_note
-from spuir.errors import MissingExtraError
+from spuir.cli.output import beside, draw, interruptible, keep_apart, note_unless, print_result, print_written
 
 if TYPE_CHECKING:
+    from spuir.evaluation.exploration import Explored
     from spuir.evaluation.tuning_result import Tuning
 
 SHOWN = 8
@@ -33,8 +31,7 @@ SHOWN = 8
     show_default=True,
     help="Number of candidates: policies with their features, λ, γ, η and c.",
 )
-@click.option("-b", "--batch-size", type=int, help="Rows per episode (B).  [default: the log's column episode]")
-@click.option("--every", help="Duration of an episode: hour, day, 15m, 6h.  [default: the log's column episode]")
+@options.cutting
 @click.option(
     "--batch-sizes", multiple=True, help="Batch sizes to choose from, separated by commas.  [default: the log's]"
 )
@@ -76,7 +73,7 @@ SHOWN = 8
 @options.joining
 @options.opening
 @options.encoding
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the random draws.")
+@options.SEED
 @options.WORKERS
 @options.JSON
 @options.QUIET
@@ -96,54 +93,40 @@ def tune(*, out: Path, as_json: bool, quiet: bool, **given: Any) -> None:
 
     keep_apart(out, [*given["log"], *given["rewards"]], "tuning")
     options.refuse_labels(given)
-    log, notices = options.open_with_rewards(given, given["propensity"])
-    note = _ignore if quiet else print_note
+    log, joined = options.open_joined(given, given["propensity"])
+    note = note_unless(quiet)
+    notices = [str(report) for report in joined]
     for notice in notices:
         note(notice)
-    encoding = {name: given[name] for name in ("hashing", "max_levels") if given[name] is not None}
     with interruptible(out), row_bar(hidden=quiet, unit="tasks") as watch:
         found = search(
             log,
             policies=options.names_in(given["policies"], "--policies") or POLICIES,
-            budget=given["budget"],
-            batch_size=given["batch_size"],
-            every=given["every"],
-            batch_sizes=_sizes(given["batch_sizes"]),
-            learning=given["learning"],
-            floor_cost=given["floor_cost"],
+            batch_sizes=[options.parse(text) for text in options.names_in(given["batch_sizes"], "--batch-sizes")]
+            or None,
             propensity="uniform" if given["propensity"] == "uniform" else None,
-            encoding={**ENCODING, **encoding},
+            encoding={**ENCODING, **options.encoding_in(given)},
             most_rows=given["rows"],
             out=out,
-            seed=given["seed"],
-            workers=given["workers"],
             watch=watch,
             tell=note,
+            **{name: given[name] for name in PASSED},
         )
-    written = _write(found, out, note)
-    if as_json:
-        summary = found.to_dict() | {"written": [str(path) for path in written]}
-        summary["notices"] = [*notices, *summary["notices"]]
-        click.echo(json.dumps(summary, indent=2, ensure_ascii=False))
-    elif not quiet:
-        _print(found)
-    if not quiet:
-        click.echo(f"wrote {', '.join(map(str, written))}", err=True)
+    written, undrawn = _write(found, out)
+    for notice in undrawn:
+        note(notice)
+    summary = found.to_dict() | {"written": [str(path) for path in written]}
+    summary["notices"] = [*notices, *summary["notices"]]
+    print_result(summary, lambda: _print(found), as_json, quiet)
+    print_written(written, quiet)
 
 
-def _ignore(_: str) -> None:
-    """Print nothing."""
+PASSED = ("budget", "batch_size", "every", "learning", "floor_cost", "seed", "workers")
+"""Options that go to the tuning as they are."""
 
 
-def _sizes(entries: Sequence[str]) -> list[Any] | None:
-    """Read batch sizes; the library refuses what is not a size."""
-    return [options.parse(text) for text in options.names_in(entries, "--batch-sizes")] or None
-
-
-def _write(found: "Tuning", out: Path, note: Callable[[str], object]) -> list[Path]:
-    """Write all results, the figure and the drift of the coefficients beside the model; return the files."""
-    from spuir.evaluation.tuning_figure import draw_tuning
-    from spuir.results import figures
+def _write(found: "Tuning", out: Path) -> tuple[list[Path], list[str]]:
+    """Write all results beside the model; return the files, and a note if the figure is missing."""
     from spuir.storage.atomic import write_csv, write_json
     from spuir.training.drift import drift_file, drift_rows
 
@@ -151,61 +134,49 @@ def _write(found: "Tuning", out: Path, note: Callable[[str], object]) -> list[Pa
     written = [out, write_json(Path(f"{stem}.json"), found.to_dict())]
     if moves := list(drift_rows(found.bandit, found.training.episodes)):
         written.append(write_csv(drift_file(out), moves))
-    try:
-        written += figures.save(draw_tuning(found), stem)
-    except MissingExtraError as missing:
-        note(f"no figure was drawn: {missing}")
-    return written
+    drawn, notes = draw(found.plot, stem)
+    return [*written, *drawn], notes
 
 
 def _print(found: "Tuning") -> None:
     """Print the best candidates, the settings while learning, and the answer in sentences."""
-    from rich.table import Table
     from rich.text import Text
 
-    from spuir.cli.terminal import console
-    from spuir.evaluation.halving import finalists
+    from spuir.cli.terminal import console, print_table
+    from spuir.evaluation.candidates import finalists
 
     learn, compare, final = found.rows
-    out = console()
     last = finalists(found.scores)
-    table = Table(
+    print_table(
+        ("candidate", "value", "± standard error"),
+        [[str(one.candidate), f"{one.value:.4g}", f"{one.standard_error:.2g}"] for one in last[:SHOWN]],
+        text=("candidate",),
         title=f"{len(last)} finalists of {len({one.candidate for one in found.scores})} candidates: learned from "
         f"{learn:,} rows, compared on {compare:,}",
-        title_justify="left",
     )
-    for heading in ("candidate", "value", "± standard error"):
-        table.add_column(heading, justify="left" if heading == "candidate" else "right")
-    for one in last[:SHOWN]:
-        table.add_row(Text(str(one.candidate)), f"{one.value:.4g}", f"{one.standard_error:.2g}")
-    out.print(table)
-    exploring = Table(title=f"reward while learning, by {found.how}", title_justify="left")
-    for heading in ("alpha", "floor", "batch size", "reward", "behind the best", "± standard error", "seeds"):
-        exploring.add_column(heading, justify="right")
-    for one in [one for one in found.explored if one.seeds == found.explored[0].seeds][:SHOWN]:
-        setting = one.setting
-        cells = [
-            "–" if setting.alpha is None else f"{setting.alpha:g}",
-            f"{setting.floor:.3g}",
-            f"{setting.batch_size:,}",
-        ]
-        exploring.add_row(*cells, f"{one.value:.4g}", f"{one.behind:.2g}", f"{one.standard_error:.2g}", f"{one.seeds}")
-    out.print(exploring)
+    print_table(
+        ("alpha", "floor", "batch size", "reward", "behind the best", "± standard error", "seeds"),
+        [_cells(one) for one in found.explored if one.seeds == found.explored[0].seeds][:SHOWN],
+        title=f"reward while learning, by {found.how}",
+    )
     if found.comparisons:
-        out.print(_comparisons(found, final))
+        winner = ["winner", f"{found.value:.4g}", f"{found.low:.4g}", f"{found.high:.4g}", "–"]
+        others = [
+            [one.name, f"{one.value:.4g}", f"{one.low:.4g}", f"{one.high:.4g}", one.in_words()]
+            for one in found.comparisons
+        ]
+        print_table(
+            ("policy", "value", "low", "high", "gain of the winner"),
+            [winner, *others],
+            text=("policy",),
+            title=f"the last {final:,} rows, on which nothing was chosen; 95 % intervals",
+        )
     for sentence in found.sentences:
-        out.print(Text(sentence, style="bold"), soft_wrap=True)
+        console().print(Text(sentence, style="bold"), soft_wrap=True)
 
 
-def _comparisons(found: "Tuning", rows: int) -> Any:
-    """Return the table of the winner beside the alternatives."""
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(title=f"the last {rows:,} rows, on which nothing was chosen; 95 % intervals", title_justify="left")
-    for heading in ("policy", "value", "low", "high", "gain of the winner"):
-        table.add_column(heading, justify="left" if heading == "policy" else "right")
-    table.add_row("winner", f"{found.value:.4g}", f"{found.low:.4g}", f"{found.high:.4g}", "–")
-    for one in found.comparisons:
-        table.add_row(Text(one.name), f"{one.value:.4g}", f"{one.low:.4g}", f"{one.high:.4g}", one.in_words())
-    return table
+def _cells(one: "Explored") -> list[str]:
+    """Return one setting as the cells of its line."""
+    alpha, floor, size = one.setting
+    cells = ["–" if alpha is None else f"{alpha:g}", f"{floor:.3g}", f"{size:,}", f"{one.value:.4g}"]
+    return [*cells, f"{one.behind:.2g}", f"{one.standard_error:.2g}", f"{one.seeds}"]

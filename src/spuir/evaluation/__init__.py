@@ -12,6 +12,11 @@ How the pieces fit together:
 - :func:`evaluate` does all of it and returns an :class:`EvaluationReport`.
 - :class:`EncodedRows` are log rows in memory, for what learns from them many times: :func:`replay` and :func:`simulate`
   let a policy learn from scratch, and :func:`tune` chooses one.
+
+To follow an evaluation, read ``evaluate.py``, then ``fit_pass.py`` and ``estimate_pass.py``, which read the log once
+each, then ``evaluation_report.py`` and ``evaluation_page.py``. To follow a tuning, read ``tune.py``, then
+``candidates.py`` (what is compared on held-out rows), ``exploration.py`` (what is compared while learning) and
+``tuning_result.py``.
 """
 
 from spuir.evaluation.block_sums import Blocks, Estimate, TermSums

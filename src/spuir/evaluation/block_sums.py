@@ -49,8 +49,7 @@ class Blocks:
     def adder(self, rows: LoggedRows, first: int, weights: Floats | None) -> "BlockAdder":
         """Return what adds up values of rows per block; ``first`` rows were read before."""
         if self.by == "row":
-            edges = np.arange(0, (self.count + 1) * self.size, self.size)
-            return BlockAdder.consecutive(edges, first, len(rows), weights)
+            return BlockAdder(np.arange(first, first + len(rows)) // self.size, self.count, weights)
         return BlockAdder(self.numbers(rows), self.count, weights)
 
     def numbers(self, rows: LoggedRows) -> Codes:
@@ -73,26 +72,10 @@ class BlockAdder:
         self._blocks: Codes | None = None
         self._known: dict[int, tuple[ref[Floats], Floats]] = {}
         if (blocks[1:] >= blocks[:-1]).all():
-            self._starts = np.flatnonzero(blocks[1:] != blocks[:-1]) + 1
-            self._starts = np.concatenate([np.zeros(min(self._rows, 1), np.intp), self._starts])
+            self._starts = np.flatnonzero(np.diff(blocks, prepend=-1))
             self._touched: Any = blocks[self._starts]
         else:
             self._blocks, self._touched = blocks, slice(None)
-
-    @classmethod
-    def consecutive(cls, edges: Codes, first: int, rows: int, weights: Floats | None) -> "BlockAdder":
-        """Return an adder for the rows from ``first`` on, where block b has those from edges[b] to edges[b + 1]."""
-        low, high = np.searchsorted(edges, [first, first + rows - 1], side="right")
-        starts = np.maximum(edges[low - 1 : high] - first, 0)
-        return cls._in_order(np.arange(low - 1, high), starts, rows, weights, len(edges) - 1)
-
-    @classmethod
-    def _in_order(cls, touched: Codes, starts: Codes, rows: int, weights: Floats | None, count: int) -> "BlockAdder":
-        """Return an adder for rows in the order of their blocks, each of which begins at its start."""
-        some = np.diff(starts, append=rows) > 0
-        made = cls(touched[:0], count, weights)
-        made._rows, made._starts, made._touched = rows, starts[some], touched[some]
-        return made
 
     @cached_property
     def heaviest(self) -> float:
@@ -105,7 +88,10 @@ class BlockAdder:
         if self._blocks is not None:
             return BlockAdder(self._blocks[rows], self.count, weights)
         starts = np.searchsorted(rows, self._starts)
-        return self._in_order(self._touched, starts, len(rows), weights, self.count)
+        some = np.diff(starts, append=len(rows)) > 0
+        made = BlockAdder(self._touched[:0], self.count, weights)
+        made._rows, made._starts, made._touched = len(rows), starts[some], self._touched[some]
+        return made
 
     def add_rows(self, total: NDArray[Any]) -> None:
         """Add the number of rows to the sums (B,) of their blocks."""
@@ -153,12 +139,9 @@ class TermSums:
         """Add the terms of rows; ``span`` is a bound on that of a row's terms, None = look at them."""
         if span is None:
             span = sum(span_of(values) for values in terms[:2] if values is not None)
-        if terms.plain is not None:
-            adder(self.plain, terms.plain)
-        if self.numerator is not None and self.denominator is not None:
-            if terms.numerator is not None and terms.denominator is not None:
-                adder(self.numerator, terms.numerator)
-                adder(self.denominator, terms.denominator)
+        for total, values in zip((self.plain, self.numerator, self.denominator), terms, strict=True):
+            if total is not None and values is not None:
+                adder(total, values)
         self.own_span = max(self.own_span, span * adder.heaviest)
 
     @property
@@ -171,20 +154,23 @@ class TermSums:
         """Σω(v̂ + a) per block (B,)."""
         return self.plain if self.model is None else self.plain + self.model.sums
 
+    def ratios(self, weight: Floats) -> list[tuple[Floats, Floats]]:
+        """Return the ratios that make up the estimate, each by what it sums (B,) above and below."""
+        found = [(self.plain_sums, weight)]
+        if self.numerator is not None and self.denominator is not None and self.denominator.any():
+            found.append((self.numerator, self.denominator))
+        return found
+
     def value(self, weight: Floats) -> float:
         """Return the estimate, given the weight (B,) of the blocks."""
-        value = self.plain_sums.sum() / weight.sum()
-        if self.numerator is not None and self.denominator is not None and self.denominator.sum() > 0:
-            value += self.numerator.sum() / self.denominator.sum()
-        return float(value)
+        return float(sum(above.sum() / below.sum() for above, below in self.ratios(weight)))
 
     def influence(self, weight: Floats) -> Floats:
         """Return the first-order effect (B,) of each block on the estimate; the effects sum to 0."""
-        total, plain = weight.sum(), self.plain_sums
-        found = (plain - plain.sum() / total * weight) / total
-        if self.numerator is not None and self.denominator is not None and self.denominator.sum() > 0:
-            below = self.denominator.sum()
-            found = found + (self.numerator - self.numerator.sum() / below * self.denominator) / below
+        found = np.zeros(len(weight))
+        for above, below in self.ratios(weight):
+            total = below.sum()
+            found += (above - above.sum() / total * below) / total
         return found
 
 
@@ -278,8 +264,7 @@ class Estimate:
         plain = np.sum([factor * sums.plain_sums for factor, sums in self._errors], axis=0)
         pairs = [(plain, self.weight)]
         for factor, sums in self._errors:
-            if sums.numerator is not None and sums.denominator is not None and sums.denominator.any():
-                pairs.append((factor * sums.numerator, sums.denominator))
+            pairs += [(factor * above, below) for above, below in sums.ratios(self.weight)[1:]]
         # The estimate is a sum of ratios. Each numerator, centred at its ratio, sums to 0 over all blocks.
         columns = np.column_stack([one for up, down in pairs for one in (up - up.sum() / down.sum() * down, down)])
         first, second = np.triu_indices(columns.shape[1])

@@ -253,9 +253,7 @@ def _offered(blocks: list[LoggedRows], source: EvaluationLog, names: Sequence[st
     m, first, found = len(source.actions), 0, list[tuple[Codes, Floats]]()
     for block in blocks:
         table = offered_features(block.offered, names, source.actions)
-        coded = table["action"].dictionary_encode()
-        known = np.array([source.code(label) for label in coded.dictionary.to_pylist()], np.intp)
-        codes = known[coded.indices.to_numpy(zero_copy_only=False)]
+        codes = source.codes_of(table["action"])
         found.append(((first + table["row"]) * m + codes, np.column_stack([table[name] for name in names])))
         first += len(block)
     keys, features = np.concatenate([one for one, _ in found]), np.concatenate([one for _, one in found])

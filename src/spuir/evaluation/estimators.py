@@ -271,6 +271,11 @@ class Chosen(NamedTuple):
     candidates: tuple[ValueEstimator, ...]
     reference: ValueEstimator
 
+    @property
+    def needs_model(self) -> bool:
+        """Whether the candidates need a reward model."""
+        return self.reference.needs_model
+
 
 FAMILY: dict[str, type[ValueEstimator]] = {
     kind.name: kind

@@ -1,6 +1,7 @@
 """Off-policy evaluation: what policies would have earned on the decisions of a log that another one wrote."""
 
 from collections.abc import Hashable, Mapping, Sequence
+from os.path import exists
 from typing import Any
 
 import numpy as np
@@ -9,15 +10,14 @@ from threadpoolctl import threadpool_limits
 from spuir.base.parameters import COUNT, INSIDE, check_value
 from spuir.errors import InputError, ParameterError, did_you_mean
 from spuir.evaluation.block_sums import Blocks
-from spuir.evaluation.estimators import Chosen, ValueEstimator, make_estimators
+from spuir.evaluation.estimate_pass import EstimatePass
+from spuir.evaluation.estimators import BalancedInversePropensity, Chosen, ValueEstimator, make_estimators
 from spuir.evaluation.evaluation_report import ALWAYS, EvaluationReport
-from spuir.evaluation.learned_rows import LearnedRows
+from spuir.evaluation.fit_pass import FitPass, Watch, fit_models
+from spuir.evaluation.intervals import check_kind
+from spuir.evaluation.learned_rows import LearnedRows, check_learned
 from spuir.evaluation.logged_rows import EvaluationLog
-from spuir.evaluation.passes import EstimatePass, FitPass, Watch, needs_propensity_model
-from spuir.evaluation.propensity_model import PropensityModel
-from spuir.evaluation.report_builder import ReportBuilder, ReportSettings
-from spuir.evaluation.reward_models import ContextFeatures, make_reward_model
-from spuir.evaluation.split_training import train_on_earlier, untrained
+from spuir.evaluation.support import advice
 from spuir.evaluation.targets import (
     LOGGED,
     UNIFORM,
@@ -25,14 +25,14 @@ from spuir.evaluation.targets import (
     FixedTarget,
     Target,
     make_target,
-    make_targets,
     named_policies,
 )
-from spuir.logs import Log, cut_episodes, open_log
+from spuir.logs import Log, cut_episodes, open_log, split_log
 from spuir.logs.columns import renaming
 from spuir.logs.span import log_after
+from spuir.policies import Policy, list_policies
 from spuir.tables.arrow import arrow
-from spuir.tables.encoder import LEARNING_ROWS
+from spuir.training import train
 from spuir.training.start import with_column
 
 ESTIMATORS = ("dm", "ips", "clipped-ips", "snips", "dr", "sndr", "switch-dr", "dros")
@@ -111,47 +111,77 @@ def evaluate(
     """
     check_value("level", level, INSIDE, "choose a level such as 0.95")
     check_value("folds", folds, COUNT, "choose a number of folds such as 5")
+    check_kind(interval)
     log = _open(source, propensity, opening)
     policies = named_policies(policies)
-    if names := untrained(policies):
+    if names := _untrained(policies):
         if after is not None:
             rule = f"{names[0]} is trained on the earlier part of the log, and holdout says which is the rest"
             raise ParameterError("after", repr(after), rule, "leave it out, or evaluate a saved model")
         how = {"batch_size": batch_size, "every": every, "propensity": propensity, "watch": watch}
-        policies, log = train_on_earlier(log, policies, holdout, **how)
+        policies, log = _train_on_earlier(log, policies, holdout, **how)
     log = log if after is None else log_after(log, after)
-    targets = make_targets(policies, actions)
+    targets = [make_target(name, one, actions) for name, one in policies.items()]
     chosen = _estimators(estimators, estimator, reward_model, propensity)
-    job = Evaluation(
-        log=EvaluationLog(
-            log=log,
-            cut=None if batch_size is None and every is None else cut_episodes(log, batch_size, every),
-            actions=_first_labels(targets, actions),
-            context=context_columns(log),
-            mask_order=actions if actions is not None else _mask_order(targets),
-            ignored=("propensity",) if _kind(propensity) != "logged" else (),
-            offered=_offered(targets, log),
-        ),
-        propensity=_kind(propensity),
-        estimators=chosen,
-        watch=watch or _ignore,
+    kind = _kind(propensity)
+    bandits = [one for one in targets if isinstance(one, BanditTarget)]
+    rows = EvaluationLog(
+        log=log,
+        cut=None if batch_size is None and every is None else cut_episodes(log, batch_size, every),
+        actions=_first_labels(bandits, actions),
+        context=context_columns(log),
+        mask_order=actions if actions is not None or not bandits else bandits[0].own_labels(),
+        ignored=("propensity",) if kind != "logged" else (),
+        offered=_offered(bandits, log),
     )
-    for target in targets:
-        if isinstance(target, BanditTarget):
-            target.columns(job.log.context)
-            job.learned.append(LearnedRows(target, job.log))
-    segment = _segment(log, segment)
+    for target in bandits:
+        target.columns(rows.context)
+    learned, segment, watch = [LearnedRows(one, rows) for one in bandits], _segment(log, segment), watch or _ignore
     with threadpool_limits(limits=1):
-        fit = job.fit(reward_model, folds)
-        job.check_learned(on_training_rows)
+        estimated = kind == "estimate" or any(isinstance(one, BalancedInversePropensity) for one in chosen)
+        how = {"propensity": kind, "estimated": estimated, "learned": learned, "watch": watch}
+        fit = fit_models(rows, reward_model, folds, **how)
+        notices = fit.notices() + check_learned(learned, on_training_rows)
         baselines, candidates = make_baselines(against, fit, targets)
-        notices = [notice for target in (*targets, *baselines) for notice in target.prepare(fit.log)]
-        blocks = Blocks.of(_grouping(group_by, job.log), fit.rows)
+        notices += [notice for target in (*targets, *baselines) for notice in target.prepare(rows)]
+        blocks = Blocks.of(_grouping(group_by, rows), fit.rows)
         second = EstimatePass(fit, [*targets, *baselines], chosen, blocks, segment)
-        second.run(job.watch)
+        second.run(watch)
     second.check_groups()
-    settings = ReportSettings(_headline(estimator, chosen), interval, level, seed, len(targets) + candidates)
-    return ReportBuilder(second, targets, baselines, settings, [*job.notices, *notices]).report()
+    settings = {"interval": interval, "level": level, "seed": seed, "candidates": max(len(targets) + candidates, 1)}
+    return _report(second, targets, baselines, _headline(estimator, chosen), settings, notices)
+
+
+def _report(
+    second: EstimatePass,
+    targets: Sequence[Target],
+    baselines: Sequence[Target],
+    headline: str,
+    settings: Mapping[str, Any],
+    notices: Sequence[str],
+) -> EvaluationReport:
+    """Return what the sums of the second pass say."""
+    every = [*targets, *baselines]
+    supports = {one.name: found for one in every if (found := second.support(one)) is not None}
+    estimates = {(one.name, form.name): second.estimate(one, form) for one in every for form in second.estimators}
+    written = [one.name for one in targets if one.name in supports and supports[one.name].same_policy]
+    own = [
+        f"The log was written by {name} itself: every weight is 1, and its value is the mean reward."
+        for name in written
+    ]
+    return EvaluationReport(
+        evaluated=tuple(one.name for one in targets),
+        baselines=tuple(one.name for one in baselines),
+        estimator=headline,
+        **settings,
+        sums={key: estimate for key, (estimate, _) in estimates.items()},
+        settings={key: setting for key, (_, setting) in estimates.items()},
+        supports=supports,
+        help_wanted=advice(len(second.fit.log.actions)),
+        facts=second.facts(),
+        notices=tuple(dict.fromkeys([*notices, *own])),
+        pictures=second.pictures(),
+    )
 
 
 def _ignore(*_: object) -> None:
@@ -194,14 +224,10 @@ def _estimators(
         every.append("balanced-ips")
     made = make_estimators(every)
     if reward_model is None:
-        made = [one for one in made if not _needs_model(one)]
+        made = [one for one in made if not one.needs_model]
     if not made:
         raise ParameterError("estimators", "none", "an evaluation needs at least one", "name one, such as dr")
     return made
-
-
-def _needs_model(one: ValueEstimator | Chosen) -> bool:
-    return one.needs_model if isinstance(one, ValueEstimator) else one.candidates[0].needs_model
 
 
 def _headline(asked: str | None, chosen: Sequence[ValueEstimator | Chosen]) -> str:
@@ -209,20 +235,14 @@ def _headline(asked: str | None, chosen: Sequence[ValueEstimator | Chosen]) -> s
     return next(name for name in (asked, "dr", "snips", *names) if name in names)
 
 
-def _first_labels(targets: Sequence[Target], actions: Sequence[Hashable] | None) -> list[Hashable]:
+def _first_labels(bandits: Sequence[BanditTarget], actions: Sequence[Hashable] | None) -> list[Hashable]:
     """Return the labels that are known before the log is read."""
-    known = [list(one.own_labels()) for one in targets if isinstance(one, BanditTarget)]
-    return list(dict.fromkeys([*(actions or ()), *(label for labels in known for label in labels)]))
+    return list(dict.fromkeys([*(actions or ()), *(label for one in bandits for label in one.own_labels())]))
 
 
-def _offered(targets: Sequence[Target], log: Log) -> tuple[str, ...]:
+def _offered(bandits: Sequence[BanditTarget], log: Log) -> tuple[str, ...]:
     """Return the columns with features of actions that the evaluated bandits read."""
-    bandits = [one for one in targets if isinstance(one, BanditTarget)]
     return tuple(dict.fromkeys(name for one in bandits for name in one.feature_columns(log)))
-
-
-def _mask_order(targets: Sequence[Target]) -> Sequence[Hashable] | None:
-    return next((one.own_labels() for one in targets if isinstance(one, BanditTarget)), None)
 
 
 def _grouping(asked: str | None, log: EvaluationLog) -> str:
@@ -254,84 +274,6 @@ def _segment(log: Log, given: str | None) -> str | None:
     return next((n for n, kind in kinds.items() if types.is_string(kind) or types.is_boolean(kind)), None)
 
 
-class Evaluation:
-    """An evaluation in progress: the log, where propensities come from, and what was noticed."""
-
-    def __init__(self, log: EvaluationLog, propensity: str, estimators: Sequence[Any], watch: Watch) -> None:
-        self.log, self.propensity, self.estimators, self.watch = log, propensity, estimators, watch
-        self.notices = list(log.log.notices)
-        self.learned: list[LearnedRows] = []
-
-    def fit(self, reward_model: Any, folds: int) -> FitPass:
-        """Read the log once and fit the models; by smaller pieces if all rows are in one fold."""
-        features = self._features(reward_model)
-        for by in self._fold_keys():
-            fit = FitPass(
-                log=self.log,
-                features=features,
-                propensity=self.propensity,
-                reward_model=make_reward_model(reward_model, folds),
-                propensity_model=PropensityModel(folds)
-                if self.propensity == "estimate" or needs_propensity_model(self.estimators)
-                else None,
-                fold_by=by,
-                folds=folds,
-                learned=[one for one in self.learned if one.useful and not self.log.complete],
-            )
-            fit.run(self.watch)
-            if len(fit.seen_folds) > 1 or folds == 1:
-                break
-        fit.finish()
-        self._notice(fit)
-        return fit
-
-    def check_learned(self, allowed: bool) -> None:
-        """Refuse models that learned from this log, or note it."""
-        for one in self.learned:
-            if not allowed:
-                one.refuse()
-            elif one.found() is not None:
-                self.notices.append(f"{one.target.name} learned from rows of this log: its value is too high.")
-
-    def _fold_keys(self) -> list[str]:
-        names = self.log.log.schema.names
-        return [*(["unit"] if "unit_id" in names else ["episode"] if self.log.cut else []), "blocks", "row"]
-
-    def _features(self, reward_model: Any) -> ContextFeatures:
-        nystroem = reward_model == "nystroem" if isinstance(reward_model, str) else False
-        if not self.log.context:
-            return ContextFeatures(None)
-        first = self.log.log.head(LEARNING_ROWS, list(self.log.context))
-        if not first.num_rows:
-            raise InputError("log", "no rows", "evaluation needs decisions", "check the path, and --after")
-        return ContextFeatures(first, nystroem)
-
-    def _notice(self, fit: FitPass) -> None:
-        if self.log.silent:
-            self.notices.append(f"{self.log.silent:,} rows without a reward were left out.")
-        if self.log.faults.count:
-            self.notices.append(f"{self.log.faults.count:,} broken rows were left out.")
-        if self.propensity == "estimate":
-            self.notices.append(
-                "Propensities are estimated: values are right only if the context columns hold everything that the "
-                "logging policy looked at."
-            )
-        if self.propensity == UNIFORM:
-            self.notices.append("Propensities are taken as uniform over the eligible actions.")
-        if self.log.cut is not None and len(self.log.episode_names) == 1:
-            self.notices.append(
-                "The log has one episode only: models are cross-fitted by blocks of rows, and nothing shows how "
-                "rewards change between episodes."
-            )
-        calibration = fit.calibration
-        if self.propensity == "logged" and not calibration.trusted:
-            names = ", ".join(str(label) for label in calibration.wrong[:5])
-            self.notices.append(
-                f"The logged propensities of {names} do not agree with how often they were chosen: the mean of "
-                "1[action]/propensity is clearly above 1. Values may be wrong; spuir doctor shows more."
-            )
-
-
 def make_baselines(against: Sequence[str], fit: FitPass, targets: Sequence[Target]) -> tuple[list[Target], int]:
     """Return the baselines, and how many candidates they stand for; of many single actions the best are kept."""
     if isinstance(against, str):
@@ -354,14 +296,48 @@ def make_baselines(against: Sequence[str], fit: FitPass, targets: Sequence[Targe
     return made, candidates
 
 
+def _untrained(policies: Mapping[str, Any]) -> list[str]:
+    """Return the names of those that have to learn first: a policy, or a registered name that no file has."""
+    registered = set(list_policies()) - {UNIFORM}
+    return [
+        name
+        for name, one in policies.items()
+        if isinstance(one, Policy) or (isinstance(one, str) and one in registered and not exists(one))
+    ]
+
+
+def _train_on_earlier(
+    log: Log,
+    policies: Mapping[str, Any],
+    holdout: float,
+    *,
+    batch_size: int | None,
+    every: Any,
+    propensity: str | None,
+    watch: Watch | None,
+) -> tuple[dict[str, Any], Log]:
+    """Return the policies, those without training trained on the earlier part of the log, and the rest of the log."""
+    names = _untrained(policies)
+    for name, one in policies.items():
+        if isinstance(one, np.ndarray) or hasattr(one, "columns"):
+            rule = f"the log is split to train {names[0]}, and a table has a row for each row of the whole log"
+            raise ParameterError("policies", f"a table of probabilities for {name}", rule, "pass a function instead")
+    earlier, rest = split_log(log, holdout)
+    known = "uniform" if propensity == "uniform" and "propensity" not in log.schema.names else None
+    how: dict[str, Any] = {"batch_size": batch_size, "every": every, "propensity": known, "watch": watch}
+    return {**policies, **{name: train(earlier, policies[name], **how).bandit for name in names}}, rest
+
+
 def action_dist(policy: Any, source: Any, actions: Sequence[Hashable] | None = None, **opening: Any) -> Any:
     """Return the probabilities of a policy on the rows of a log as obp's ``action_dist`` (n, M, 1).
 
     Actions are in the order of ``actions``; None = the labels of the log and of the policy, sorted.
     """
     log = source if isinstance(source, Log) else open_log(source, **opening)
-    (target,) = make_targets([policy], actions)
-    first = {"actions": _first_labels([target], actions), "offered": _offered([target], log)}
+    ((name, one),) = named_policies([policy]).items()
+    target = make_target(name, one, actions)
+    bandits = [target] if isinstance(target, BanditTarget) else []
+    first = {"actions": _first_labels(bandits, actions), "offered": _offered(bandits, log)}
     rows = EvaluationLog(log=log, context=context_columns(log), **first)
     for _ in rows:
         pass

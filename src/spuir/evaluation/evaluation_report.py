@@ -2,13 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from spuir.errors import MissingExtraError, UnknownNameError, did_you_mean
+from spuir.base.data_frame import data_frame
+from spuir.errors import UnknownNameError, did_you_mean
 from spuir.evaluation.block_sums import Estimate
 from spuir.evaluation.intervals import ValueInterval, interval
 from spuir.evaluation.support import NONE, WEAK, Support
@@ -63,18 +65,17 @@ class EvaluationReport:
         What the values, their intervals and the verdicts come from, and the seed of the bootstrap.
     candidates
         For how many candidates verdicts and the winner's interval are corrected.
-    values, differences_found, supports
-        Records of all values, differences and supports.
-    winner
-        The best policy with good support, with an interval that is corrected for the number of candidates.
+    sums, settings
+        Estimates by policy and estimator, from which values, differences and all intervals follow, and the setting of
+        each estimator; None where it has none.
+    supports, help_wanted
+        The support of each policy, and which data would help where it is missing.
     facts
         The log: rows, actions, propensities and more.
     notices
         What the reader should know, in sentences.
     pictures
         Data of the figures.
-    sums
-        Estimates by policy and estimator, from which other intervals follow.
     """
 
     evaluated: tuple[str, ...]
@@ -84,22 +85,93 @@ class EvaluationReport:
     level: float
     seed: int
     candidates: int
-    values: tuple[PolicyValue, ...]
-    differences_found: tuple[PolicyDifference, ...]
+    sums: dict[tuple[str, str], Estimate] = field(repr=False)
+    settings: dict[tuple[str, str], float | None]
     supports: dict[str, Support]
-    winner: PolicyValue | None
     help_wanted: str
     facts: dict[str, Any]
     notices: tuple[str, ...]
     pictures: dict[str, Any] = field(repr=False)
-    sums: dict[tuple[str, str], Estimate] = field(repr=False)
+
+    # ---- records --------------------------------------------------------------------------------------------
+
+    def __post_init__(self) -> None:
+        # Bootstrap intervals take a moment, which is part of the evaluation.
+        _ = self.values, self.differences_found, self.winner
+
+    @cached_property
+    def values(self) -> tuple[PolicyValue, ...]:
+        """The value of every policy by every estimator."""
+        return tuple(self._value(*key, self.level) for key in self.sums)
+
+    def _value(self, policy: str, estimator: str, level: float) -> PolicyValue:
+        key, found = (policy, estimator), dict.fromkeys(("value", "low", "high", "standard_error"))
+        if policy not in self.refused:
+            estimate = self.sums[key]
+            low, high = interval(estimate, level, self.interval, self.seed)
+            found = {"value": estimate.value, "low": low, "high": high, "standard_error": estimate.standard_error}
+        return PolicyValue(policy=policy, estimator=estimator, setting=self.settings[key], **found)
+
+    @cached_property
+    def differences_found(self) -> tuple[PolicyDifference, ...]:
+        """The difference of every evaluated policy to every other one."""
+        every = (*self.evaluated, *self.baselines)
+        return tuple(self._difference(one, two) for one in self.evaluated for two in every if one != two)
+
+    def _difference(self, policy: str, against: str) -> PolicyDifference:
+        if policy in self.refused or against in self.refused:
+            blank = dict.fromkeys(("difference", "low", "high", "relative"))
+            return PolicyDifference(policy=policy, against=against, **blank, verdict=REFUSED)
+        other = self.sums[against, self.estimator]
+        paired = self.sums[policy, self.estimator].minus(other)
+        low, high = interval(paired, self.level, self.interval, self.seed)
+        return PolicyDifference(
+            policy=policy,
+            against=against,
+            difference=paired.value,
+            low=low,
+            high=high,
+            relative=paired.value / other.value if other.value > 0 else None,
+            verdict=self._verdict(paired, weak=bool({policy, against} & self._weak)),
+        )
+
+    def _verdict(self, paired: Estimate, weak: bool) -> str:
+        """Return who is better; with weak support an empirical Bernstein interval has to agree."""
+        kinds = (self.interval, *(["empirical-bernstein"] if weak else []))
+        ends = [interval(paired, self._corrected, kind, self.seed) for kind in kinds]
+        if all(low > 0 for low, _ in ends):
+            return BETTER
+        return WORSE if all(high < 0 for _, high in ends) else OPEN
+
+    @cached_property
+    def winner(self) -> PolicyValue | None:
+        """The best policy with good support, or else weak support; its interval is corrected for the candidates."""
+        names = [name for name in (*self.evaluated, *self.baselines) if name not in self.refused]
+        able = [name for name in names if name not in self._weak] or names
+        best = max(able, key=lambda name: self.sums[name, self.estimator].value, default=None)
+        return None if best is None else self._value(best, self.estimator, self._corrected)
+
+    @property
+    def _corrected(self) -> float:
+        """The level of one interval, so that those of all candidates hold together."""
+        return 1 - (1 - self.level) / self.candidates
+
+    @property
+    def _weak(self) -> set[str]:
+        """Names of the policies with weak support."""
+        return {name for name, one in self.supports.items() if one.verdict == WEAK}
+
+    @property
+    def refused(self) -> list[str]:
+        """Names of the policies that the log does not support."""
+        return [name for name, one in self.supports.items() if one.verdict == NONE]
 
     # ---- tables ---------------------------------------------------------------------------------------------
 
     @property
     def table(self) -> Any:
         """A DataFrame with a row per policy: value, interval and support."""
-        return _frame(self.lines())
+        return data_frame(self.lines(), "table")
 
     def lines(self) -> list[dict[str, Any]]:
         """Return the rows of :attr:`table` as records."""
@@ -126,19 +198,21 @@ class EvaluationReport:
     @property
     def estimates(self) -> Any:
         """A DataFrame with a row per policy and estimator."""
-        return _frame([asdict(one) for one in self.values])
+        return data_frame([asdict(one) for one in self.values], "estimates")
 
     @property
     def differences(self) -> Any:
         """A DataFrame with a row per pair of policies."""
-        return _frame([asdict(one) for one in self.differences_found])
+        return data_frame([asdict(one) for one in self.differences_found], "differences")
 
     @property
     def support(self) -> Any:
         """A DataFrame with the support of each policy."""
         hidden = ("histogram", "same_policy")
         lines = [{"policy": name} | one.to_dict() for name, one in self.supports.items()]
-        return _frame([{key: value for key, value in line.items() if key not in hidden} for line in lines])
+        return data_frame(
+            [{key: value for key, value in line.items() if key not in hidden} for line in lines], "support"
+        )
 
     def value_of(self, policy: str, estimator: str | None = None) -> PolicyValue:
         """Return one value; ``estimator`` None is the report's own."""
@@ -185,8 +259,8 @@ class EvaluationReport:
             low, value, high = (
                 number(one, self.digits) for one in (self.winner.low, self.winner.value, self.winner.high)
             )
-            weak = {name for name, one in self.supports.items() if one.verdict == WEAK}
-            best = "Best of those with good support" if weak and self.winner.policy not in weak else "Best of all"
+            beside = self._weak and self.winner.policy not in self._weak
+            best = "Best of those with good support" if beside else "Best of all"
             told.append(
                 f"{best}: {self.winner.policy} with {value} ({low} to {high}, {self.level:.0%} "
                 f"corrected for {self.candidates} candidates)."
@@ -237,7 +311,7 @@ class EvaluationReport:
 
     def plot(self, path: str | PathLike[str] | None = None) -> "Figure":
         """Draw the values with their intervals; save the figure as PNG and SVG beside ``path`` if one is given."""
-        from spuir.evaluation.evaluation_figures import values_figure
+        from spuir.evaluation.evaluation_page import values_figure
         from spuir.results import figures
 
         figure = values_figure(self)
@@ -274,11 +348,6 @@ class EvaluationReport:
         """Show the sentences."""
         return "\n".join(self.sentences)
 
-    @property
-    def refused(self) -> list[str]:
-        """Names of the policies that the log does not support."""
-        return [name for name, one in self.supports.items() if one.verdict == NONE]
-
 
 def _in_words(policy: str) -> str:
     """Return what sentences call a baseline."""
@@ -298,12 +367,3 @@ def number(value: float | None, digits: int | None = None) -> str:
     if digits is not None:
         return f"{value:,.{digits}f}"
     return f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.0f}"
-
-
-def _frame(lines: Sequence[dict[str, Any]]) -> Any:
-    try:
-        import pandas
-    except ImportError:
-        rule, remedy = "a data frame needs it", 'run pip install "spuir[data]", or use to_dict()'
-        raise MissingExtraError("report", "no pandas", rule, remedy) from None
-    return pandas.DataFrame(list(lines))

@@ -14,10 +14,9 @@ import numpy as np
 
 from spuir.base.parameters import parameter_names
 from spuir.errors import InputError
-from spuir.evaluation.candidates import Candidate
+from spuir.evaluation.candidates import Candidate, Numbers, Results
 from spuir.evaluation.encoded_rows import EncodedRows
-from spuir.evaluation.halving import Numbers, Results
-from spuir.evaluation.replay import Replay, least_propensity, replay
+from spuir.evaluation.replay import least_propensity, replay
 from spuir.evaluation.simulation import FittedWorld, fit_world, simulate
 from spuir.policies import Policy
 from spuir.training.engines import WorkEngine
@@ -85,11 +84,6 @@ class Rehearsals:
         accepted = least_propensity(self.rows) * len(self.rows)
         enough = accepted >= max(REPLAYED_ROWS, REPLAYED_EPISODES * max(self.batch_sizes))
         return REPLAY if self._masked or enough else SIMULATION
-
-    @property
-    def what(self) -> str:
-        """What the values evaluate."""
-        return Replay.what if self.how == REPLAY else FittedWorld.what
 
     def _decisions(self, policy: Policy) -> int:
         """Return the decisions of a simulation, about the same for all batch sizes; fewer where updates cost much."""

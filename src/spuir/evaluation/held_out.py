@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from spuir.base.records import Floats
 from spuir.core.statistics import per_action
@@ -38,33 +38,27 @@ class HeldOut:
         return cls(rows, predicted, (float(rewards.min()), float(rewards.max())))
 
     @cached_property
-    def _blocks(self) -> Blocks:
-        return Blocks.of("row" if self.rows.units is None else "unit", len(self.rows))
-
-    @cached_property
-    def _adder(self) -> BlockAdder:
+    def _blocks(self) -> tuple[BlockAdder, dict[str, Any]]:
+        """What adds up values per block; and their weight and number of rows (B,), and what they consist of."""
+        blocks = Blocks.of("row" if self.rows.units is None else "unit", len(self.rows))
         # The rows have the columns by which blocks are numbered: units and episodes.
-        return self._blocks.adder(self.rows, 0, self.rows.weights)  # pyright: ignore[reportArgumentType]
-
-    @cached_property
-    def _sizes(self) -> tuple[Floats, NDArray[np.int64]]:
-        """The weight and the number of rows (B,) of each block."""
-        weight, counts = np.zeros(self._blocks.count), np.zeros(self._blocks.count, np.int64)
-        self._adder(weight, np.ones(len(self.rows)))
-        self._adder.add_rows(counts)
-        return weight, counts
+        adder = blocks.adder(self.rows, 0, self.rows.weights)  # pyright: ignore[reportArgumentType]
+        weight, counts = np.zeros(blocks.count), np.zeros(blocks.count, np.int64)
+        adder(weight, np.ones(len(self.rows)))
+        adder.add_rows(counts)
+        return adder, {"weight": weight, "rows": counts, "by": blocks.by}
 
     def estimate(self, probabilities: Floats | None) -> Estimate:
         """Return the value of a policy with these probabilities (n, M); None stands for the policy that logged."""
-        weight, counts = self._sizes
+        adder, sizes = self._blocks
         terms, model = Terms(self.rows.rewards), None
         if probabilities is not None:
-            model = ModelSums(len(weight))
-            model.add(self._adder, np.vecdot(probabilities, self.predicted))
+            model = ModelSums(adder.count)
+            model.add(adder, np.vecdot(probabilities, self.predicted))
             terms = DoublyRobust().terms(self._on_rows(probabilities))
-        sums = TermSums.zero(len(weight), terms, model)
-        sums.add(self._adder, terms)
-        made = Estimate(parts=((1.0, sums),), weight=weight, rows=counts, by=self._blocks.by)
+        sums = TermSums.zero(adder.count, terms, model)
+        sums.add(adder, terms)
+        made = Estimate(parts=((1.0, sums),), **sizes)
         if probabilities is None:
             return made
         ends = self.reward_range or (float(self.rows.rewards.min()), float(self.rows.rewards.max()))

@@ -38,15 +38,20 @@ class ValueInterval(NamedTuple):
     high: float
 
 
+def check_kind(kind: str) -> None:
+    """Refuse a name that no kind of interval has."""
+    if kind not in INTERVALS:
+        rule = "no kind of interval has that name"
+        raise UnknownNameError("interval", repr(kind), rule, did_you_mean(kind, INTERVALS, "intervals"))
+
+
 def interval(estimate: Estimate, level: float = 0.95, kind: str = "normal", seed: int = 0) -> ValueInterval:
     """Return the two-sided interval of an estimate, infinite where the log has fewer than two blocks.
 
     Where one more row would move an estimate by more than its error, rewards may be too rare to have been seen: n rows
     show none of probability q with probability (1 − q)ⁿ, so that any q up to log(2/risk)/n is possible.
     """
-    if kind not in INTERVALS:
-        rule = "no kind of interval has that name"
-        raise UnknownNameError("interval", repr(kind), rule, did_you_mean(kind, INTERVALS, "intervals"))
+    check_kind(kind)
     if len(estimate.influence) < 2:
         return ValueInterval(-np.inf, np.inf)
     low = high = estimate.value

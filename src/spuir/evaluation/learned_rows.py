@@ -1,7 +1,7 @@
 """Has a model learned from rows of this log? Its lineage says so: marks of its episodes, and sums per action."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import accumulate
 
 import numpy as np
@@ -95,22 +95,28 @@ class LearnedRows:
 
     def found(self) -> str | None:
         """Return what of the log the model learned from, in words; None for nothing."""
-        lineage = self._model.lineage
-        same = lineage.tally is not None and lineage.tally.shape == self.tally.shape and not self.unknown
-        if same and lineage.tally is not None and np.allclose(lineage.tally, self.tally, rtol=1e-9):
-            return "the log that it learned from"
+        known = self._model.lineage.tally
+        if known is not None and known.shape == self.tally.shape and not self.unknown:
+            if np.allclose(known, self.tally, rtol=1e-9):
+                return "the log that it learned from"
         count = sum(one.distinct and one.mark in self._marks for one in self._episodes.values())
         if not count:
             return None
         return f"{count:,} episode{'s' if count > 1 else ''} that it learned from"
 
-    def refuse(self) -> None:
-        """Refuse a log that the model learned from."""
-        what = self.found()
-        if what is not None:
+
+def check_learned(models: Iterable[LearnedRows], allowed: bool) -> list[str]:
+    """Refuse a log that a model learned from or, if that is allowed, return a notice about it."""
+    notices: list[str] = []
+    for one in models:
+        what, name = one.found(), one.target.name
+        if what is not None and not allowed:
             rule = "a model looks better on rows that it has learned from than it is"
             remedy = (
                 "evaluate on later rows (--after), let --policy with --holdout train on the earlier ones, or say "
                 "on_training_rows=True (--on-training-rows) to do it anyway"
             )
-            raise InputError(self.target.name, what, rule, remedy)
+            raise InputError(name, what, rule, remedy)
+        if what is not None:
+            notices.append(f"{name} learned from rows of this log: its value is too high.")
+    return notices

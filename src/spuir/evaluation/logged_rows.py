@@ -235,6 +235,13 @@ class EvaluationLog:
         by_text = {str(name): code for name, code in self._codes.items()}
         return self._codes.get(label, by_text.get(str(label)))
 
+    def codes_of(self, column: Any) -> Codes:
+        """Return the codes (n,) of labels in an Arrow array, −1 for those that the log does not have."""
+        encoded = column.dictionary_encode()
+        known = [self.code(label) for label in encoded.dictionary.to_pylist()]
+        codes = np.array([-1 if code is None else code for code in known], np.intp)
+        return codes[encoded.indices.to_numpy(zero_copy_only=False)]
+
     def _numbered(self, batch: Any, start: int) -> Codes | None:
         """Return the numbers (n,) of the episodes, counted as they first appear."""
         if self.cut is None:

@@ -42,7 +42,7 @@ class PropensityModel:
         self._sample = [(features[kept], actions[kept], folds[kept], keys[kept])]
 
     def finish(self, n_actions: int) -> None:
-        """FitPass the model of every fold, then balance: Σ 1[a]/p̂ over all rows equals their number for each action."""
+        """Fit the model of every fold, then balance: Σ 1[a]/p̂ over all rows equals their number for each action."""
         self._thin()
         features, actions, folds, _ = self._sample[0]
         self._theta = np.zeros((self.folds, features.shape[1], n_actions))

@@ -82,7 +82,7 @@ class RewardModel(ABC):
 
     @abstractmethod
     def finish(self, n_actions: int) -> None:
-        """FitPass the model of every fold on the rows of the others."""
+        """Fit the model of every fold on the rows of the others."""
 
     @abstractmethod
     def predict(self, features: Floats, folds: Codes) -> Floats:
@@ -177,7 +177,7 @@ class RegressorRewards(RewardModel):
         self._kept.append((features.copy(), actions, rewards, weights, folds))
 
     def finish(self, n_actions: int) -> None:
-        """FitPass a copy of the regressor for every fold."""
+        """Fit a copy of the regressor for every fold."""
         from sklearn.base import clone
 
         features, actions, rewards, weights, folds = (np.concatenate(some) for some in zip(*self._kept, strict=True))

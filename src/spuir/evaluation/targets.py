@@ -211,12 +211,11 @@ class BanditTarget(LabelledTarget):
     def _offered(self, rows: LoggedRows) -> dict[str, Any]:
         """Return a long table of the features of the eligible actions that the bandit knows."""
         own = self.own_labels()
-        place = {int(code): at for at, code in enumerate(self._columns)}
         table = offered_features(rows.offered, self.bandit._model.varying, own)
-        coded = table["action"].dictionary_encode()
-        codes = [self.log.code(label) for label in coded.dictionary.to_pylist()]
-        places = np.array([-1 if code is None else place.get(code, -1) for code in codes], np.intp)
-        at = places[coded.indices.to_numpy(zero_copy_only=False)]
+        places = np.full(len(self.log.actions) + 1, -1)
+        places[self._columns] = np.arange(len(own))
+        places[-1] = -1  # of a label that the log does not have
+        at = places[self.log.codes_of(table["action"])]
         found = {name: column[at >= 0] for name, column in table.items() if name != "action"}
         return found | {"action": [own[one] for one in at[at >= 0]]}
 
@@ -263,36 +262,33 @@ class TableTarget(LabelledTarget):
         check_chances(self.name, self._values)
         return super().prepare(log)
 
-    def allowed(self, chances: Floats, rows: LoggedRows) -> Floats:
-        """Return probabilities (n, M) after refusing any of an action that is not eligible."""
+    def probabilities(self, rows: LoggedRows) -> Floats:
+        """Return the table's rows for these rows of the log."""
+        if int(rows.numbers[-1]) >= len(self._values):
+            rule = "it has one row for each row of the log"
+            raise InputError(self.name, f"{len(self._values):,} rows", rule, "pass the probabilities of the whole log")
+        return self.at(rows.numbers, rows)
+
+    def at(self, places: Any, rows: LoggedRows) -> Floats:
+        """Return some rows of the table, which belong to these rows of the log; only eligible actions may have any."""
+        chances = self.ordered(self._values[places])
         if rows.eligible is not None and (barred := (chances > TOLERANCE) & ~rows.eligible).any():
             at, code = np.argwhere(barred)[0].tolist()
             got = f"a probability for {self.log.actions[code]!r} at row {rows.numbers[at]}"
             raise InputError(self.name, got, "it was not eligible there", "give its probability to eligible actions")
         return chances
 
-    def probabilities(self, rows: LoggedRows) -> Floats:
-        """Return the table's rows for these rows of the log."""
-        if int(rows.numbers[-1]) >= len(self._values):
-            rule = "it has one row for each row of the log"
-            raise InputError(self.name, f"{len(self._values):,} rows", rule, "pass the probabilities of the whole log")
-        return self.allowed(self.ordered(self._values[rows.numbers]), rows)
 
-
-class RuleTarget(TableTarget):
+class RuleTarget(LabelledTarget):
     """A function of the contexts (a DataFrame) that returns labels (n,) or probabilities (n, M)."""
 
     def __init__(self, name: str, rule: Callable[[Any], Any], actions: Sequence[Hashable] | None) -> None:
-        super(TableTarget, self).__init__(name)
+        super().__init__(name)
         self._rule, self._labels = rule, actions
 
     def own_labels(self) -> Sequence[Hashable]:
         """Return the labels of its columns: given, or those of the log, sorted as for tables."""
         return sorted(self.log.actions, key=str) if self._labels is None else self._labels
-
-    def prepare(self, log: EvaluationLog) -> list[str]:
-        """Match the labels."""
-        return LabelledTarget.prepare(self, log)
 
     def probabilities(self, rows: LoggedRows) -> Floats:
         """Call the function."""
@@ -304,7 +300,7 @@ class RuleTarget(TableTarget):
         if values.ndim == 2:
             given = TableTarget(self.name, answer, self.own_labels())
             given.prepare(self.log)
-            return given.allowed(given.ordered(given._values), rows)
+            return given.at(slice(None), rows)
         codes = self._codes(values.tolist())
         chances = np.zeros((len(rows), len(self.log.actions)))
         chances[np.arange(len(rows)), codes] = 1.0
@@ -348,11 +344,6 @@ def named_policies(given: Any) -> dict[str, Any]:
         twice = next(name for at, name in enumerate(names) if name in names[:at])
         raise ParameterError("policies", f"{twice!r} twice", "each has its own name", "pass a dict by name")
     return dict(zip(names, several, strict=True))
-
-
-def make_targets(given: Any, actions: Sequence[Hashable] | None) -> list[Target]:
-    """Return the policies to evaluate from what a user passes: one, a list, or a dict by name."""
-    return [make_target(name, one, actions) for name, one in named_policies(given).items()]
 
 
 def _name(one: Any, at: int) -> str:

@@ -1,7 +1,7 @@
 """Tune: choose a policy and its parameters on a log, say what it gains, and train it.
 
 The episodes of the log, in order, are cut into three. Candidates learn from the first part and are compared on the
-second (:mod:`spuir.evaluation.halving`). What only matters while learning is chosen on both by replay or simulation
+second (:mod:`spuir.evaluation.candidates`). What only matters while learning is chosen on both by replay or simulation
 (:mod:`spuir.evaluation.exploration`). The third part is touched once, at the end, by the winner and by what it is
 compared with: nothing was chosen on it, so that its intervals need no correction for having chosen the best.
 """
@@ -21,10 +21,9 @@ from spuir import __version__
 from spuir.base.hashing import digest
 from spuir.base.parameters import COUNT, SEED, UNIT, Rule, check_value, one_of, optional
 from spuir.core import ties
-from spuir.evaluation.candidates import BASELINE, Candidate, candidates
+from spuir.evaluation.candidates import BASELINE, Candidate, Contest, Results, candidates, finalists, rounds
 from spuir.evaluation.encoded_rows import ENCODING, ROWS, EncodedRows, ReadRows, read_rows
 from spuir.evaluation.exploration import FLOOR_COST, REPLAY, SIMULATION, Rehearsals, choose, deployed
-from spuir.evaluation.halving import Contest, Results, finalists, rounds
 from spuir.evaluation.held_out import HeldOut
 from spuir.evaluation.intervals import interval
 from spuir.evaluation.support import NONE

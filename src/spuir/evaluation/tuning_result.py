@@ -1,23 +1,29 @@
 """What a tuning found: the winner, what it gains over the alternatives, and plain sentences about it."""
 
 from dataclasses import dataclass
-from typing import Any
+from os import PathLike, fspath
+from typing import TYPE_CHECKING, Any
 
 from spuir.bandit import Bandit
 from spuir.base.data_frame import data_frame
 from spuir.base.parameters import parameters_of
 from spuir.evaluation.block_sums import Estimate
-from spuir.evaluation.candidates import BASELINE, Candidate
+from spuir.evaluation.candidates import BASELINE, Candidate, Scored
 from spuir.evaluation.exploration import Explored
-from spuir.evaluation.halving import Scored
 from spuir.evaluation.held_out import relative
 from spuir.evaluation.intervals import interval
 from spuir.evaluation.support import Support, advice
 from spuir.policies import Policy
+from spuir.results import figures
 from spuir.training import Training
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 LEVEL = 0.95
 """Level of all intervals."""
+LONGEST = 30
+"""Longest text beside a line of the figure."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,6 +153,19 @@ class Tuning:
         numbers = ("value", "behind", "standard_error", "seeds")
         return [one.setting._asdict() | {name: getattr(one, name) for name in numbers} for one in self.explored]
 
+    def plot(self, path: str | PathLike[str] | None = None) -> "Figure":
+        """Draw what the winner earns beside the alternatives, and what exploring costs while learning.
+
+        The figure is saved as PNG and SVG beside ``path`` if one is given.
+        """
+        figure, (left, right) = figures.new_figure(2)
+        figure.set_size_inches(2.4 * figures.COLUMN, figures.HEIGHT)
+        _draw_values(left, self)
+        _draw_exploring(right, self)
+        if path is not None:
+            figures.save(figure, fspath(path))
+        return figure
+
     def to_dict(self) -> dict[str, Any]:
         """Return everything but the bandit as JSON-ready data."""
         return {
@@ -210,3 +229,43 @@ def _exploring(tuning: Tuning) -> dict[str, Any]:
     policy: Any = tuning.policy
     found = {"alpha": getattr(policy, "alpha", None), "floor": policy.floor}
     return {name: value for name, value in found.items() if value is not None}
+
+
+def _draw_values(ax: Any, tuning: Tuning) -> None:
+    lines: list[tuple[str, Any, Any, Any]] = [("winner", tuning.value, tuning.low, tuning.high)]
+    lines += [(one.name, one.value, one.low, one.high) for one in tuning.comparisons]
+    if tuning.value is None:
+        ax.text(
+            0.5, 0.5, "no support", transform=ax.transAxes, fontsize=figures.TEXT_POINTS, ha="center", color=figures.INK
+        )
+        lines = []
+    for at, (name, value, low, high) in enumerate(lines):
+        colour = figures.VERMILLION if name == "winner" else figures.GREY
+        ax.plot([low, high], [at, at], color=colour, linewidth=1.4, solid_capstyle="butt")
+        ax.plot([value], [at], "o", color=colour, markersize=4)
+    if tuning.comparisons:
+        ax.axvline(tuning.comparisons[0].value, color=figures.INK, linewidth=0.6, linestyle=figures.LONG)
+    figures.name_lines(ax, [figures.shortened(name, LONGEST) for name, *_ in lines])
+    ax.grid(axis="x", color=figures.FAINT, linewidth=0.5)
+    ax.set_xlabel("reward per decision in the last episodes, 95 % interval")
+
+
+def _draw_exploring(ax: Any, tuning: Tuning) -> None:
+    """Draw how far each setting is behind the best with the same seeds, one line per floor, over α if there is one."""
+    shown = [one for one in tuning.explored if one.setting.batch_size == tuning.batch_size]
+    most = max(one.seeds for one in shown)
+    for colour, floor in zip(
+        (figures.BLUE, figures.ORANGE, figures.VERMILLION), sorted({one.setting.floor for one in shown}), strict=False
+    ):
+        line = sorted((one for one in shown if one.setting.floor == floor), key=lambda one: one.setting.alpha or 0.0)
+        places, gaps = [one.setting.alpha or 0.0 for one in line], [-one.behind for one in line]
+        ax.plot(places, gaps, color=colour, linewidth=0.6, label=f"floor {floor:.3g}")
+        for one, place in zip(line, places, strict=True):
+            fill = colour if one.seeds == most else "white"
+            look = {"markersize": 3, "markerfacecolor": fill, "markeredgewidth": 0.9, "elinewidth": 0.9}
+            ax.errorbar([place], [-one.behind], yerr=[one.standard_error], fmt="o", color=colour, **look)
+    ax.set_xlabel("α")
+    ax.set_ylabel(f"reward while learning ({tuning.how}),\nrelative to the best ± standard error")
+    few = min(one.seeds for one in shown)
+    note = "" if few == most else f"filled: {most} seeds, open: {few}"
+    ax.legend(fontsize=figures.TEXT_POINTS, frameon=False, title=note, title_fontsize=figures.TEXT_POINTS)

@@ -5,6 +5,7 @@ Matplotlib is imported when a figure is made and used through its object interfa
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -275,24 +276,47 @@ def label_ends(figure: "Figure", panels: Mapping["Axes", Sequence[Curve]]) -> No
     figure.set_layout_engine("none")
 
 
+def name_lines(ax: "Axes", names: Sequence[str]) -> None:
+    """Name the horizontal lines of a panel, the first on top; they need no grid."""
+    ax.set_yticks(range(len(names)), names)
+    ax.set_ylim(len(names) - 0.4, -0.6)
+    ax.grid(visible=False, axis="y")
+
+
+def shortened(text: str, longest: int) -> str:
+    """Return a text of at most so many letters: of a longer one, its beginning."""
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
+
+
 def keep_apart(places: Series, pitch: float, height: float) -> Series:
     """Move places as little as possible (least squares) so that they keep their order and lie ``pitch`` apart.
 
     The result stays within 0…height where there is room; where there is not, it is spread over all of it.
     """
+    from scipy.optimize import isotonic_regression  # slow to import
+
     count = len(places)
     step = min(pitch, height / max(count - 1, 1))
-    order = np.argsort(places, kind="stable")
-    blocks: list[tuple[float, int]] = []
-    for rank, place in enumerate(places[order]):
-        blocks.append((float(place) - rank * step, 1))
-        while len(blocks) > 1 and blocks[-2][0] > blocks[-1][0]:
-            (one, n), (two, m) = blocks.pop(-2), blocks.pop()
-            blocks.append(((one * n + two * m) / (n + m), n + m))
-    shifts = np.repeat([shift for shift, _ in blocks], [n for _, n in blocks])
+    order, steps = np.argsort(places, kind="stable"), step * np.arange(count)
+    shifts = isotonic_regression(places[order] - steps).x
     apart = np.empty(count)
-    apart[order] = np.clip(shifts, 0, height - (count - 1) * step) + step * np.arange(count)
+    apart[order] = np.clip(shifts, 0, height - (count - 1) * step) + steps
     return apart
+
+
+def _repeatable() -> Any:
+    """Return a context in which the same figure gives the same bytes."""
+    import matplotlib
+
+    return matplotlib.rc_context({"svg.hashsalt": "spuir", "svg.fonttype": "path", "pdf.fonttype": 42})
+
+
+def svg(figure: "Figure") -> bytes:
+    """Return the figure as SVG; the same figure gives the same bytes."""
+    out = BytesIO()
+    with _repeatable():
+        figure.savefig(out, format="svg", metadata={"Date": None})
+    return out.getvalue()
 
 
 def save(figure: "Figure", path: str | Path, *, pdf: bool = False) -> list[Path]:
@@ -300,14 +324,12 @@ def save(figure: "Figure", path: str | Path, *, pdf: bool = False) -> list[Path]
 
     A suffix of ``path`` is replaced.
     """
-    import matplotlib
-
     stem = Path(path)
     stem = stem.with_suffix("") if stem.suffix.lower() in (".png", ".svg") else stem
     stem.parent.mkdir(parents=True, exist_ok=True)
     undated: dict[str, Any] = {".png": {}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
     targets = [stem.with_name(stem.name + suffix) for suffix in (".png", ".svg", *((".pdf",) if pdf else ()))]
-    with matplotlib.rc_context({"svg.hashsalt": "spuir", "svg.fonttype": "path", "pdf.fonttype": 42}):
+    with _repeatable():
         for target in targets:
             figure.savefig(target, metadata=undated[target.suffix] or None)
     return targets

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from spuir.errors import ParameterError
-from spuir.results.figures import BLUE, FAINT, GREY, INK, TEXT_POINTS, VERMILLION, new_figure
+from spuir.results.figures import BLUE, FAINT, GREY, INK, TEXT_POINTS, VERMILLION, name_lines, new_figure, shortened
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -55,9 +55,7 @@ def draw_policy(rewards: Sequence[Bar], shares: Sequence[Bar], coefficients: Seq
 def _prepare(ax: "Axes", title: str, bars: Sequence[Bar]) -> None:
     """Name the lines of a panel, the first on top."""
     ax.set_title(title, fontsize=TEXT_POINTS, color=INK, loc="left")
-    ax.set_yticks(range(len(bars)), [_shortened(bar.text) for bar in bars])
-    ax.set_ylim(len(bars) - 0.4, -0.6)
-    ax.grid(visible=False, axis="y")
+    name_lines(ax, [shortened(bar.text, LONGEST) for bar in bars])
     ax.grid(axis="x", color=FAINT, linewidth=0.5)
 
 
@@ -79,7 +77,3 @@ def _dots(ax: "Axes", bars: Sequence[Bar], colour: str) -> None:
 def _bars(ax: "Axes", bars: Sequence[Bar], colour: str) -> None:
     ax.barh(range(len(bars)), [bar.value for bar in bars], color=colour, height=0.6)
     ax.set_xlim(0, 1)
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"

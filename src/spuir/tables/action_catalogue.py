@@ -1,6 +1,6 @@
 """The catalogue: features of actions as users pass them, encoded once and for all later actions alike."""
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -105,10 +105,3 @@ def read_catalogue(raw: Any) -> Catalogue | None:
         return None
     encoder = Encoder.fit(raw)
     return Catalogue(encoder=encoder, features=encoder.transform(raw))
-
-
-def is_catalogue(actions: Any) -> bool:
-    """Return whether what a constructor was given has features."""
-    if isinstance(actions, (int, str, list, tuple, np.ndarray)) or not isinstance(actions, Iterable | Mapping):
-        return False
-    return labels_and_features(actions)[1] is not None

@@ -4,7 +4,7 @@ Each object is a frozen record of what the encoder learned about one column. It 
 later rows do not change it. Writing returns what was unlike most values, from which drift is counted.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Self
@@ -20,6 +20,8 @@ from spuir.tables.raw_columns import Location, RawColumn
 DAY, WEEK = 86_400.0, 7 * 86_400.0
 MONDAY = 4 * DAY
 """The first Monday of 1970, in seconds."""
+SPAN_BYTES = 1 << 20
+"""Size of a block of rows in which numbers are written."""
 
 
 class Settings(NamedTuple):
@@ -85,7 +87,7 @@ class NumberEncoder:
     """A number, unchanged or standardised; a missing one becomes ``mean``.
 
     In all column encoders, ``missing`` means that a value was missing when the encoder learned; then one feature
-    marks missing values.
+    marks missing values. ``values`` returns what to write, NaN where missing.
     """
 
     column: str
@@ -94,6 +96,7 @@ class NumberEncoder:
     missing: bool
 
     wanted: ClassVar[str] = "number"
+    values: ClassVar[Any] = staticmethod(numbers)
 
     @classmethod
     def learn(cls, name: str, column: RawColumn, settings: Settings) -> Self:
@@ -107,10 +110,6 @@ class NumberEncoder:
         """Names of the features."""
         return [self.column] + [f"{self.column} is missing"] * self.missing
 
-    def values(self, column: RawColumn, place: Location) -> NDArray[Any]:
-        """Return what to write, NaN where missing."""
-        return numbers(column, place)
-
 
 @dataclass(frozen=True, kw_only=True)
 class FlagEncoder:
@@ -120,7 +119,9 @@ class FlagEncoder:
     mean: float
     missing: bool
 
+    deviation: ClassVar[None] = None
     wanted: ClassVar[str] = "flag"
+    values: ClassVar[Any] = staticmethod(flags)
 
     @classmethod
     def learn(cls, name: str, column: RawColumn, _: Settings) -> Self:
@@ -129,18 +130,9 @@ class FlagEncoder:
         return cls(column=name, mean=moments(values, False, Location(name))[0], missing=bool(column.missing.any()))
 
     @property
-    def deviation(self) -> None:
-        """None: booleans are not standardised."""
-        return None
-
-    @property
     def names(self) -> list[str]:
         """Names of the features."""
         return [self.column] + [f"{self.column} is missing"] * self.missing
-
-    def values(self, column: RawColumn, place: Location) -> NDArray[Any]:
-        """Return what to write, NaN where missing."""
-        return flags(column, place)
 
 
 def mend(part: NumberEncoder | FlagEncoder, values: NDArray[Any], out: Floats, at: int) -> None:
@@ -150,6 +142,26 @@ def mend(part: NumberEncoder | FlagEncoder, values: NDArray[Any], out: Floats, a
         out[:, at] = np.where(missing, part.mean, values)
         if part.missing:
             out[:, at + 1] = missing
+
+
+def write_numbers(target: Floats, given: list[tuple[int, NDArray[Any]]], scales: tuple[Floats, Floats] | None) -> None:
+    """Write values to their columns, scaled: (values − shift)/divisor."""
+    if scales is None:
+        for at, values in given:
+            target[:, at] = values
+        return
+    centred = np.empty(len(target))
+    with np.errstate(over="ignore", invalid="ignore"):
+        for at, values in given:
+            np.subtract(values, scales[0][at], out=centred)
+            np.divide(centred, scales[1][at], out=target[:, at])
+
+
+def spans(out: Floats) -> Iterator[slice]:
+    """Yield the rows of a table in blocks that stay in cache while their columns are written one by one."""
+    n, width = out.shape
+    size = n if out.flags.f_contiguous else max(256, SPAN_BYTES // (8 * width))
+    return (slice(start, min(start + size, n)) for start in range(0, n, size))
 
 
 def frequent(codes: Codes, levels: Sequence[str], most: int) -> tuple[str, ...]:

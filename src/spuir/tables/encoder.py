@@ -18,7 +18,7 @@ The result never has NaN.
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from inspect import signature
@@ -47,6 +47,8 @@ from spuir.tables.column_encoders import (
     count,
     mend,
     natural_kind,
+    spans,
+    write_numbers,
 )
 from spuir.tables.column_samples import ColumnSample
 from spuir.tables.raw_columns import Location, RawColumn
@@ -67,9 +69,6 @@ COLUMN_ENCODERS: Mapping[str, Any] = {
     "vector": VectorEncoder,
 }
 """The kinds of columns, and the class that encodes each."""
-
-_SPAN_BYTES = 1 << 20
-"""Rows are written in blocks of this size, which stay in cache while their columns are written one by one."""
 
 ColumnEncoder = NumberEncoder | FlagEncoder | CategoryEncoder | HashEncoder | TimeEncoder | ListEncoder | VectorEncoder
 Counts = list[tuple[int, int, int]]
@@ -354,14 +353,14 @@ class Encoder:
                 mended.append((part, at, values))
             self._count(Seen(missing, numbers=values), number, counts, (low, high))
             given.append((at, values))
-        for rows in _spans(out) if given or self.intercept else ():
+        for rows in spans(out) if given or self.intercept else ():
             target = out[rows]
             if self.intercept:
                 target[:, -1] = 1.0
-            _write_numbers(target, [(at, values[rows]) for at, values in given], self._scales)
+            write_numbers(target, [(at, values[rows]) for at, values in given], self._scales)
             for part, at, values in mended:
                 mend(part, values[rows], target, at)
-                _write_numbers(target, [(at, target[:, at])], self._scales)
+                write_numbers(target, [(at, target[:, at])], self._scales)
             if self._scales is not None and not all_finite(target):
                 np.nan_to_num(target, copy=False)  # values beyond the largest float become that float
 
@@ -375,25 +374,6 @@ class Encoder:
     def from_dict(cls, saved: Mapping[str, Any]) -> Self:
         """Return the encoder that :meth:`to_dict` described."""
         return unpack(cls, dict(saved), {})
-
-
-def _write_numbers(target: Floats, given: list[tuple[int, NDArray[Any]]], scales: tuple[Floats, Floats] | None) -> None:
-    """Write values to their columns, scaled: (values − shift)/divisor."""
-    if scales is None:
-        for at, values in given:
-            target[:, at] = values
-        return
-    centred = np.empty(len(target))
-    with np.errstate(over="ignore", invalid="ignore"):
-        for at, values in given:
-            np.subtract(values, scales[0][at], out=centred)
-            np.divide(centred, scales[1][at], out=target[:, at])
-
-
-def _spans(out: Floats) -> Iterator[slice]:
-    n, width = out.shape
-    size = n if out.flags.f_contiguous else max(256, _SPAN_BYTES // (8 * width))
-    return (slice(start, min(start + size, n)) for start in range(0, n, size))
 
 
 def _learned(

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property
 from math import log2
 from typing import Any, NamedTuple
 
@@ -72,17 +72,14 @@ def contents_of(batch: Batch, n_actions: int, ids: Iterable[Any] | None = None, 
         words = int(hashes.sum())
         return Contents(rows=len(batch), words=words, bits=0.0, by_ids=True, tally=_tally(batch, n_actions))
     hashes = _row_hashes(batch)
-    places = _odd_places(len(batch)) if batch.row_ids is None else 2 * batch.row_ids.view(np.uint64) + np.uint64(1)
-    words = int(hashes.dot(places))
+    if batch.row_ids is None:
+        odd = np.arange(1, 2 * len(batch), 2, dtype=np.uint64)
+    else:
+        odd = 2 * batch.row_ids.view(np.uint64) + np.uint64(1)
+    words = int(hashes.dot(odd))
     if first and batch.row_ids is None:
         words = (words + 2 * first * int(hashes.sum())) % 2**64
     return Contents(rows=len(batch), words=words, bits=_bits(hashes), by_ids=False, tally=_tally(batch, n_actions))
-
-
-@lru_cache(maxsize=4)
-def _odd_places(rows: int) -> Words:
-    """Return 1, 3, 5, … (rows,), by which the hashes of rows in order are weighted."""
-    return np.arange(1, 2 * rows, 2, dtype=np.uint64)
 
 
 def _tally(batch: Batch, n_actions: int) -> Floats:

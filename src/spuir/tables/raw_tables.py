@@ -7,12 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spuir.errors import InputError
+from spuir.tables.contexts import listed
 from spuir.tables.raw_columns import Location, RawColumn, empty, members, plain, read
-
-
-def listed(names: Sequence[str]) -> str:
-    """Return names for an error message, at most eight."""
-    return ", ".join(map(repr, names[:8])) + (" …" if len(names) > 8 else "")
 
 
 class Block:

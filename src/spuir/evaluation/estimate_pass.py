@@ -1,24 +1,21 @@
-"""The two passes over a log: the first fits the models, the second sums up the estimators' terms."""
+"""The second pass over a log: sums of the estimators' terms, and what they say of each policy."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from spuir.base.records import Codes, Floats
-from spuir.errors import InputError, ParameterError
+from spuir.errors import ParameterError
 from spuir.evaluation.block_sums import BlockAdder, Blocks, Estimate, ModelSums, TermSums, least_error, span_of
 from spuir.evaluation.estimators import FAMILY, BalancedInversePropensity, Chosen, TargetRows, Terms, ValueEstimator
-from spuir.evaluation.learned_rows import LearnedRows
-from spuir.evaluation.logged_rows import EvaluationLog, LoggedRows, refuse_without_exploration
-from spuir.evaluation.propensity_model import PropensityModel
-from spuir.evaluation.reward_models import ContextFeatures, RewardModel
-from spuir.evaluation.support import Calibration, Support, WeightSums, calibrate, judge
+from spuir.evaluation.fit_pass import FitPass, Watch
+from spuir.evaluation.logged_rows import LoggedRows
+from spuir.evaluation.support import Support, WeightSums, judge
 from spuir.evaluation.targets import LoggedTarget, Target, TargetView
 from spuir.tables.arrow import arrow
 
-Watch = Callable[[str, int, int], object]
 OBSERVED = "observed"
 """Key of the sums of the log's own rewards."""
 MOSTLY = 0.7
@@ -27,129 +24,6 @@ MOST_LEVELS = 8
 """Segments that a report shows."""
 MOST_STRETCHES = 60
 """Episodes, or groups of them, whose mean reward a report shows."""
-
-
-class ActionSums:
-    """Sums per action (M,), whose number grows while the log is read for the first time."""
-
-    def __init__(self) -> None:
-        self._sums: dict[str, Floats] = {}
-
-    def add(self, name: str, actions: Codes, values: Floats | None, n_actions: int) -> None:
-        """Add values (n,), None for ones, to the sums of their actions."""
-        more = np.bincount(actions, values, n_actions).astype(np.float64)
-        before = self._sums.get(name, np.zeros(0))
-        more[: len(before)] += before
-        self._sums[name] = more
-
-    def get(self, name: str, n_actions: int) -> Floats:
-        """Return the sums, 0 for actions that came later."""
-        found = self._sums.get(name, np.zeros(0))
-        return np.concatenate([found, np.zeros(n_actions - len(found))])
-
-
-@dataclass(eq=False)
-class FitPass:
-    """The first pass: counts, the calibration of the propensities, and the fitted models.
-
-    ``fold_by`` says what keeps rows together in one fold; ``propensity`` is "logged", "uniform" or "estimate".
-    """
-
-    log: EvaluationLog
-    features: ContextFeatures
-    propensity: str
-    reward_model: RewardModel | None
-    propensity_model: PropensityModel | None
-    fold_by: str
-    folds: int
-    learned: Sequence[LearnedRows] = ()
-    rows: int = 0
-    weight: float = 0.0
-    spread: float = 0.0
-    reward: float = 0.0
-    unit_weights: bool = True
-    reward_range: tuple[float, float] = (np.inf, -np.inf)
-    propensity_range: tuple[float, float] = (np.inf, -np.inf)
-    sums: ActionSums = field(default_factory=ActionSums)
-    seen_folds: set[int] = field(default_factory=set[int])
-
-    def run(self, watch: Watch) -> None:
-        """Read the log once."""
-        for rows in self.log.ahead():
-            self._add(rows)
-            watch("fit", self.rows, self.log.log.rows or self.rows)
-        if not self.rows:
-            rule = "evaluation needs decisions with rewards"
-            raise InputError("log", "no row with a reward", rule, "join the rewards first (--rewards)")
-        least, most = self.propensity_range
-        if self.propensity == "logged":
-            refuse_without_exploration(most, least, self.log.actions)
-
-    def finish(self) -> None:
-        """FitPass the models."""
-        for model in (self.reward_model, self.propensity_model):
-            if model is not None:
-                model.finish(len(self.log.actions))
-
-    def _add(self, rows: LoggedRows) -> None:
-        n_actions = len(self.log.actions)
-        self.rows += len(rows)
-        self.weight += float(rows.weights.sum())
-        self.spread += float(rows.weights @ rows.weights)
-        self.reward += float(rows.weights @ rows.rewards)
-        self.unit_weights = self.unit_weights and bool((rows.weights == 1).all())
-        self.reward_range = _wider(self.reward_range, rows.rewards)
-        scaled = rows.weights if rows.propensities is None else rows.weights / rows.propensities
-        if rows.propensities is not None:
-            self.propensity_range = _wider(self.propensity_range, rows.propensities)
-        self.sums.add("counts", rows.actions, None, n_actions)
-        self.sums.add("inverse", rows.actions, scaled, n_actions)
-        self.sums.add("squares", rows.actions, np.square(scaled), n_actions)
-        self.sums.add("earned", rows.actions, scaled * rows.rewards, n_actions)
-        for one in self.learned:
-            one.add(rows)
-        folds = rows.folds(self.fold_by, self.folds)
-        self.seen_folds.update(np.flatnonzero(np.bincount(folds)).tolist())
-        if self.reward_model is not None or self.propensity_model is not None:
-            features = self.features(rows.table)
-            if self.reward_model is not None:
-                self.reward_model.collect(features, rows.actions, rows.rewards, rows.weights, folds)
-            if self.propensity_model is not None:
-                self.propensity_model.collect(features, rows, folds)
-
-    @property
-    def counts(self) -> Floats:
-        """How often each action was logged (M,)."""
-        return self.sums.get("counts", len(self.log.actions))
-
-    @property
-    def calibration(self) -> Calibration:
-        """Whether the logged propensities agree with the shares of the actions."""
-        n = len(self.log.actions)
-        inverse, squares = self.sums.get("inverse", n), self.sums.get("squares", n)
-        return calibrate(self.log.actions, self.counts, inverse, squares, self.weight, self.spread)
-
-    def ranked(self) -> Codes:
-        """Return the logged actions, that with the largest self-normalised estimate first."""
-        n = len(self.log.actions)
-        inverse = self.sums.get("inverse", n)
-        values = np.where(inverse > 0, self.sums.get("earned", n) / np.where(inverse > 0, inverse, 1.0), -np.inf)
-        order = np.argsort(-values, kind="stable")
-        return order[self.counts[order] > 0]
-
-    def propensities(self, rows: LoggedRows, estimated: Floats | None) -> Floats:
-        """Return the propensities (n,) to weight by."""
-        if self.propensity == "estimate" and estimated is not None:
-            return estimated
-        if rows.propensities is not None and self.propensity == "logged":
-            return rows.propensities
-        if rows.eligible is None:
-            return np.full(len(rows), 1 / len(self.log.logged))
-        return 1 / rows.eligible.sum(axis=1)
-
-
-def _wider(ends: tuple[float, float], values: Floats) -> tuple[float, float]:
-    return min(ends[0], float(values.min())), max(ends[1], float(values.max()))
 
 
 @dataclass(eq=False)
@@ -301,8 +175,7 @@ class EstimatePass:
         if rows.episodes is not None:
             adder = BlockAdder(rows.episodes * stretches // episodes, stretches, weights)
         else:
-            edges = -(-np.arange(stretches + 1) * self.fit.rows // stretches)
-            adder = BlockAdder.consecutive(edges, done, len(rows), weights)
+            adder = BlockAdder(np.arange(done, done + len(rows)) * stretches // self.fit.rows, stretches, weights)
         adder(self.by_time[0], np.ones(len(rows)))
         adder(self.by_time[1], rows.rewards)
         adder(self.by_time[2], np.square(rows.rewards))
@@ -340,12 +213,51 @@ class EstimatePass:
         sums = self.sums[target.name]
         return sums.segments[list(levels)] if levels else sums.mass[None, :]
 
+    def facts(self) -> dict[str, Any]:
+        """Return what a report says of the log."""
+        fit, log = self.fit, self.fit.log
+        return {
+            "rows": fit.rows,
+            "weight": fit.weight,
+            "mean_reward": fit.reward / fit.weight,
+            "actions": [str(label) for label in log.actions],
+            "counts": fit.counts.tolist(),
+            "propensity": fit.propensity,
+            "folds": {"count": fit.folds, "by": fit.fold_by},
+            "group_by": self.blocks.by,
+            "episodes": len(log.episode_names),
+            "reward_model": type(fit.reward_model).__name__ if fit.reward_model is not None else None,
+        }
+
+    def pictures(self) -> dict[str, Any]:
+        """Return the data of the figures."""
+        levels = {name: self.levels[name] for name in sorted(self.levels)}
+        if len(levels) == MOST_LEVELS:
+            levels["other"] = MOST_LEVELS
+        return {
+            "calibration": [list(line) for line in self.fit.calibration.rows]
+            if self.fit.propensity == "logged"
+            else [],
+            "reward_over_log": self.by_time,
+            "over": _over(len(self.fit.log.episode_names), self.by_time.shape[1]),
+            "segment": self.segment,
+            "levels": list(levels),
+            "shares": {one.name: self.shares(one, list(levels.values())) for one in self.targets},
+        }
+
     def check_groups(self) -> None:
         """Refuse intervals from fewer than two blocks."""
         used = int((self.rows > 0).sum())
         if used < 2:
             rule = f"an interval by {self.blocks.by} needs at least two"
             raise ParameterError("group_by", f"one {self.blocks.by} only", rule, "group by row, or use a longer log")
+
+
+def _over(episodes: int, stretches: int) -> str:
+    """Return what the figure of rewards is drawn over."""
+    if not episodes:
+        return f"log, in {stretches} stretches of equal length"
+    return "episode" if episodes == stretches else f"{episodes:,} episodes, in {stretches} groups"
 
 
 def form_key(form: ValueEstimator) -> str:
@@ -362,8 +274,3 @@ def _forms(estimators: Sequence[ValueEstimator | Chosen]) -> dict[ValueEstimator
             if form.error_of is not None:
                 found[FAMILY[form.error_of]()] = None
     return found
-
-
-def needs_propensity_model(estimators: Sequence[ValueEstimator | Chosen]) -> bool:
-    """Return whether one of the estimators weights by estimated propensities."""
-    return any(isinstance(one, BalancedInversePropensity) for one in estimators)
