@@ -113,6 +113,13 @@ def test_a_second_panel_shows_the_best_alone():
     assert len(figures.average_reward(runs({"puir": 1.0, "bexp3": 0.4})).axes) == 1
 
 
+def test_a_second_panel_enlarges_lines_that_all_end_close_together():
+    slow = [Run("bexp3", 1.0 - np.exp(-np.arange(12.0))), Run("puir", np.full(12, 0.99))]
+    left, right = figures.average_reward(slow).axes
+    assert {text.get_text() for text in right.texts} == {"bexp3", "puir"}
+    assert np.ptp(right.get_ylim()) < 0.25 * np.ptp(left.get_ylim())
+
+
 def test_labels_have_the_line_colour_leaders_are_thin_and_grey_and_nothing_overlaps():
     figure = figures.average_reward(runs(dict.fromkeys(list_policies()[:9], 0.25), seeds=1), zoom=1)
     (ax,) = figure.axes

@@ -29,6 +29,8 @@ COLUMN, HEIGHT = 3.5, 2.7
 INK, FAINT = "#262626", "#d9d9d9"
 TEXT_POINTS = 7.5
 LABEL_PITCH = 8.5
+SETTLED, CROWDED = 0.5, 0.25
+"""An enlarged panel leaves out this share of the episodes from its height; lines are crowded below this share of it."""
 
 SOLID, DASHED, DOTTED, MIXED, LONG = "-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)), (0, (9, 2))
 BLACK, GREY, SILVER, BLUE, SKY, GREEN, ORANGE, VERMILLION, PINK, WINE, OLIVE, VIOLET = (
@@ -164,7 +166,8 @@ def curve_of(label: str, values: Series, places: Series | None = None) -> Curve:
 def average_reward(runs: Sequence[PlottedRun], *, zoom: float = 0.05) -> "Figure":
     """Draw the running average reward over episodes: a line per policy, a band of one standard error over seeds.
 
-    Where some policies end more than the share ``zoom`` below the best, a second panel shows the others alone.
+    Policies that end within the share ``zoom`` of the best have a second panel, enlarged, if the first one cannot show
+    them apart: others are far below, or all of them began far below.
     """
     return running(curves_of(runs), zoom=zoom)
 
@@ -175,19 +178,26 @@ def running(
     ylabel: str = "running average reward",
     zoom: float = 0.05,
 ) -> "Figure":
-    """Draw values over episodes (larger is better), with a second panel of those near the best."""
+    """Draw values over episodes (larger is better), with a second panel of those near the best where it helps."""
     best, end = max(curve.mean[-1] for curve in curves), max(curve.x[-1] for curve in curves)
     near = [curve for curve in curves if abs(curve.mean[-1] - best) <= zoom * abs(best)]
-    figure, panels = new_figure(2 if 1 < len(near) < len(curves) else 1)
+    crowded = len(near) < len(curves) or _span(near, SETTLED) < CROWDED * _span(curves, 0.0)
+    figure, panels = new_figure(2 if len(near) > 1 and crowded else 1)
     shown = dict(zip(panels, (curves, near), strict=False))
     for ax, some in shown.items():
-        draw_curves(ax, some, settle=0.0 if ax is panels[0] else 0.5)
+        draw_curves(ax, some, settle=0.0 if ax is panels[0] else SETTLED)
         ax.set(xlabel="episode", xlim=(1, max(end, 2)))
     panels[0].set_ylabel(ylabel)
-    for ax, title in zip(panels, (seeds_note(curves), f"those within {zoom:.0%} of the best"), strict=False):
+    for ax, title in zip(panels, (seeds_note(curves), f"enlarged: within {zoom:.0%} of the best"), strict=False):
         ax.set_title(title, fontsize=TEXT_POINTS, color=INK, loc="left")
     label_ends(figure, shown)
     return figure
+
+
+def _span(curves: Sequence[Curve], settle: float) -> float:
+    """Return the height that the means of curves take, without their first share ``settle``."""
+    values = np.concatenate([curve.mean[int(settle * len(curve.mean)) :] for curve in curves])
+    return float(np.ptp(values))
 
 
 def seeds_note(curves: Sequence[Curve]) -> str:
