@@ -11,7 +11,7 @@ import spuir
 from benchmarks.speed import Effort
 from benchmarks.timing import Clock, Task, ratio
 from spuir.base.records import Floats
-from spuir.core import hierarchy
+from spuir.core import packed_matrices
 
 ACTIONS, COLUMNS, ROWS = 1_000, 20, 1_000
 MANY, LISTED = 10_000, 50
@@ -94,8 +94,8 @@ def measure(effort: Effort, say: Callable[[str], None]) -> tuple[dict[str, dict[
     say(title)
     learner: Any = bandit.policy_.learner  # type: ignore[attr-defined]
     rows, forms = learner.rows(bandit.state_, episode(ACTIONS, 1)[0]), learner.fitted(bandit.state_).forms
-    packed = hierarchy.packed_products(rows)
-    widths = {"widths": lambda: hierarchy.quadratic_forms(rows, forms), "product": lambda: packed @ forms.T}
+    packed = packed_matrices.packed_products(rows)
+    widths = {"widths": lambda: packed_matrices.quadratic_forms(rows, forms), "product": lambda: packed @ forms.T}
     tables[title] = effort.race(widths)
     found["catalogue/widths/one product"] = ratio(tables[title]["widths"], tables[title]["product"])
     title = f"actions with features, {MANY:,} actions: decide one batch"
