@@ -136,6 +136,13 @@ class Hierarchical(Optimism):
         sums = 8.0 * (n_actions * each + (count * width) ** 2)
         return sums, sums * (SOLVING_CONSTANTS if alone else SOLVING)
 
+    def fewer_numbers(self, n_actions: int, dim: int) -> int | None:
+        """Return how many numbers the sums have where actions deviate by a constant alone, with as many features."""
+        k = self.components
+        if self.deviations == "all" or (self.deviations == "auto" and self._fits(n_actions, dim, k)):
+            return None
+        return n_actions * (dim + 2) + ((k + self.kernel + 1) * (dim + 1)) ** 2
+
     def _fits(self, n_actions: int, dim: int, k: int) -> bool:
         """Return whether actions that deviate in all columns fit into memory."""
         return self._needed(n_actions, dim, k, alone=False)[1] <= self.memory_limit * 2**30
