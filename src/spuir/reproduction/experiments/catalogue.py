@@ -102,6 +102,12 @@ def gain(played: Played, world: str, rival: str) -> Contrast:
     return difference(f"{HIERARCHICAL} − {rival}, {world}", ours, theirs, percent_of=theirs)
 
 
+def new_gain(played: Played, world: str) -> Contrast:
+    """Return how much farther `hierarchical` gets than Vowpal Wabbit on rows whose best action is new, as a share."""
+    ours, theirs = (played.sample((world, method), "new") for method in (HIERARCHICAL, WABBIT))
+    return difference(f"{HIERARCHICAL} − {WABBIT}, new actions, {world}", ours, theirs)
+
+
 def report(scope: Scope, results: Sequence[Result]) -> Findings:
     """Return the rewards of all models, on all rows and on rows whose best action is new."""
     cells = {**own_cells(scope), **wabbit_cells(scope, results)}
@@ -116,18 +122,37 @@ def report(scope: Scope, results: Sequence[Result]) -> Findings:
         {"world": world} | means(world, REWARD) | {"oracle": played.sample((world, HIERARCHICAL), "oracle").mean}
         for world in worlds
     ]
-    cold = [{"world": world} | means(world, "new") for world in worlds if WORLDS[world].replaced]
+    cold = [{"world": world} | means(world, "new") for world in renewed(worlds)]
+    times = [{"world": world} | means(world, "processor") for world in worlds]
     formats: dict[str, str] = {name: ".4f" for name in (*SHOWN, "oracle")}
     title = "Rows whose best action is new: share of the way from uniform to oracle"
     tables = [
         ReportTable(name="", title="Expected reward per decision", rows=rows, formats=formats),
         ReportTable(name="new", title=title, rows=cold, formats=formats),
+        ReportTable(
+            name="time", title="Processor time of a run in seconds", rows=times, formats=dict.fromkeys(SHOWN, ".2f")
+        ),
+        ReportTable(name="settings", title="Settings of Vowpal Wabbit", rows=settings(played, worlds)),
     ]
     return Findings(
         tables=[table for table in tables if table.rows],
         claims=claims(played, worlds),
         drawings={"": draw(played, worlds)} if worlds else {},
     )
+
+
+def renewed(worlds: Sequence[str]) -> list[str]:
+    """Return the worlds in which actions are replaced."""
+    return [world for world in worlds if WORLDS[world].replaced]
+
+
+def settings(played: Played, worlds: Sequence[str]) -> list[dict[str, str]]:
+    """Return the setting that Vowpal Wabbit chose in each world."""
+    return [
+        {"world": world, "setting": played[world, WABBIT][0].arguments["options"]["options"]}
+        for world in worlds
+        if (world, WABBIT) in played
+    ]
 
 
 def claims(played: Played, worlds: Sequence[str]) -> list[Claim]:
@@ -152,6 +177,14 @@ def claims(played: Played, worlds: Sequence[str]) -> list[Claim]:
             coded=gains(WABBIT),
             **ours,
         ),
+        Claim(
+            id="ahead-on-new-actions",
+            wording="On rows whose best action is in its first episode, `hierarchical` gets farther than Vowpal Wabbit "
+            "on the way from a uniform to the best choice, in every world with new actions.",
+            coded=[new_gain(played, world) for world in renewed(worlds) if (world, WABBIT) in played],
+            unit="of the way",
+            **ours,
+        ),
     ]
 
 
@@ -169,9 +202,16 @@ def draw(played: Played, worlds: Sequence[str]) -> Drawing:
                 title=f"over {name}", xlabel="%", rows=rows, styles=styles, band=ALLOWED, named=not panels
             )
             panels.append(panel)
+    new: Mapping[str, plots.Pair] = {
+        world: (None, new_gain(played, world).interval()) for world in renewed(worlds) if (world, WABBIT) in played
+    }
+    if new:
+        styles = dict.fromkeys(new, "auto")
+        panels.append(plots.Dots(title=f"new actions, over {WABBIT}", xlabel="of the way", rows=new, styles=styles))
     caption = (
         f"Lead of `hierarchical` (floor 0) in per cent of the rival's reward, {EPISODES} episodes, with 95 % intervals "
-        "over seeds (not corrected). Vowpal Wabbit chooses its setting on another seed."
+        "over seeds (not corrected); at the right, on rows whose best action is new, as a share of the way from a "
+        f"uniform to the best choice. Vowpal Wabbit chooses among {len(OPTIONS)} settings on other seeds."
     )
     return Drawing(plots.compose("Actions with features", panels, width=2.6), caption)
 
