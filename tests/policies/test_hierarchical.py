@@ -183,6 +183,28 @@ class TestCatalogues:
             errors.append(np.abs(bandit.intercept_ - np.cos(3 * table.u)).mean())
         assert errors[1] < 0.2 < errors[0]
 
+    def test_products_fit_bent_features(self, tmp_path):
+        """With products the reward of an action may depend on its features by any polynomial of degree two."""
+        rng = streams.generator(0, "bent")
+        table = pd.DataFrame(rng.normal(5.0, 2.0, (80, 2)), columns=["u", "v"])
+        mean = (table.u - 5) * (table.v - 4) - 0.5 * (table.v - 5) ** 2
+        X, labels = rng.standard_normal((2000, 1)), rng.integers(80, size=2000)
+        rewards = mean.to_numpy()[labels] + 0.5 * rng.standard_normal(2000)
+        errors = []
+        for products in (False, True):
+            bandit = spuir.Bandit("hierarchical", table, random_state=0, products=products, deviations="none")
+            bandit.partial_fit(X, labels, rewards)
+            errors.append(np.abs(bandit.intercept_ - mean).mean())
+        assert errors[1] < 0.2 < errors[0]
+        assert "products × context" in bandit.diagnosis()["ridges"]["shared"]
+        bandit.save(tmp_path / "bent.spuir")
+        again = spuir.load(tmp_path / "bent.spuir")
+        np.testing.assert_array_equal(again.decide(X).means, bandit.decide(X).means)
+        both = spuir.Bandit("hierarchical", table, random_state=0, products=True, kernel=5)
+        both.partial_fit(X, labels, rewards)
+        assert np.abs(both.intercept_ - mean).mean() < 0.3
+        assert bandit.shared_coefficients_.shape == (3, 2)
+
     def test_the_order_of_the_catalogue_does_not_matter(self):
         table = items()
         shuffled = table.iloc[::-1]

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.random import Generator
 
 from spuir.base.pairs import Pairs
-from spuir.base.parameters import COUNT, NON_NEGATIVE, POSITIVE, SEED, UNIT, one_of, optional, parameter
+from spuir.base.parameters import COUNT, FLAG, NON_NEGATIVE, POSITIVE, SEED, UNIT, one_of, optional, parameter
 from spuir.base.records import Codes, Decision, Floats, Mask, Scores
 from spuir.base.streams import Draws
 from spuir.core import choosing, hierarchy
@@ -49,6 +49,9 @@ class Hierarchical(Optimism):
     )
     components: int = parameter(16, "columns of actions beyond this number are reduced to principal directions", COUNT)
     kernel: int = parameter(0, "kernel columns of the action features, such as 24 where rewards are curved", SEED)
+    products: bool = parameter(
+        False, "also learn from products of two action features, where rewards are curved; takes longer", FLAG
+    )
     deviations: str = parameter(
         "auto",
         "how actions deviate from what their features say: in all columns, in the constant, which takes little memory, "
@@ -67,7 +70,7 @@ class Hierarchical(Optimism):
 
     def make_learner(self) -> HierarchicalLearner:
         """Build the learner from the parameters."""
-        actions = ActionMap(components=self.components, kernel=self.kernel)
+        actions = ActionMap(components=self.components, kernel=self.kernel, products=self.products)
         return HierarchicalLearner(
             feature_map=Standardised(), forgetting=self.forgetting, action_map=actions, deviations=self.deviations
         )
@@ -131,7 +134,7 @@ class Hierarchical(Optimism):
     def _needed(self, n_actions: int, dim: int, k: int, *, alone: bool) -> tuple[float, float]:
         """Return the bytes of sums, and those while a model is solved; ``alone`` if actions deviate by a constant."""
         width = dim + 1
-        count = min(k, self.components) + self.kernel + 1 if k else 0
+        count = self._own.action_map.width(k) if k else 0
         each = width + 1 + k + count if alone else width * width + width + 2
         sums = 8.0 * (n_actions * each + (count * width) ** 2)
         return sums, sums * (SOLVING_CONSTANTS if alone else SOLVING)
@@ -141,7 +144,7 @@ class Hierarchical(Optimism):
         k = self.components
         if self.deviations == "all" or (self.deviations == "auto" and self._fits(n_actions, dim, k)):
             return None
-        return n_actions * (dim + 2) + ((k + self.kernel + 1) * (dim + 1)) ** 2
+        return n_actions * (dim + 2) + (self._own.action_map.width(k) * (dim + 1)) ** 2
 
     def _fits(self, n_actions: int, dim: int, k: int) -> bool:
         """Return whether actions that deviate in all columns fit into memory."""
@@ -254,7 +257,8 @@ class Hierarchical(Optimism):
         }
         if not columns.feature_width or not self._own.scale(state):  # nothing to explain while rewards are alike
             return found
-        names = ["constant", "linear", "kernel"][: len(columns.features)]
+        curved = ["kernel"] * bool(self.kernel) + ["products"] * self.products
+        names = ["constant", "linear", *curved]
         inputs = ["constant", "context", "per decision"][: len(columns.own)]
         blocks_of = [f"{x} × {phi}" for x in names for phi in inputs][1:]
         found["ridges"]["shared"] = dict(zip(blocks_of, fit.ridges.shared.tolist(), strict=True))

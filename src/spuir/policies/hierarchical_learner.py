@@ -57,8 +57,8 @@ class HierarchicalLearner(EvidenceLearner):
         if state.catalogue is None:
             return Columns(tuple(own), ())
         k = state.catalogue.shape[1]
-        linear, kernel, count = self.action_map.linear(k), self.action_map.joint(k), self.action_map.width(k)
-        features = [slice(count - 1, count), linear, *[kernel] * (kernel.stop > kernel.start)]
+        count = self.action_map.width(k)
+        features = [slice(count - 1, count), self.action_map.linear(k), *self.action_map.curved(k)]
         deviations = "none" if self.deviations == "none" else form_of(state).deviations
         return Columns(tuple(own), tuple(features), deviations)
 
