@@ -150,8 +150,11 @@ def pages() -> dict[Path, str]:
     data = read(STORED)
     made = Environment(loader=FileSystemLoader(TEXTS), undefined=StrictUndefined, keep_trailing_newline=True)
     written: dict[Path, str] = {}
+    stored = {"index", "method", *(section["name"] for section in data["experiments"])}
     for path in sorted(TEXTS.glob("*.md.j2")):
         name = path.name.removesuffix(".j2")
+        if name.removesuffix(".md") not in stored:
+            continue  # its experiment was not stored yet
         page = HERE / "reproduction.md" if name == "index.md" else FOLDER / name
         filled = Filled(data, len(page.relative_to(HERE).parts) - 1)
         text = made.get_template(path.name).render(r=filled, data=data, paper=PAPER)

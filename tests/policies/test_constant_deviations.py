@@ -204,6 +204,15 @@ class TestLife:
         np.testing.assert_array_equal(again.coefficients_, bandit.coefficients_)
         np.testing.assert_array_equal(again.decide(X).actions, bandit.decide(X).actions)
 
+    def test_sums_that_no_rows_have_are_refused(self):
+        bandit, _ = taught(**ALONE)
+        state: Any = bandit.state_
+        negative = state.constants.copy()
+        negative[2, -2] = -1.0
+        for broken in (negative, state.constants[1:], np.full_like(state.constants, np.nan)):
+            with pytest.raises(spuir.errors.SpuirError):
+                bandit.policy_.check_state(replace(state, constants=broken))
+
     def test_a_year_of_daily_replacement_keeps_its_size(self):
         shop = Shop(items(20))
         bandit = spuir.Bandit("hierarchical", shop.catalogue, random_state=0, **ALONE)

@@ -120,7 +120,7 @@ def copied(row: Floats, features: Floats) -> Folded:
     """
     sums, total, n = row[:-1], float(row[-1]), float(row[-2])
     share = 1.0 / n if n > 0 else 0.0
-    one = np.kron(features, sums)
+    one: Floats = np.outer(features, sums).ravel()
     return Folded(
         matrix=share * np.outer(one, one),
         vector=share * total * one,

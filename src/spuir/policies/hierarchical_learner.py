@@ -59,8 +59,8 @@ class HierarchicalLearner(EvidenceLearner):
         k = state.catalogue.shape[1]
         count = self.action_map.width(k)
         features = [slice(count - 1, count), self.action_map.linear(k), *self.action_map.curved(k)]
-        deviations = "none" if self.deviations == "none" else form_of(state).deviations
-        return Columns(tuple(own), tuple(features), deviations)
+        fixed = state.constants is not None and self.deviations == "none"
+        return Columns(tuple(own), tuple(features), "none" if fixed else form_of(state).deviations)
 
     def _live_features(self, state: HierarchicalState) -> Floats:
         """Return the columns x (S, K) of the live actions; none without a catalogue."""
@@ -157,10 +157,8 @@ class HierarchicalLearner(EvidenceLearner):
 
     def check_state(self, state: Any) -> None:
         """Refuse sums of another width, and what no episode leaves."""
-        s, (found, needed) = len(state.live), form_of(state).shape(state)
-        if state.observed.width != state.dim + 1 or found != needed:
-            got, rule = f"sums of shape {found}", f"this policy needs {needed}"
-            raise ParameterError("policy", got, rule, "call fit to start anew with changed features")
+        self._check_sums(state)
+        s = len(state.live)
         codes = np.concatenate([state.live, state.retired])
         ordered = (np.diff(state.live) > 0).all() and len(np.unique(codes)) == len(codes)
         if not (ordered and s and ((codes >= 0) & (codes < state.n_actions)).all()):
@@ -189,6 +187,17 @@ class HierarchicalLearner(EvidenceLearner):
         self.feature_map.check_state(state.features, state.dim)
         if k is not None:
             self.action_map.check_state(state.action_map, k)
+
+    @staticmethod
+    def _check_sums(state: HierarchicalState) -> None:
+        """Refuse sums of another width, or that no rows have."""
+        form = form_of(state)
+        found, needed = form.shape(state)
+        if state.observed.width != state.dim + 1 or found != needed:
+            got, rule = f"sums of shape {found}", f"this policy needs {needed}"
+            raise ParameterError("policy", got, rule, "call fit to start anew with changed features")
+        if (form.weights(state) < 0).any():
+            raise ParameterError("policy", "a weight below 0", "sums over rows have none", "load a copy")
 
     # ---- the maps -------------------------------------------------------------------------------------------
 
