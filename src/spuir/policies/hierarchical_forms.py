@@ -58,7 +58,7 @@ class Entries:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Problem:
+class FitInputs:
     """What a fit starts from, beside the sums: blocks of columns, ridges, and the columns x of actions.
 
     ``live`` returns those of all live actions (S, K), ``described`` those of some codes (m, K).
@@ -97,19 +97,19 @@ class Form(ABC):
         """Return the variance of all rewards."""
 
     @abstractmethod
-    def collect(self, entries: Entries, made: Problem) -> Any:
+    def collect(self, entries: Entries, made: FitInputs) -> Any:
         """Return the sums of a shard."""
 
     @abstractmethod
-    def absorb(self, state: HierarchicalState, sums: Any, origin: float, forgetting: float, made: Problem) -> Changes:
+    def absorb(self, state: HierarchicalState, sums: Any, origin: float, forgetting: float, made: FitInputs) -> Changes:
         """Return the sums of a state after an episode; late rows of retired actions are folded."""
 
     @abstractmethod
-    def grow(self, state: HierarchicalState, source: int | None, made: Problem) -> Changes:
+    def grow(self, state: HierarchicalState, source: int | None, made: FitInputs) -> Changes:
         """Return the sums with one action more: empty, or a copy of the live action at ``source``."""
 
     @abstractmethod
-    def fold(self, state: HierarchicalState, slot: int, made: Problem) -> Folded | None:
+    def fold(self, state: HierarchicalState, slot: int, made: FitInputs) -> Folded | None:
         """Return the folded sums with those of the live action at ``slot``."""
 
     @abstractmethod
@@ -117,7 +117,7 @@ class Form(ABC):
         """Return the sums without the live action at ``slot``."""
 
     @abstractmethod
-    def fit(self, state: HierarchicalState, made: Problem, variance: float, steps: int) -> SharedFit:
+    def fit(self, state: HierarchicalState, made: FitInputs, variance: float, steps: int) -> SharedFit:
         """Return the fit after at most ``steps`` steps of its ridges."""
 
     @abstractmethod
@@ -158,7 +158,7 @@ class AllColumns(Form):
         mean = float(sums.moment[:, -1].sum()) / weight
         return max(float(sums.energy.sum()) / weight - mean**2, 0.0)
 
-    def collect(self, entries: Entries, made: Problem) -> CodedSums:
+    def collect(self, entries: Entries, made: FitInputs) -> CodedSums:
         """Return the sums of a shard, which need not know any features."""
         own, width = entries.codes, int(entries.contexts.shape[1])
         if not len(own):
@@ -166,7 +166,7 @@ class AllColumns(Form):
         observed = summarise(entries.contexts, entries.member, entries.rewards, entries.weights, len(own), entries.rows)
         return CodedSums(entries.count, entries.origin, observed, own)
 
-    def absorb(self, state: HierarchicalState, sums: Any, origin: float, forgetting: float, made: Problem) -> Changes:
+    def absorb(self, state: HierarchicalState, sums: Any, origin: float, forgetting: float, made: FitInputs) -> Changes:
         """Return the sums of a state after an episode; late rows of retired actions are folded."""
         fresh: Statistics = sums.relative_to(origin)
         slot, live = known(state, sums.codes)
@@ -179,11 +179,11 @@ class AllColumns(Form):
         assert state.folded is not None
         return {"observed": total, "folded": state.folded.combined(forgetting, late)}
 
-    def grow(self, state: HierarchicalState, source: int | None, made: Problem) -> Changes:
+    def grow(self, state: HierarchicalState, source: int | None, made: FitInputs) -> Changes:
         """Return the sums with one action more: empty, or a copy of the live action at ``source``."""
         return {"observed": state.observed.grown(source)}
 
-    def fold(self, state: HierarchicalState, slot: int, made: Problem) -> Folded | None:
+    def fold(self, state: HierarchicalState, slot: int, made: FitInputs) -> Folded | None:
         """Return the folded sums with those of the live action at ``slot``."""
         if state.folded is None:
             return None
@@ -195,7 +195,7 @@ class AllColumns(Form):
         """Return the sums without the live action at ``slot``."""
         return {"observed": Statistics(state.observed.width, np.delete(state.observed.table, slot, axis=0))}
 
-    def fit(self, state: HierarchicalState, made: Problem, variance: float, steps: int) -> SharedFit:
+    def fit(self, state: HierarchicalState, made: FitInputs, variance: float, steps: int) -> SharedFit:
         """Return the fit after at most ``steps`` steps of its ridges."""
         folded = Folded.nothing(made.columns) if state.folded is None else state.folded
         given = state.observed, made.features, made.columns, made.ridges, folded, variance
@@ -232,7 +232,7 @@ class ConstantAlone(Form):
         """Return the variance of all rewards."""
         return 0.0 if state.folded is None else variance_of(state.folded)
 
-    def collect(self, entries: Entries, made: Problem) -> ConstantSums:
+    def collect(self, entries: Entries, made: FitInputs) -> ConstantSums:
         """Return the sums of a shard, over the features that its actions have now."""
         table, shared = constant_deviations.sum_rows(
             entries.contexts,
@@ -244,7 +244,7 @@ class ConstantAlone(Form):
         )
         return ConstantSums(entries.count, entries.origin, table, shared, entries.codes)
 
-    def absorb(self, state: HierarchicalState, sums: Any, origin: float, forgetting: float, made: Problem) -> Changes:
+    def absorb(self, state: HierarchicalState, sums: Any, origin: float, forgetting: float, made: FitInputs) -> Changes:
         """Return the sums of a state after an episode; late rows of retired actions are folded."""
         if isinstance(sums, CodedSums):  # collected before there were too many actions for sums of their own
             fresh, shared = constant_deviations.of_sums(sums.relative_to(origin), made.described(sums.codes))
@@ -260,7 +260,7 @@ class ConstantAlone(Form):
             folded = constant_deviations.integrated(folded, fresh[~live], made.described(sums.codes[~live]), ridge)
         return {"constants": table, "folded": folded}
 
-    def grow(self, state: HierarchicalState, source: int | None, made: Problem) -> Changes:
+    def grow(self, state: HierarchicalState, source: int | None, made: FitInputs) -> Changes:
         """Return the sums with one action more: empty, or as if another's mean row had been its own."""
         table = self._table(state)
         row = np.zeros((1, table.shape[1])) if source is None else table[source : source + 1]
@@ -270,7 +270,7 @@ class ConstantAlone(Form):
             folded = folded.combined(1.0, constant_deviations.copied(row[0], x))
         return {"constants": np.concatenate([table, row]), "folded": folded}
 
-    def fold(self, state: HierarchicalState, slot: int, made: Problem) -> Folded | None:
+    def fold(self, state: HierarchicalState, slot: int, made: FitInputs) -> Folded | None:
         """Return the sums of all rows with the deviation of the live action at ``slot`` integrated out."""
         if state.folded is None:
             return None
@@ -281,13 +281,13 @@ class ConstantAlone(Form):
         """Return the sums without the live action at ``slot``."""
         return {"constants": np.delete(self._table(state), slot, axis=0)}
 
-    def restarted(self, state: HierarchicalState, slot: int, made: Problem) -> Changes:
+    def restarted(self, state: HierarchicalState, slot: int, made: FitInputs) -> Changes:
         """Return the sums in which the rows of an action so far are folded, and the action begins anew."""
         table = self._table(state).copy()
         table[slot] = 0.0
         return {"constants": table, "folded": self.fold(state, slot, made)}
 
-    def fit(self, state: HierarchicalState, made: Problem, variance: float, steps: int) -> SharedFit:
+    def fit(self, state: HierarchicalState, made: FitInputs, variance: float, steps: int) -> SharedFit:
         """Return the fit after at most ``steps`` steps of its ridges."""
         folded = Folded.nothing(made.columns) if state.folded is None else state.folded
         given = self._table(state), made.features, made.columns, made.ridges, folded, variance

@@ -17,7 +17,7 @@ from spuir.errors import InputError, ParameterError
 from spuir.features.standardised import ActionMap, ActionMapState, Standardised
 from spuir.policies.auto import EvidenceLearner
 from spuir.policies.hierarchical_acting import HierarchicalReadout
-from spuir.policies.hierarchical_forms import ALL_COLUMNS, CONSTANT_ALONE, Entries, Form, Problem, form_of, known
+from spuir.policies.hierarchical_forms import ALL_COLUMNS, CONSTANT_ALONE, Entries, FitInputs, Form, form_of, known
 from spuir.policies.hierarchical_state import HierarchicalState
 from spuir.policies.learner import widened
 
@@ -268,9 +268,9 @@ class HierarchicalLearner(EvidenceLearner):
         after.derived.get(self, lambda _: chosen, after)  # solved already: kept for acting
         return after
 
-    def problem(self, state: HierarchicalState) -> Problem:
+    def problem(self, state: HierarchicalState) -> FitInputs:
         """Return what the fit of a state starts from, beside its sums."""
-        return Problem(
+        return FitInputs(
             columns=self.columns(state),
             ridges=self.ridges(state),
             live=lambda: self._live_features(state),
