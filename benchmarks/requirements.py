@@ -184,7 +184,7 @@ def grid(seeds: int = 20) -> list[Requirement]:
             "catalogue/huge",
             "100,000 actions that deviate by a constant, deciding among lists of 50, time over a catalogue of",
             "at most",
-            {"1,000": 1.5},
+            {"1,000": 2.5},
         ),
         *_rows("scaling/learn", "exponent of exact learning around large", "at most", {"B": 1.1, "M": 1.1, "d": 2.2}),
         *_rows("scaling/decide", "exponent of dense deciding around large", "at most", {"B": 1.1, "M": 1.1, "d": 2.2}),
