@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import spuir
-from spuir.base import packing, streams
+from spuir.base import streams
 from spuir.policies.hierarchical import SOLVING_CONSTANTS
 from spuir.testing import trial
 from tests.catalogues import DIM, Shop, items, laws_with_a_catalogue, taught
@@ -212,28 +212,6 @@ class TestLife:
         for broken in (negative, state.constants[1:], np.full_like(state.constants, np.nan)):
             with pytest.raises(spuir.errors.SpuirError):
                 bandit.policy_.check_state(replace(state, constants=broken))
-
-    def test_a_year_of_daily_replacement_keeps_its_size(self):
-        shop = Shop(items(20))
-        bandit = spuir.Bandit("hierarchical", shop.catalogue, random_state=0, **ALONE)
-        every, live, sizes = [shop.catalogue], list(shop.catalogue.index), {}
-        for day in range(365):
-            new = items(3, first=20 + 3 * day, seed=1)
-            for label, row in new.iterrows():
-                bandit.add_action(label, features=dict(row))
-            for label in live[:3]:
-                bandit.remove_action(label)
-            live = live[3:] + list(new.index)
-            every.append(new)
-            shop.catalogue = pd.concat(every[-15:])
-            X = shop.contexts(60)
-            decided = bandit.decide(X, eligible=shop.lists(60, among=live))
-            bandit.partial_fit(decided, shop.rewards(X, decided.actions))
-            _, arrays = packing.pack(bandit.state_)
-            sizes[day] = sum(array.nbytes for array in arrays.values())
-        assert bandit.state_.constants.shape == (20, DIM + 2)
-        assert sizes[364] == sizes[363]
-        assert np.abs(bandit.shared_coefficients_[: len(shop.weights), :DIM] - shop.weights).max() < 0.15
 
     def test_folding_changes_nothing_at_the_same_ridges(self):
         bandit, shop = taught(**ALONE)

@@ -244,10 +244,11 @@ class TestLife:
             again.fit(shop.contexts(2), ["n1", "n2"], [0.0, 1.0])
         assert trial.frozen(again) == trial.frozen(bandit)
 
-    def test_a_year_of_daily_replacement_keeps_its_size(self):
+    @pytest.mark.parametrize("deviations", ["all", "constant"])
+    def test_a_year_of_daily_replacement_keeps_its_size(self, deviations):
         """Three of 20 actions are replaced on each of 365 days: sums and features stay bounded."""
         shop = Shop(items(20))
-        bandit = spuir.Bandit("hierarchical", shop.catalogue, random_state=0)
+        bandit = spuir.Bandit("hierarchical", shop.catalogue, random_state=0, deviations=deviations)
         every, live, sizes = [shop.catalogue], list(shop.catalogue.index), {}
         for day in range(365):
             new = items(3, first=20 + 3 * day, seed=1)
