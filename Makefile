@@ -26,7 +26,7 @@ setup: $(VENV)/.installed  ## create .venv and install the package with its deve
 run: $(VENV)/.installed  ## run the default experiment; the table and the figure go to results/
 	$(VENV)/bin/spuir run --out results $(RUN_ARGS)
 
-reproduce: $(VENV)/.installed  ## run what is missing of the paper's evaluation and write docs/reproduction.md
+reproduce: $(VENV)/.installed  ## run the missing parts of the paper's evaluation and write docs/reproduction.md
 	$(VENV)/bin/spuir reproduce --out results/reproduction $(REPRODUCE_ARGS)
 	$(PY) docs/reproduction.py results/reproduction
 
@@ -37,7 +37,7 @@ test: $(VENV)/.installed  ## run the tests on two cores; PYTEST_ARGS="-k snapsho
 test-engines: $(VENV)/.spark  ## run the engine tests on Spark too; installs Spark, and Java if it is missing and you are root
 	$(PY) -m pytest -m spark -rs tests/contracts/test_engines.py $(PYTEST_ARGS)
 
-test-faults: $(VENV)/.installed  ## run the tests of the service, the long ones too, and write their results into the documentation
+test-faults: $(VENV)/.installed  ## run all tests of the service, also the long ones, and write their results into the documentation
 	sh tools/postgres.sh
 	mkdir -p results
 	failed=0; \

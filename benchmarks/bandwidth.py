@@ -2,7 +2,7 @@
 
 Run ``python -m benchmarks.bandwidth [repetitions]``. Real tables are read from the folder in the environment variable
 SPUIR_DATA, or from ../shared/data beside the repository, and left out with a reason where they are absent.
-For each set a first batch is learnt from (uniform actions, or the logged ones for coupons), per-action ridge fits
+For each set a first batch is learned (uniform actions, or the logged ones for coupons), per-action ridge fits
 act greedily on rows held out, and every rule is compared with the best multiple of the median distance.
 """
 

@@ -1,7 +1,7 @@
 """Joining, grouping and training from an unsorted log: ``python -m benchmarks.joins [--rows N] [--folder DIR]``.
 
-Each contestant runs in a process of its own, so that its peak memory is its own too. CPU seconds are those of all its
-threads; its imports do not count. Contestants take turns, and the fastest turn of each counts.
+Each method runs in a process of its own, so that its peak memory is its own too. CPU seconds are those of all its
+threads; its imports do not count. Methods alternate, and the fastest turn of each counts.
 """
 
 import json
@@ -103,7 +103,7 @@ def group_with_duckdb(folder: Path) -> None:
 
 
 def train_on(name: str) -> Callable[[Path], None]:
-    """Return a contestant that trains PUIR on one of the logs."""
+    """Return a method that trains PUIR on one of the logs."""
 
     def work(folder: Path) -> None:
         from spuir.training import job, train
@@ -115,7 +115,7 @@ def train_on(name: str) -> Callable[[Path], None]:
     return work
 
 
-CONTESTANTS: dict[str, Callable[[Path], None]] = {
+METHODS: dict[str, Callable[[Path], None]] = {
     "join_logs": join,
     "group, Arrow (training)": group_with_library,
     "group, DuckDB": group_with_duckdb,
@@ -125,7 +125,7 @@ CONTESTANTS: dict[str, Callable[[Path], None]] = {
 
 
 def contest(name: str, folder: Path) -> dict[str, float]:
-    """Run one contestant here; return its seconds and its peak memory."""
+    """Run one method here; return its seconds and its peak memory."""
     import duckdb
     import pyarrow
 
@@ -133,7 +133,7 @@ def contest(name: str, folder: Path) -> dict[str, float]:
 
     assert duckdb and pyarrow
     begin, cpu = time.perf_counter(), time.process_time()
-    CONTESTANTS[name](folder)
+    METHODS[name](folder)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return {"seconds": time.perf_counter() - begin, "cpu": time.process_time() - cpu, "peak MiB": peak}
 
@@ -141,8 +141,8 @@ def contest(name: str, folder: Path) -> dict[str, float]:
 @click.command()
 @click.option("--rows", type=int, default=2_000_000, show_default=True, help="Decisions; half as many rewards.")
 @click.option("--folder", type=click.Path(path_type=Path), help="Where the tables are.  [default: a temporary folder]")
-@click.option("--turns", type=int, default=2, show_default=True, help="Turns of each contestant.")
-@click.option("--only", type=click.Choice(list(CONTESTANTS)), help="Run one contestant here and print its result.")
+@click.option("--turns", type=int, default=2, show_default=True, help="Turns of each method.")
+@click.option("--only", type=click.Choice(list(METHODS)), help="Run one method here and print its result.")
 def main(rows: int, folder: Path | None, turns: int, only: str | None) -> None:
     """Measure joins, grouping, and training from a sorted and from a scattered log."""
     if only is not None and folder is not None:
@@ -154,7 +154,7 @@ def main(rows: int, folder: Path | None, turns: int, only: str | None) -> None:
         write_tables(place, rows)
         best: dict[str, dict[str, float]] = {}
         for _ in range(turns):
-            for name in CONTESTANTS:
+            for name in METHODS:
                 command = [sys.executable, "-m", "benchmarks.joins", "--only", name, "--folder", str(place)]
                 done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
                 result = json.loads(done.stdout.strip().splitlines()[-1])

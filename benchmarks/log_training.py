@@ -1,6 +1,6 @@
 """Training from one large text file on one core and on two, and from logs that are not sorted by episode.
 
-Each run is a process of its own, and its clock starts after its imports. Runs take turns, and the fastest of each
+Each run is a process of its own, and its clock starts after its imports. Runs alternate, and the fastest of each
 counts. With one worker the process is pinned to one core, so that no library helps itself to the other.
 """
 

@@ -156,12 +156,12 @@ class MABWiser(Peer):
 
 
 class BayesianBandits(Peer):
-    """One NormalRegressor an arm with the library's upper-confidence policy (1,000 posterior draws a cell)."""
+    """One NormalRegressor per action with the library's upper-confidence policy (1,000 posterior draws per cell)."""
 
     name, package = "bayesianbandits", "bayesianbandits"
     note = (
-        "NormalRegressor arms, rows grouped by arm; decides by quantiles of 1,000 draws, on 500 rows scaled up; left "
-        "out of learning and deciding together"
+        "one NormalRegressor per action, rows grouped by action; decides by quantiles of 1,000 draws, on 500 rows "
+        "scaled up; left out of learning and deciding together"
     )
     exact, decide_rows = False, 500
 

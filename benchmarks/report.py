@@ -13,19 +13,22 @@ from benchmarks.requirements import HORIZONS, Requirement, grid
 Results = dict[str, Any]
 
 INTRODUCTION = """\
-Every number on this page comes from one run of the command below, on one BLAS thread, with all contestants
-taking turns in one process on the same rows. Times are processor time, which on one thread equals the elapsed time
-of an idle machine. The floors are ratios; the milliseconds beside them are for orientation and belong to this
-machine. A ratio is the median over rounds of the times of two contestants that ran next to each other. Learning
-includes the solve; deciding includes exact propensities, which the LinUCB peers do not return. The fastest peer
-is the best of the LinUCB of MABWiser and of contextualbandits, the latter by either of its methods and in either
-precision, on the same batches. Before each race the program checks that each peer computes mean + α·width for every
-action, and that the paper's own form arrives at our coefficients. How learning compares with both libraries with their
-defaults is reported too. All receive the batches in double precision. spuir keeps and solves its sums in it, and
-its decisions are those of double precision, though single precision settles most of them; contextualbandits in
-single precision casts the rows itself, and what it gains where they were cast before the clock starts is reported
-beside the floors. Text labels are compared with integer labels in the same call, `predict` with `decide`, and deciding
-one row with its bare NumPy form: θs, widths from precomputed roots, argmax and one uniform."""
+The command below measures every number on this page: one process, one BLAS thread, the same rows for all methods, which
+alternate in short rounds.
+
+- **Ratios count.** A ratio is the median over rounds of two methods that ran next to each other. The floors are ratios;
+  milliseconds depend on the machine.
+- **Times are processor time**, which on one thread is the elapsed time of an idle machine.
+- **The same work.** Learning includes the solve. Deciding includes exact propensities, which the LinUCB peers do not
+  return. Before each race the program checks that every peer computes mean + α·width for every action, and that the
+  paper's own form gives our coefficients.
+- **The fastest peer** is the best LinUCB of MABWiser and contextualbandits on the same batches, the latter with its
+  faster method in its faster precision. Both libraries with their default settings are reported too.
+- **Precision.** All methods receive double precision. spuir sums and solves in it, and its decisions
+  are those of double precision, although single precision settles most rows. contextualbandits in single precision
+  converts the rows itself; its time on rows converted before the clock starts is reported beside the floors.
+- **Own comparisons.** Text labels are compared with integer labels in the same call, `predict` with `decide`, and
+  deciding one row with the bare NumPy form: θs, widths from precomputed roots, argmax and one uniform number."""
 
 
 @dataclass(frozen=True)
@@ -54,16 +57,17 @@ def requirements_sheet(results: Results) -> Sheet:
     """Return the table of floors, values and verdicts."""
     rows = []
     for item, value in requirement_rows(results["measured"], results["seeds"]):
-        floor = "–" if item.floor is None else f"{'≤' if item.sense == 'at most' else '≥'} {number(item.floor)}"
+        sign = "≤" if item.sense == "at most" else "≥"
+        floor = "–" if item.floor is None else f"{sign}\N{NO-BREAK SPACE}{number(item.floor)}"
         rows.append((item.text, floor, "–" if value is None else number(value), item.verdict(value)))
     return Sheet(
-        "What must be reached", "Floors and what was measured.", ("what", "floor", "measured", "verdict"), rows
+        "Requirements", "Where there is no floor, it is only reported.", ("what", "floor", "measured", "verdict"), rows
     )
 
 
 def clock_sheets(results: Results) -> list[Sheet]:
     """Return one table of milliseconds per race, fastest first."""
-    columns = ("contestant", "median ms", "best ms", "runs")
+    columns = ("method", "median ms", "best ms", "runs")
     sheets = []
     for title, clocks in {**results.get("speed", {}), **results.get("catalogue", {})}.items():
         ranked = sorted(clocks.items(), key=lambda item: item[1]["median_ms"])
@@ -112,7 +116,7 @@ def training_sheet(results: Results) -> Sheet:
         (task, number(row["seconds"]), number(row["rows"] / row["seconds"]))
         for task, row in results["training"].items()
     ]
-    return Sheet("Training from a log", "Elapsed time, the fastest of two turns.", columns, rows)
+    return Sheet("Training from a log", "Elapsed time, the faster of two runs.", columns, rows)
 
 
 def dsjson_sheet(results: Results) -> Sheet:
@@ -150,7 +154,7 @@ def service_sheet(results: Results) -> Sheet:
     caption = (
         "Measured by `python -m benchmarks --only service --add` with wrk on loopback: 20 actions, contexts of 50 "
         "numbers, one server process, 128 connections, 16 for batches. Rates are decisions per second, medians of "
-        f"{table['rounds']} rounds of 2 seconds in which all took turns. For latencies, another process sends 200 "
+        f"{table['rounds']} alternating rounds of 2 seconds. For latencies, another process sends 200 "
         f"decisions per second, without and with updates of 10,000 rows beside them ({number(100 * found[share])} % "
         "of the time)."
     )

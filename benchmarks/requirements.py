@@ -1,4 +1,4 @@
-"""What must be reached, one row per requirement; the measurements fill in the numbers."""
+"""The requirements, one row each; the measurements fill in the numbers."""
 
 from dataclasses import dataclass
 

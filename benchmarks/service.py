@@ -1,6 +1,6 @@
 """The decision service under load, measured with wrk: ``python -m benchmarks --only service --add``.
 
-Servers are processes of their own on loopback; they take turns in short rounds, and ratios are medians over rounds of
+Servers are processes of their own on loopback; they alternate in short rounds, and ratios are medians over rounds of
 runs next to each other. The empty route reads a body and answers, on the same HTTP server, and does nothing else.
 Without durability, the same service keeps its log in memory (/dev/shm), where waiting for the disk costs nothing.
 """

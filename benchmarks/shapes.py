@@ -1,4 +1,4 @@
-"""The shapes that are measured, and one source of rows for every contestant."""
+"""The shapes that are measured, and one source of rows for every method."""
 
 from dataclasses import dataclass
 
@@ -34,7 +34,7 @@ SHAPES = {shape.name: shape for shape in (PAPER, WIDE, LARGE, DEEP)}
 
 @dataclass(frozen=True)
 class Rows:
-    """One episode as every contestant receives it: contexts (B, d), actions (B,), rewards (B,)."""
+    """One episode as every method receives it: contexts (B, d), actions (B,), rewards (B,)."""
 
     contexts: Floats
     actions: NDArray[np.int64]

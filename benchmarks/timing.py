@@ -1,4 +1,4 @@
-"""Fair clocks: contestants take turns in one process, on one BLAS thread, with the collector off.
+"""Fair clocks: methods alternate in one process, on one BLAS thread, with the collector off.
 
 What is counted is processor time, of all threads and of the kernel on their behalf. On one thread it equals
 the time on the wall of an idle machine, and other programs do not disturb it.

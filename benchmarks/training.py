@@ -1,7 +1,7 @@
 """Training from files: ``python -m benchmarks.training [--rows N] [--folder DIR]`` writes benchmarks/training.json.
 
-Each contestant reads the same Parquet files in a process of its own, so that its peak memory is its own too; its clock
-starts after its imports. All have the same number of workers, with one BLAS thread each. Contestants take turns, and
+Each method reads the same Parquet files in a process of its own, so that its peak memory is its own too; its clock
+starts after its imports. All have the same number of workers, with one BLAS thread each. Methods alternate, and
 the fastest turn of each counts. Slow ones read the first rows only, and their time is scaled up.
 """
 
@@ -31,7 +31,7 @@ PEER_ROWS, VW_ROWS = 1_000_000, 50_000
 NAMES = [f"x{number}" for number in range(COLUMNS)]
 ROOT = Path(__file__).resolve().parents[1]
 STORED, PAGE = ROOT / "benchmarks" / "training.json", ROOT / "docs" / "training-speed.md"
-READING, OURS, SMALL_BATCHES = "pyarrow + one Gram product a row group", "spuir, B = 100,000", "spuir, B = 1,000"
+READING, OURS, SMALL_BATCHES = "pyarrow + one Gram product per row group", "spuir, B = 100,000", "spuir, B = 1,000"
 DASK, SPARK = "spuir on Dask", "spuir on Spark"
 PEERS, VW = ("contextualbandits", "MABWiser"), "Vowpal Wabbit"
 FAR_ROWS, FAR_WORKERS = 10**12, 1_000
@@ -127,7 +127,7 @@ def feed_vowpalwabbit(folder: Path, rows: int) -> None:
     model.finish()
 
 
-CONTESTANTS: dict[str, tuple[Callable[..., None], int | None]] = {
+METHODS: dict[str, tuple[Callable[..., None], int | None]] = {
     READING: (read_and_multiply, None),
     OURS: (lambda *given: train_here(given[0], given[1], LARGE, "local", given[2]), None),
     SMALL_BATCHES: (lambda *given: train_here(given[0], given[1], SMALL, "local", given[2]), None),
@@ -141,8 +141,8 @@ ONCE = (SMALL_BATCHES, SPARK, *PEERS, VW)
 
 
 def contest(name: str, folder: Path, rows: int) -> dict[str, float]:
-    """Run one contestant in this process; return its seconds, scaled to all rows, and its peak memory."""
-    run, cap = CONTESTANTS[name]
+    """Run one method in this process; return its seconds, scaled to all rows, and its peak memory."""
+    run, cap = METHODS[name]
     used = min(rows, cap or rows)
     clock = [time.perf_counter()]
 
@@ -165,7 +165,7 @@ def peak_bytes() -> int:
 
 
 def elsewhere(name: str, folder: Path, rows: int) -> dict[str, float]:
-    """Run one contestant in a process of its own."""
+    """Run one method in a process of its own."""
     command = [
         sys.executable,
         "-m",
@@ -184,10 +184,10 @@ def elsewhere(name: str, folder: Path, rows: int) -> dict[str, float]:
 
 
 def measure(folder: Path, rows: int, turns: int) -> dict[str, Any]:
-    """Let all take turns; return the best turn of each, and the peak memory at a tenth of the rows."""
+    """Run all methods alternately; return the fastest run of each, and the peak memory at a tenth of the rows."""
     found: dict[str, dict[str, float]] = {}
     for turn in range(turns):
-        for name in CONTESTANTS:
+        for name in METHODS:
             if turn == 0 or name not in ONCE:
                 result = elsewhere(name, folder, rows)
                 click.echo(f"{name}: {result['seconds']:.1f} s, {result['peak_bytes'] / 2**20:,.0f} MiB", err=True)
@@ -200,7 +200,7 @@ def measure(folder: Path, rows: int, turns: int) -> dict[str, Any]:
     return {
         "rows": rows,
         "machine": f"{processor()}, {WORKERS} workers",
-        "contestants": found,
+        "methods": found,
         "peak_bytes_at_a_tenth": small["peak_bytes"],
         "bytes_per_row": stored / FILE_ROWS,
     }
@@ -208,7 +208,7 @@ def measure(folder: Path, rows: int, turns: int) -> dict[str, Any]:
 
 def floors(results: dict[str, Any]) -> list[tuple[str, float, str, bool]]:
     """Return each requirement: what it says, what was measured, its floor as text, and whether it is reached."""
-    found = results["contestants"]
+    found = results["methods"]
     seconds = {name: entry["seconds"] for name, entry in found.items()}
     peak, small = found[OURS]["peak_bytes"], results["peak_bytes_at_a_tenth"]
     peer = min(seconds[name] for name in PEERS)
@@ -227,7 +227,7 @@ def floors(results: dict[str, Any]) -> list[tuple[str, float, str, bool]]:
 
 
 def page(results: dict[str, Any]) -> str:
-    """Return the page of the results: contestants, requirements, and what a far larger log would cost."""
+    """Return the page of the results: methods, requirements, and what a far larger log would cost."""
     rows = results["rows"]
     lines = [
         "# Speed of training",
@@ -236,10 +236,10 @@ def page(results: dict[str, Any]) -> str:
         f"{results['machine']}, one BLAS thread each. Slow peers read fewer rows, and their time is scaled up. "
         "Written by `python -m benchmarks.training`.",
         "",
-        "| contestant | seconds | rows per second | peak memory of its main process | rows read |",
+        "| method | seconds | rows per second | peak memory of its main process | rows read |",
         "|---|--:|--:|--:|--:|",
     ]
-    for name, entry in results["contestants"].items():
+    for name, entry in results["methods"].items():
         lines.append(
             f"| {name} | {entry['seconds']:.1f} | {rows / entry['seconds']:,.0f} | "
             f"{entry['peak_bytes'] / 2**20:,.0f} MiB | {entry['rows']:,} |"
@@ -251,8 +251,8 @@ def page(results: dict[str, Any]) -> str:
 
 
 def far(results: dict[str, Any]) -> list[str]:
-    """Return the section that foretells a far larger run, with constants from the measured one."""
-    rate = results["rows"] / results["contestants"][OURS]["seconds"] / WORKERS
+    """Return the section that predicts a far larger run, with constants from the measured one."""
+    rate = results["rows"] / results["methods"][OURS]["seconds"] / WORKERS
     share, pieces = 8 * ACTIONS * (COLUMNS**2 + COLUMNS + 2), FAR_ROWS // GROUP_ROWS
     seconds = FAR_ROWS / FAR_WORKERS / rate
     stored, reduced = FAR_ROWS * results["bytes_per_row"], pieces * share
@@ -260,10 +260,10 @@ def far(results: dict[str, Any]) -> list[str]:
         ("bytes read", f"rows × {results['bytes_per_row']:.0f} B (measured)", f"{stored / 2**40:,.0f} TiB"),
         ("the same, by one worker", "", f"{stored / FAR_WORKERS / 2**30:,.0f} GiB"),
         ("flops", "rows × d(d + 1)", f"{FAR_ROWS * COLUMNS * (COLUMNS + 1):.2g}"),
-        ("time of the workers", f"rows / workers / {rate:,.0f} rows a second (measured)", f"{seconds / 60:,.0f} min"),
-        ("bytes of one share", "8·M·(d² + d + 2)", f"{share / 2**10:,.0f} KiB"),
-        ("bytes that reach the driver", "row groups × share", f"{reduced / 2**30:,.0f} GiB"),
-        ("the same, a second", "", f"{reduced / seconds / 2**20:,.0f} MiB"),
+        ("time of the workers", f"rows / workers / {rate:,.0f} rows per second (measured)", f"{seconds / 60:,.0f} min"),
+        ("bytes of one shard", "8·M·(d² + d + 2)", f"{share / 2**10:,.0f} KiB"),
+        ("bytes that reach the driver", "row groups × shard", f"{reduced / 2**30:,.0f} GiB"),
+        ("the same, per second", "", f"{reduced / seconds / 2**20:,.0f} MiB"),
     ]
     return [
         "## What a far larger log would cost",
@@ -276,9 +276,9 @@ def far(results: dict[str, Any]) -> list[str]:
         *(f"| {what} | {formula} | {amount} |" for what, formula, amount in amounts),
         "",
         "Reading and summing grow with the rows and shrink with the workers; what reaches the driver grows with the "
-        "number of row groups alone. Where the network of the driver is too narrow, larger row groups help, as the "
-        "share of one does not grow with its rows. Smaller episodes cost a share each: with B rows an episode, rows/B "
-        "shares at least. This is arithmetic with measured constants; no such cluster was at hand.",
+        "number of row groups alone. If the driver's network is the bottleneck, larger row groups help: a shard does "
+        "not grow with its rows. Smaller episodes cost one shard each, at least rows/B for episodes of B rows. This is "
+        "arithmetic with measured constants; we had no such cluster.",
     ]
 
 
@@ -288,9 +288,9 @@ def far(results: dict[str, Any]) -> list[str]:
     "--folder", type=click.Path(path_type=Path), help="Where the files are kept.  [default: a temporary folder]"
 )
 @click.option("--turns", type=int, default=2, show_default=True)
-@click.option("--only", type=click.Choice(list(CONTESTANTS)), help="Run one contestant here and print its result.")
+@click.option("--only", type=click.Choice(list(METHODS)), help="Run one method here and print its result.")
 def main(rows: int, folder: Path | None, turns: int, only: str | None) -> None:
-    """Train from Parquet files, beside plain reading, peers and engines."""
+    """Compare training from Parquet files with plain reading, peers and engines."""
     with tempfile.TemporaryDirectory(prefix="spuir-bench-") as spare:
         place = folder or Path(spare)
         write_files(place, rows)

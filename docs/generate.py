@@ -98,7 +98,7 @@ def owners(targets: Iterable[type]) -> dict[type, list[Field[Any]]]:
 
 
 def changed(recipe: Recipe) -> dict[str, Any]:
-    """Return the values that differ between the paper preset and the defaults of the name."""
+    """Return the values that differ between the preset "authors-code" and the defaults of the name."""
     usual = {item.name: item.default for item in fields(recipe.target)} | dict(recipe.defaults)
     return {name: value for name, value in recipe.paper.items() if value != usual[name]}
 
@@ -111,7 +111,7 @@ def policies() -> str:
         NOTICE,
         "# Policies",
         "All policies that `spuir.make_policy(name, preset=None, **parameters)` builds, and all their parameters. "
-        "[Which policy to take when](../explanation/which-policy.md) helps to choose one.",
+        "[Which policy to use when](../explanation/which-policy.md) helps to choose one.",
         table(
             ("policy", "what it is", "traits"),
             ([f"`{name}`", first_line(one), ", ".join(traits[name])] for name, one in recipes.items()),
@@ -121,10 +121,10 @@ def policies() -> str:
         "change them. `policy.traits` has the traits of a given policy.",
         table(("trait", "meaning"), ([f"`{name}`", meaning] for name, meaning in TRAITS.items())),
         "## Values by name and preset",
-        'A name stands for a class and some default values. `preset="paper"` gives the values of the authors\' code; '
+        'A name is a class with some default values. `preset="authors-code"` gives the values of the authors\' code; '
         "the table shows only those that differ. Arguments of the call override both.",
         table(
-            ("policy", "the name sets", "the paper preset changes"),
+            ("policy", "the name sets", "authors-code changes"),
             ([f"`{name}`", listed(one.defaults), listed(changed(one))] for name, one in recipes.items()),
         ),
         "## Parameters",
@@ -155,7 +155,7 @@ def environments() -> str:
     """Return the page of environments."""
     opening = (
         "Sources of contexts and rewards to compare policies on: `spuir.make_environment(name, **parameters)`. "
-        "Contexts and noise have their own random streams, so all policies meet the same ones."
+        "Contexts and noise have their own random streams, so all policies see the same ones."
     )
     return family(ENVIRONMENTS, "Environments", opening)
 

@@ -8,6 +8,7 @@ import runpy
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -220,7 +221,7 @@ def drift() -> Any:
 
 
 def softmax() -> Any:
-    """Draw the policy of the page on adding one beside greedy and uniform."""
+    """Draw the policy of the page on adding one, with greedy and uniform."""
     import spuir
     from spuir.policies import POLICIES
 
@@ -228,11 +229,13 @@ def softmax() -> Any:
     POLICIES.register("softmax", "skeleton_policy:SOFTMAX")
     runs = [
         spuir.run(spuir.make_policy(name), spuir.make_environment("linear"), episodes=20, batch_size=100, seed=seed)
-        for name in ("softmax", "greedy", "uniform")
+        for name in ("greedy", "softmax", "uniform")
         for seed in range(5)
     ]
     figure, (ax,) = figures.new_figure(1)
-    curves = figures.curves_of(runs)
+    looks = {"greedy": (figures.INK, figures.SOLID), "softmax": (figures.BLUE, figures.DASHED), "uniform": None}
+    # Softmax lies on greedy, so it is drawn last, dashed and in another colour.
+    curves = [replace(curve, style=looks[curve.label]) for curve in figures.curves_of(runs)]
     figures.draw_curves(ax, curves)
     ax.set_xticks(range(5, 21, 5))
     ax.set(xlabel="episode", ylabel="running average reward")

@@ -146,14 +146,20 @@ CHECKS = (
         "64 clients: an order explains all answers, id by id; counts in = in the log = in the metrics = learned",
         ("test_history", "test_week", "test_retries::many_different", "test_load::its_counts"),
     ),
-    Check("Hostile JSON", "a 4xx with a stable code, no record, never a 5xx", ("test_hostile",)),
+    Check(
+        "Hostile JSON",
+        "a 4xx with a stable code, no record, never a 5xx; what is taken can be learned",
+        ("test_hostile", "test_learnable"),
+    ),
     Check(
         "Size and slowness",
         "large bodies, slow and idle clients, rate limits",
         ("test_limits", "test_access::a_key_above"),
     ),
     Check(
-        "Closed by default", "every route without a key, every role, other experiments", ("test_access", "test_keys")
+        "Closed by default",
+        "every route without a key, every role, other experiments, pages of other sites",
+        ("test_access", "test_keys", "test_addresses"),
     ),
     Check(
         "No code from data",

@@ -22,7 +22,7 @@ def test_another_kind_of_policy_is_refused_until_fit(before: str, after: str) ->
     bandit = taught(before, click=np.ones(B), conversion=np.ones(B), elapsed=np.ones(B))
     bandit.set_params(policy=after)
     for verb in (bandit.decide, bandit.predict):
-        with pytest.raises(ParameterError, match="call fit to start anew"):
+        with pytest.raises(ParameterError, match="call fit to start again"):
             verb(X)
 
 

@@ -156,7 +156,7 @@ def test_page_shows_a_missed_floor_and_what_is_missing(results):
 
 def test_parts_that_were_not_run_are_left_out_and_a_quick_run_says_so(results):
     partial = {key: value for key, value in results.items() if key not in PARTS}
-    assert [sheet.title for sheet in sheets(partial)] == ["What must be reached"]
+    assert [sheet.title for sheet in sheets(partial)] == ["Requirements"]
     assert "quick run" not in markdown(partial)
     assert "quick run" in markdown(partial | {"quick": True})
 

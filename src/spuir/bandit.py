@@ -1,10 +1,9 @@
-"""The object that users hold: a policy with its state, labels for actions, and scikit-learn's verbs."""
+"""The object that users work with: a policy with its state, labels for actions, and scikit-learn's methods."""
 
-import json
 import warnings
 from copy import deepcopy
 from dataclasses import replace
-from os import PathLike, fspath
+from os import PathLike
 from typing import Any, Self
 
 import numpy as np
@@ -12,11 +11,10 @@ from numpy.random import Generator
 from numpy.typing import ArrayLike, NDArray
 
 from spuir.base import streams
-from spuir.base.hashing import digest
 from spuir.base.pairs import Pairs
 from spuir.base.records import Decision, Floats, Scores, as_ids
 from spuir.core import ties
-from spuir.errors import InputError, InterceptWarning, ParameterError, ShardError, SnapshotError
+from spuir.errors import InputError, InterceptWarning, ParameterError, ShardError
 from spuir.policies import Policy
 from spuir.results.learned_model import LearnedModel
 from spuir.storage import model_file, snapshot
@@ -61,31 +59,6 @@ class Bandit(LearnedModel):
     >>> bandit.partial_fit(day, rewards=[0.0, 1.0]).n_episodes_
     1
     """
-
-    def _start(self, model: Model, dim: int) -> Any:
-        """Return the model's state, or a fresh one for contexts of ``dim`` columns; refuse another number of them.
-
-        Features per decision count as columns.
-        """
-        policy, varying = self.policy_, len(model.varying)
-        if model.state is not None and model.state.dim != dim:
-            dim, rule = dim - varying, f"this bandit knows {model.state.dim - varying}"
-            raise InputError("X", f"{dim} columns", rule, "pass the same columns as before")
-        if model.state is None:
-            m = len(model.labels.names)
-            state: Any = policy.init(m, dim, streams.generator(self._seed, "init"))
-            if model.catalogue is None and not policy.takes_features:
-                return state
-            features = None if model.catalogue is None else model.catalogue.features
-            state = policy.with_catalogue(state, np.zeros((m, 0)) if features is None else features, varying)
-            for code in np.flatnonzero(~np.array(model.labels.active)):
-                state = policy.retire(state, int(code))
-            return state
-        if self._checked is not policy:
-            # The parameters may have changed since the state was made.
-            policy.check_state(model.state)
-            self._checked = policy
-        return model.state
 
     # ---- deciding -------------------------------------------------------------------------------------------
 
@@ -165,18 +138,6 @@ class Bandit(LearnedModel):
         every = mask if isinstance(mask, Pairs) else ties.eligible_mask(mask, len(contexts), state.n_actions)
         return self.policy_.acting(state, contexts, every, model.caps)
 
-    def _prepared(
-        self, model: Model, X: Any, eligible: Any, action_features: Any, own: bool
-    ) -> tuple[Model, Floats, Any, Any]:
-        """Return the model with its columns named, contexts as float64 (a copy if ``own``), the state, and eligibility.
-
-        Eligibility is (n, M) or pairs of rows and actions; None for all.
-        """
-        model = self._named(model, action_features)
-        contexts = model.contexts(X, own)
-        state = self._start(model, contexts.shape[1] + len(model.varying))
-        return model, contexts, state, model.eligible(eligible, len(contexts), action_features)
-
     def explain(self, X: Any, actions: Any = None, eligible: Any = None, action_features: Any = None) -> Any:
         """Return why each row's action is preferred, as a DataFrame with one row per row of contexts.
 
@@ -237,7 +198,7 @@ class Bandit(LearnedModel):
     ) -> Self:
         """Learn from one episode: its contexts, executed actions (labels) and their rewards.
 
-        ``partial_fit(decision, rewards)`` does the same with what :meth:`decide` returned: a decision stands for
+        ``partial_fit(decision, rewards)`` does the same with what :meth:`decide` returned: a decision carries its
         contexts, actions, propensities and eligibility.
 
         Parameters
@@ -249,13 +210,13 @@ class Bandit(LearnedModel):
         sample_weight
             (B,) weights; w counts as w copies of the row.
         eligible
-            What could have been chosen, as in :meth:`decide`; it bears on propensities, not on imputation.
+            What could have been chosen, as in :meth:`decide`; it affects propensities, not imputation.
         ids
             (B,) ids of the decisions, by which an episode that was learned before is recognised; None = those of the
             decision, or else what the rows hold.
         allow_repeat
-            Whether to learn one of the last 100 episodes again. A job that runs twice does so by mistake, therefore
-            :class:`spuir.errors.RepeatedEpisodeError` is the default.
+            Whether to learn one of the last 100 episodes again. The default raises
+            :class:`spuir.errors.RepeatedEpisodeError`, since it is usually a job that ran twice.
         action_features
             (B, y) features per decision of the executed actions, or of all actions as in :meth:`decide`.
         **columns
@@ -289,13 +250,6 @@ class Bandit(LearnedModel):
             if not isinstance(X, Decision):  # whose rows were counted when they were decided
                 self._count(drift)
         return self
-
-    def _named(self, model: Model, action_features: Any) -> Model:
-        """Return the model with the names of the features per decision, if its policy has a use for them."""
-        if action_features is not None and not self.policy_.takes_features:
-            rule = f"policy {self.policy_.name!r} has no use for features of actions"
-            raise InputError("action_features", "features per decision", rule, "use policy='hierarchical'")
-        return model.naming(action_features)
 
     def fit(self, X: Any, actions: Any = None, rewards: ArrayLike | None = None, *args: Any, **kwargs: Any) -> Self:
         """Reset, then learn one episode; arguments as in :meth:`partial_fit`.
@@ -383,7 +337,7 @@ class Bandit(LearnedModel):
         model = self._model
         dim = None if model.state is None else model.state.dim - len(model.varying)
         if model.encoder is not None or dim not in (None, encoder.width):
-            got = "an encoder beside another" if model.encoder is not None else f"{encoder.width} features"
+            got = "a second encoder" if model.encoder is not None else f"{encoder.width} features"
             known = "another encoder" if dim is None else f"{dim} encoded columns and one encoder"
             rule = f"this bandit has {known}"
             raise ParameterError("encoder", got, rule, "pass the encoder that made the rows")
@@ -400,51 +354,6 @@ class Bandit(LearnedModel):
         made._seed, made._notes, made.last_info_ = self._seed, self._notes, self.last_info_
         return made
 
-    # ---- saving ---------------------------------------------------------------------------------------------
-
-    def save(
-        self,
-        path: str | PathLike[str],
-        metadata: dict[str, Any] | None = None,
-        training: dict[str, Any] | None = None,
-        overwrite: bool = False,
-    ) -> None:
-        """Write everything needed to go on, to exactly that path, atomically.
-
-        Parameters
-        ----------
-        path
-            Any name; ``.spuir`` is the custom.
-        metadata, training
-            Notes as JSON data: the user's, which are :attr:`metadata_` afterwards, and how the model was trained. None
-            keeps those of the last save or load.
-        overwrite
-            Whether to replace a file that is not a saved model. A saved model is replaced in any case.
-        """
-        if not overwrite and not snapshot.is_replaceable(path):
-            rule = "that file exists and is not a saved model"
-            raise SnapshotError("path", repr(fspath(path)), rule, "choose another path, or pass overwrite=True")
-        with self._lock:
-            header, arrays = model_file.describe(self.policy_, self._model, self._seed, self._rows.used)
-            given = {"created": model_file.now(), "metadata": metadata, "training": training}
-            notes = replace(self._notes, **{name: note for name, note in given.items() if note is not None})
-            header, arrays = model_file.annotated(header, arrays, notes, self.last_info_)
-        snapshot.write(path, header, arrays)
-        self._notes = notes
-
-    def to_bytes(self) -> bytes:
-        """Return a model file as bytes, without notes, times and row numbers: equal for equal models."""
-        with self._lock:
-            return snapshot.to_bytes(*model_file.describe(self.policy_, self._model, self._seed, {}))
-
-    def digest(self) -> str:
-        """Return a digest of everything that was learned, equal for equal models whatever version saved them."""
-        with self._lock:
-            header, arrays = model_file.describe(self.policy_, self._model, self._seed, {})
-        del header["spuir"]
-        content = [item for name, array in sorted(arrays.items()) for item in (name, str(array.dtype), array)]
-        return digest(json.dumps(header, sort_keys=True), *content)
-
 
 def load(path: str | PathLike[str], random_state: streams.Seed = None) -> Bandit:
     """Return a saved bandit.
@@ -455,7 +364,7 @@ def load(path: str | PathLike[str], random_state: streams.Seed = None) -> Bandit
         What :meth:`Bandit.save` wrote.
     random_state
         None resumes the streams where they were; a seed or Generator starts new ones, so that replicas of one
-        file explore apart.
+        file draw different actions.
     """
     return _restored(str(path), *snapshot.read(path), random_state)
 

@@ -33,12 +33,12 @@ def run(
     feedback: float = 0.0,
     progress: Callable[[int], object] | None = None,
 ) -> History:
-    """Let a policy act and learn, and return what happened.
+    """Run a policy that acts and learns, and return its history.
 
     Parameters
     ----------
     policy, environment
-        Each a name or an object. A name stands for the defaults. An environment given by name draws its true
+        Each a name or an object. A name means the default parameters. An environment given by name draws its true
         parameters from the seed of the run, so every seed is a different world.
     episodes, batch_size
         N and B. A policy whose ``episodes`` or ``batch_size`` is None is given these.

@@ -154,7 +154,7 @@ class TestShow:
         call("train", history(tmp_path / "log.csv"), *ROLES, "-p", "puir", "-o", tmp_path / "m.spuir", "-w", 1, "-q")
         moves = json.loads(call("show", tmp_path / "m.spuir", "--json", "-n", 2).stdout)["drift"]
         assert moves == read_drift(tmp_path / "m.spuir")[:2] and len(moves) == 2
-        assert "drift: coefficients" in call("show", tmp_path / "m.spuir").stdout
+        assert "changes of coefficients" in call("show", tmp_path / "m.spuir").stdout
 
     def test_small_coefficients_keep_their_digits(self, tmp_path: Path) -> None:
         rng = np.random.default_rng(3)

@@ -134,6 +134,7 @@ def test_baselines_alone(folder: Path) -> None:
         (["-p", "sbucb", "-b", "400", "--after", "2023-11-15"], "leave it out, or evaluate a saved model"),
         (["-p", "sbucb", "-b", "400", "--holdout", "1.5"], "holdout"),
         (["-p", "sbucbb"], "did you mean 'sbucb'"),
+        (["-p", "a.spuir"], "evaluate a saved model with --model"),
         (["-m", "a.spuir", "--interval", "exact"], "the intervals are"),
         (["-m", "a.spuir", "--reward-model", "forest"], "linear, nystroem"),
         (["-m", "a.spuir", "--after", "2031-01-01"], "no rows"),
@@ -146,4 +147,9 @@ def test_refusals_are_one_sentence(arguments: list[str], message: str, folder: P
     done = call(folder, "log.csv", *arguments, "-q")
     assert done.exit_code == 2
     assert message in done.stderr
+    assert done.stderr.startswith("Error: ") and done.stderr.count("\n") == 1
+
+
+def test_a_refusal_is_one_line_without_quiet_too(folder: Path) -> None:
+    done = call(folder, "log.csv", "-m", "a.spuir", "--interval", "exact")
     assert done.stderr.startswith("Error: ") and done.stderr.count("\n") == 1

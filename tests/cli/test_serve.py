@@ -155,3 +155,24 @@ def test_a_store_is_copied_and_checked(tmp_path: Path) -> None:
     assert "given up" in repaired.output
     assert repaired.exit_code == 0, repaired.output
     assert call("--store", tmp_path / "log.db", "--backup", tmp_path / "copy.db").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--check", "--demo"], "--check: got with --demo, but each of them is all that is done; drop one"),
+        (["--backup", "b.db", "--show-config"], "--backup: got with --show-config"),
+        (["--check"], "--store: got 'absent.db', but there is no such file; name the store of a service"),
+        (["--backup", "b.db"], "--store: got 'absent.db', but there is no such file"),
+        (["--demo", "--tls-certificate", "c.pem", "--tls-key", "k.pem"], "--demo: got with --tls-certificate"),
+        (["--tls-certificate", "c.pem", "--tls-key", "k.pem"], "they cannot be used ([Errno 2]"),
+        (["--tls-certificate", "no.pem", "--tls-key", "no.pem"], "name a certificate and its private key"),
+    ],
+)
+def test_what_cannot_be_done_is_one_sentence(tmp_path, monkeypatch, options, sentence):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "no.pem").write_text("this is no certificate")
+    outcome = CliRunner().invoke(main, ["serve", "--store", "absent.db", *options])
+    assert outcome.exit_code == 2
+    assert sentence in outcome.output and outcome.output.count("\n") == 1
+    assert [one.name for one in tmp_path.iterdir()] == ["no.pem"]

@@ -69,6 +69,7 @@ def test_widths_do_not_depend_on_the_size_of_pieces(monkeypatch: pytest.MonkeyPa
     double, single = screening.squared_widths(solved, contexts), screening.single_widths(solved.single, contexts)
     monkeypatch.setattr(screening, "CACHE_BYTES", budget)
     monkeypatch.setattr(screening, "MIN_CHUNK_ROWS", least)
+    monkeypatch.setattr(screening, "MIN_SINGLE_ROWS", least)
     np.testing.assert_allclose(screening.squared_widths(solved, contexts), double, rtol=1e-13)
     again = screening.single_widths(solved.single, contexts)
     assert again is not None and single is not None
@@ -76,8 +77,9 @@ def test_widths_do_not_depend_on_the_size_of_pieces(monkeypatch: pytest.MonkeyPa
 
 
 def test_pieces_are_of_the_size_of_the_cache_but_of_no_less_rows_than_pay() -> None:
-    assert [rows.stop - rows.start for rows in screening._chunks(100, 2**30)] == [32, 32, 32, 4]
-    assert [rows.stop - rows.start for rows in screening._chunks(1000, screening.CACHE_BYTES // 400)] == [400, 400, 200]
+    assert [rows.stop - rows.start for rows in screening._chunks(100, 2**30, 32)] == [32, 32, 32, 4]
+    pieces = screening._chunks(1000, screening.CACHE_BYTES // 400, 32)
+    assert [rows.stop - rows.start for rows in pieces] == [400, 400, 200]
 
 
 @pytest.mark.parametrize("way", WAYS)

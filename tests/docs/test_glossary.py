@@ -1,9 +1,10 @@
-"""The glossary stays short: at most thirty terms, each once, in alphabetical order, with one to three sentences."""
+"""The glossary stays short: at most thirty terms in use, in alphabetical order, with one to three sentences each."""
 
 import re
 from pathlib import Path
 
-PAGE = Path(__file__).parents[2] / "docs" / "glossary.md"
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "glossary.md"
 ENTRY = re.compile(r"^(?P<term>[a-z][^\n]*)\n: (?P<meaning>.*?)(?=\n\n|\n*\Z)", re.MULTILINE | re.DOTALL)
 MOST_TERMS = 30
 LONGEST = 260
@@ -34,3 +35,13 @@ def test_every_line_of_the_page_belongs_to_a_term_or_the_introduction() -> None:
 def test_an_entry_is_short_and_a_sentence() -> None:
     for term, meaning in entries().items():
         assert meaning.endswith(".") and len(meaning) <= LONGEST, term
+
+
+def test_every_term_is_a_word_of_the_code_and_of_the_pages() -> None:
+    pages = [page for page in (ROOT / "docs").rglob("*.md") if page != PAGE and page.parent.name != "reference"]
+    for files in (pages, list((ROOT / "src").rglob("*.py"))):
+        texts = [file.read_text(encoding="utf-8").lower() for file in files]
+        for word in ", ".join(entries()).split(", "):
+            pattern = r"\b" + word.replace(" ", r"\s+")
+            used = sum(bool(re.search(pattern, text)) for text in texts)
+            assert used >= 2, f"{word!r} is in {used} of {len(files)} files"

@@ -107,10 +107,14 @@ def test_every_verdict_follows_from_the_stored_samples(name):
         assert set(runs[sample]) == set(by_seed), "every value names the run that gave it"
 
 
-def test_the_run_was_full_and_nothing_failed():
-    assert len(DATA["seeds"]) == 20
-    assert not DATA["quick"]
-    assert not DATA["failures"]
+def test_every_run_was_full_and_nothing_failed():
+    for run in DATA["runs"]:
+        assert len(run["seeds"]) == 20
+        assert not run["quick"]
+        assert not run["failures"]
+    assert sorted(name for run in DATA["runs"] for name in run["experiments"]) == sorted(
+        section["name"] for section in DATA["experiments"]
+    )
     assert not [section["name"] for section in DATA["experiments"] if section["missing_count"] or section["failure"]]
 
 
@@ -128,12 +132,59 @@ def test_no_stored_file_is_large():
         assert not path.is_file() or path.stat().st_size < 900 * 1024, path
 
 
-def test_pages_show_what_is_stored():
+@pytest.fixture(scope="module")
+def module():
+    """Return the script that writes the pages."""
     pytest.importorskip("jinja2")
     spec = importlib.util.spec_from_file_location("reproduction_pages", ROOT / "docs" / "reproduction.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    return module
+
+
+def test_pages_show_what_is_stored(module):
     for page, text in module.pages().items():
         assert page.read_text(encoding="utf-8") == text, f"{page.name}: run python docs/reproduction.py"
+
+
+def test_a_run_replaces_its_own_experiments_and_keeps_the_others(module):
+    first = {"command": "a", "experiments": ["figure1", "table1"]}
+    stored = {"runs": [first], "experiments": [{"name": "figure1", "n": 1}, {"name": "table1", "n": 1}]}
+    added = module.merged(stored, {"command": "b"}, [{"name": "default", "n": 2}, {"name": "figure1", "n": 2}])
+    assert added["runs"] == [
+        {"command": "a", "experiments": ["table1"]},
+        {"command": "b", "experiments": ["default", "figure1"]},
+    ]
+    found = [(section["name"], section["n"]) for section in added["experiments"]]
+    assert found == [("figure1", 2), ("table1", 1), ("default", 2)]
+    again = module.merged(added, {"command": "c"}, [{"name": "table1", "n": 3}])
+    assert [run["command"] for run in again["runs"]] == ["b", "c"]
+
+
+def test_a_page_needs_stored_results_and_nothing_else(module):
+    without = [one for one in DATA["experiments"] if one["name"] != "sketches"]
+    filled = module.Filled(DATA | {"experiments": without}, 0)
+    assert "sketches" not in [one["name"] for one in filled.pages()]
+    assert "sketches" in [one["name"] for one in module.Filled(DATA, 0).pages(beyond=True)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "margin", "intervals", "worst"),
+    [
+        ("more", 0.0, [(-9.0, 9.0), (-1.0, -0.5), (1.0, 2.0)], 1),
+        ("more", 0.0, [(-9.0, 9.0), (1.0, 2.0), (0.0, 0.0)], 2),
+        ("less", 0.0, [(0.1, 0.2), (-1.0, 5.0)], 0),
+        ("more", -1.0, [(-0.5, 0.0), (0.5, 0.7)], 0),
+        ("alike", 1.0, [(-3.0, 3.0), (-2.0, -1.5), (0.0, 0.1)], 1),
+        ("alike", 1.0, [(-0.1, 0.1), (0.2, 0.9)], 1),
+    ],
+)
+def test_the_shown_estimate_is_the_one_that_decides(module, kind, margin, intervals, worst):
+    estimates = [
+        {"settings": "tuned", "estimate": (low + high) / 2, "low": low, "high": high} for low, high in intervals
+    ]
+    verdict = {"id": "a/b", "kind": kind, "margin": margin, "estimates": estimates}
+    filled = module.Filled({"runs": [], "experiments": [{"name": "a", "verdicts": [verdict]}]}, 0)
+    assert filled.worst("a/b", "tuned") is estimates[worst]

@@ -278,7 +278,7 @@ class TestRefusals:
             ({"policies": {"t": np.full((900, 2), 0.5)}}, "2 columns, but the actions are"),
             ({"policies": {"t": np.full((5, 3), 1 / 3)}}, "one row for each row of the log"),
             ({"policies": {"t": lambda rows: ["a"]}}, "a rule answers for every row"),
-            ({"policies": ["uniform", "uniform"]}, "each has a name of its own"),
+            ({"policies": ["uniform", "uniform"]}, "each has its own name"),
             ({"against": "logged"}, "it is a list of names"),
             ({"against": ["model.spuir"]}, "a baseline is logged, uniform, always:LABEL or always:\\*"),
             ({"policies": {"t": np.full((900, 3), np.nan)}}, "a sum of nan at row 0"),

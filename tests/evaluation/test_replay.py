@@ -102,7 +102,7 @@ def test_eligibility_and_row_weights_are_respected():
 
 def test_too_few_accepted_rows_are_refused():
     rows = logged(300).rows
-    with pytest.raises(InputError, match="needs more than one episode of 200 accepted rows; take smaller batches"):
+    with pytest.raises(InputError, match="needs more than one episode of 200 accepted rows; use smaller batches"):
         replay(rows, "sbucb", batch_size=200)
     with pytest.raises(ParameterError, match="batch_size"):
         replay(rows, "sbucb", batch_size=0)

@@ -53,7 +53,7 @@ def test_reasons_are_sentences_with_numbers() -> None:
     found = judge(weights_of(np.tile([0.0, 2.0], 20)), np.array([0.4, 0.6]), np.array([40, 0]), LABELS, True)
     assert found.reasons == (
         "60.0% of its choices are actions that were never logged (b)",
-        "only 20 effective rows of 40 speak about it",
+        "only 20 effective rows of 40 inform about it",
     )
 
 

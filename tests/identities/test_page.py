@@ -17,7 +17,7 @@ def test_every_section_points_to_code_and_to_tests() -> None:
     sections = TEXT.split("\n## ")[1:]
     assert len(sections) == 6
     for section in sections:
-        assert "- Computed by `spuir." in section and "- Held by `tests/" in section, section.splitlines()[0]
+        assert "- Computed by `spuir." in section and "- Tested by `tests/" in section, section.splitlines()[0]
 
 
 @pytest.mark.parametrize("name", CODE)

@@ -82,7 +82,7 @@ def test_the_column_wins_with_a_notice(values: list[Any]) -> None:
     for given_, word in words:
         noticed = cut_episodes(log, **given_)
         assert noticed.kind == "column"
-        assert noticed.notice == f"the log has a column 'episode', which wins over {word}."
+        assert noticed.notice == f"the log has a column 'episode', which takes precedence over {word}."
 
 
 def test_pairs_carry_the_count_from_part_to_part() -> None:

@@ -234,7 +234,7 @@ class TestFiles:
         write_text(tmp_path / "README", "what this is")
         log = open_log(tmp_path)
         assert log.table()["action"].to_pylist() == [1, 0, 2]
-        assert log.notices == (f"file {str(tmp_path / 'README')!r} is left out: it is of no known format.",)
+        assert log.notices == (f"file {str(tmp_path / 'README')!r} is left out: its format is unknown.",)
         assert open_log(str(tmp_path / "*" / "a.csv")).table()["action"].to_pylist() == [1, 2]
         assert open_log(str(tmp_path / "**/*.csv")).table()["action"].to_pylist() == [1, 0, 2]
         assert sorted(open_log(str(tmp_path / "**")).table()["action"].to_pylist()) == [0, 1, 2]
@@ -388,7 +388,7 @@ class TestCsv:
             open_log(tmp_path / "log.csv", types={"x": "string"}).table()
         whole = gzip.compress(("action,reward\n" + "1,0.123\n" * 9999).encode())
         (tmp_path / "log.csv.gz").write_bytes(whole[:-20])
-        with pytest.raises(InputError, match=r"log\.csv\.gz.*must be whole"):
+        with pytest.raises(InputError, match=r"log\.csv\.gz.*must be complete"):
             open_log(tmp_path / "log.csv.gz").table()
 
     def test_a_cell_that_becomes_no_time_is_refused_with_its_line(self, tmp_path: Path) -> None:

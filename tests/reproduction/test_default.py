@@ -12,8 +12,9 @@ from spuir.reproduction.claims import CONTRADICTED, HOLDS, UNDECIDED, judge
 from spuir.reproduction.experiments import default
 from spuir.reproduction.measured import Measured
 from spuir.reproduction.other_libraries import play_library
-from spuir.reproduction.rivals import SUM_BASED, WORLDS, world_setup
+from spuir.reproduction.rivals import OTHERS, SUM_BASED, WORLDS, world_setup
 from spuir.reproduction.tasks import Result, Task
+from spuir.reproduction.tuning import drawn
 
 FULL = Scope(repeats=4)
 
@@ -54,10 +55,16 @@ def test_a_uniform_episode_counts_once_where_batch_sizes_are_compared():
     levels = [Result(task, [{"oracle": 1.0, "uniform": 0.0}], 0.0)]
     group = [Result(task, [{"regret_per_step": 0.0}], 0.0)]
     size = default.EPISODES * default.BATCH // 4
-    (row,) = default.study_rows("x", {("batch", size): group, ("batch levels", size): levels}, levels)
-    assert row["reward, %"] == pytest.approx(80.0)  # four episodes at 1, one at 0
-    (row,) = default.study_rows("x", {("floor", 0.1): group}, levels)
-    assert row["reward, %"] == pytest.approx(100.0)
+    cells = {(default.SIZE, size): group, (default.FLOOR, 0.1): group}
+    shares = default.shares_of(cells | {(kind + default.LEVELS, value): levels for kind, value in cells})
+    assert shares[default.SIZE, size] == pytest.approx([80.0])  # four episodes at 1, one at 0
+    assert shares[default.FLOOR, 0.1] == pytest.approx([100.0])
+
+
+def test_contextualbandits_is_never_given_an_alpha_that_it_refuses():
+    setup = world_setup(FULL, "poly")
+    assert not isinstance(setup, str)
+    assert min(setting.get("alpha", 1.0) for setting in drawn(OTHERS["contextualbandits"], setup, 200)) > 0
 
 
 def library_row(library, **parameters):

@@ -10,6 +10,7 @@ from spuir.logs import open_log
 from spuir.service.checking import check_store
 from spuir.service.commands import (
     AddAction,
+    ChangeExperiment,
     CreateExperiment,
     Decide,
     DecideMany,
@@ -152,3 +153,15 @@ def test_a_catalogue_needs_a_policy_that_reads_it(tmp_path):
     with pytest.raises(ServiceError):
         shop.do(AddAction(experiment=NAME, label="d", features={"x": 1.0}))
     shop.engine.close()
+
+
+def test_in_shadow_mode_only_offered_actions_are_served(shop):
+    shop.do(ChangeExperiment(experiment=NAME, changes={"shadow": True, "baseline": "pot"}))
+    for number in range(20):
+        offered = varying(number)
+        answer = shop.decide((0.5, 1.0), action_features=offered)
+        assert answer.action in offered and (answer.action == "pot") == ("pot" in offered)
+        shop.reward(answer.id, 1.0)
+    assert shop.close().rows == 20
+    assert shop.engine.versions(NAME)[-1].refused is None
+    assert check_store(shop.engine.store).problems == []

@@ -21,7 +21,7 @@ from spuir.service import AsyncClient, Client
 from spuir.service.commands import DecisionRow, RewardRow
 from spuir.service.flows import Method
 from tests.service.api.servers import ACTIONS, NUMBERS, RunningServer, running_server
-from tests.service.processes import server_process
+from tests.service.processes import ServerProcess, WarmServerProcess, ended
 
 SHOP: dict[str, Any] = {"context": NUMBERS, "window": None, "seed": 7}
 
@@ -167,6 +167,45 @@ def test_rows_may_be_given_as_rows(client: Client) -> None:
     assert all(one.id.startswith("~") for one in numbered)
 
 
+def test_rewards_may_be_true_or_false_or_elements_of_arrays(client: Client) -> None:
+    client.create("kinds", ACTIONS, **SHOP)
+    ids = [row.id for row in client.decide_many("kinds", np.zeros((5, 3)))]
+    assert client.reward("kinds", ids[0], True).status == "joined"
+    assert client.reward("kinds", ids[1], False).status == "joined"
+    bought = np.array([True, False])
+    assert [one.status for one in client.reward_many("kinds", zip(ids[2:4], bought, strict=True))] == ["joined"] * 2
+    assert client.reward("kinds", ids[4], np.float64(0.5)).status == "joined"
+    assert client.log("kinds", settled=True) == []
+    client.close_episode("kinds")
+    assert [row["reward"] for row in client.log("kinds", settled=True)] == [1.0, 0.0, 1.0, 0.0, 0.5]
+
+
+@pytest.mark.parametrize("odd", ["..", ".", "a/b", "käse?", "50%", "~x y"[1:]])
+def test_ids_labels_and_units_may_be_any_visible_text(client: Client, odd: str) -> None:
+    name = f"odd-{abs(hash(odd)) % 10**6}"
+    client.create(name, [*ACTIONS, odd], **SHOP)
+    client.decide(name, np.zeros(3), id=odd, unit=odd, defer=True)
+    assert client.decision(name, odd).id == odd
+    assert client.activate(name, odd).status == "activated"
+    assert [one.active for one in client.remove_action(name, odd).actions] == [True, True, True, False]
+    assert client.forget(name, odd).decisions == 1
+    assert not client.experiment(name).archived
+
+
+def test_what_ends_something_may_be_sent_again(client: Client) -> None:
+    client.create("again", ACTIONS, **SHOP)
+    client.remove_action("again", "blue")
+    ended = client.archive("again")
+    before = ended.records
+    assert client.archive("again").records == before
+    client.create("again2", ACTIONS, **SHOP)
+    once = client.remove_action("again2", "blue")
+    assert client.remove_action("again2", "blue").records == once.records
+    with pytest.raises(ServiceError) as unknown:
+        client.remove_action("again2", "mauve")
+    assert unknown.value.code == "unknown_action"
+
+
 # ---- retries ------------------------------------------------------------------------------------------------
 
 
@@ -246,10 +285,11 @@ def test_a_request_without_ids_is_repeated_only_if_it_was_not_taken() -> None:
 
 
 def test_a_refusal_is_not_repeated_and_patience_ends() -> None:
-    scripted = Scripted((400, "invalid", None), "ok")
-    with Client(scripted.url) as client, pytest.raises(ServiceError):
-        client.decide("shop", [1.0])
-    assert len(scripted.bodies) == 1
+    for step in [(400, "invalid", None), (503, "damaged", 0)]:
+        scripted = Scripted(step, "ok")
+        with Client(scripted.url) as client, pytest.raises(ServiceError):
+            client.decide("shop", [1.0])
+        assert len(scripted.bodies) == 1
     scripted = Scripted(*["drop"] * 100)
     with Client(scripted.url, patience=0.5) as client, pytest.raises(ServiceError) as end:
         client.decide("shop", [1.0])
@@ -273,7 +313,7 @@ def test_an_answer_of_another_server_is_an_error() -> None:
     assert wrong.value.code == "unexpected_answer"
 
 
-def survive(folder: Path, kills: int, threads: int, seed: int) -> None:
+def survive(made: ServerProcess, kills: int, threads: int, seed: int) -> None:
     """Let threads send decisions and rewards while the server is killed at random moments; compare with the log."""
     rng = random.Random(seed)
     acknowledged: dict[str, str] = {}
@@ -289,7 +329,7 @@ def survive(folder: Path, kills: int, threads: int, seed: int) -> None:
             number += 1
         return number
 
-    with server_process(folder) as server, Client(server.url, patience=120, timeout=10) as client:
+    with ended(made) as server, Client(server.url, patience=120, timeout=10) as client:
         client.create("shop", ACTIONS, **SHOP, aggregation="sum")
         with ThreadPoolExecutor(threads) as pool:
             shops = [pool.submit(shop, client, worker) for worker in range(threads)]
@@ -315,9 +355,9 @@ def survive(folder: Path, kills: int, threads: int, seed: int) -> None:
 
 
 def test_retries_across_kills_lose_nothing_and_duplicate_nothing(tmp_path: Path) -> None:
-    survive(tmp_path, kills=3, threads=4, seed=1)
+    survive(ServerProcess(tmp_path), kills=3, threads=4, seed=1)
 
 
 @pytest.mark.faults
 def test_retries_across_kills_lose_nothing_in_a_thousand_kills(tmp_path: Path) -> None:
-    survive(tmp_path, kills=1_000, threads=16, seed=2)
+    survive(WarmServerProcess(tmp_path), kills=1_000, threads=16, seed=2)

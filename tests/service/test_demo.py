@@ -1,18 +1,19 @@
 """The demonstration learns, prints commands that work, and ends when it is asked to."""
 
 import shlex
+import socket
 import subprocess
 import sys
 import threading
 from pathlib import Path
 
 import httpx
+import pytest
 from click.testing import CliRunner
 
 from spuir.cli import main
 from spuir.service.demo import COUPONS, NAME, drive, ideas
 from tests.service.api.servers import running_server
-from tests.service.processes import free_port
 
 
 def test_the_shop_earns_more_in_the_last_third_than_in_the_first(tmp_path: Path) -> None:
@@ -45,8 +46,11 @@ def test_the_shop_ends_when_it_is_asked_to(tmp_path: Path) -> None:
     assert len(means) == 2
 
 
-def test_the_command_serves_a_shop_and_ends_when_it_is_stopped(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "spuir", "serve", "--demo", "--port", str(free_port())]
+@pytest.mark.parametrize("place", [["--port", "0"], ["--host", "::1", "--port", "0"]])
+def test_the_command_serves_a_shop_and_ends_when_it_is_stopped(tmp_path: Path, place: list[str]) -> None:
+    if "::1" in place and not ipv6():
+        pytest.skip("this machine has no IPv6")
+    command = [sys.executable, "-m", "spuir", "serve", "--demo", *place]
     with subprocess.Popen(
         command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as process:
@@ -62,6 +66,16 @@ def test_the_command_serves_a_shop_and_ends_when_it_is_stopped(tmp_path: Path) -
         process.wait(timeout=60)
     assert 'spuir_decisions_total{experiment="coupons",outcome="recorded"} ' in text
     assert not list(tmp_path.iterdir())  # its log was somewhere else, and is gone
+
+
+def ipv6() -> bool:
+    """Return whether this machine has IPv6."""
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+    except OSError:
+        return False
+    return True
 
 
 def test_the_demonstration_does_not_drive_another_service(tmp_path: Path) -> None:

@@ -5,17 +5,22 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
+from ctypes.util import find_library
 from dataclasses import fields
 from pathlib import Path
 
+import httpx
 import pytest
 from click.testing import CliRunner
 
 from spuir.cli import main
+from spuir.service import Client
 from spuir.service.config import PREFIX, ServerConfig
 from tests.service.api.servers import running_server
+from tests.service.processes import server_process
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 MOST_EXPOSED = 2.0
@@ -78,6 +83,22 @@ def test_systemd_takes_the_unit_and_rates_it_as_enclosed(tmp_path: Path) -> None
     )
     (level,) = re.findall(r"exposure level for spuir\.service: ([\d.]+)", rated.stdout)
     assert float(level) <= MOST_EXPOSED
+
+
+@pytest.mark.skipif(
+    shutil.which("systemd-analyze") is None or find_library("seccomp") is None, reason="needs systemd and libseccomp"
+)
+def test_the_service_serves_learns_and_exports_in_the_enclosure_of_the_unit(tmp_path: Path) -> None:
+    enclosed = (sys.executable, str(Path(__file__).with_name("enclosure.py")), str(DEPLOY / "spuir.service"))
+    with server_process(tmp_path, python=enclosed) as server, Client(server.url, patience=5) as client:
+        client.create("shop", ["mail", "call"], window=None)
+        offers = client.decide_many("shop", [{"age": age, "city": "Oslo"} for age in range(20, 60)])
+        client.reward_many("shop", [(offer.id, float(offer.action == "mail")) for offer in offers])
+        assert client.wait_for("shop", client.close_episode("shop").version, seconds=20).version == 1
+        exported = httpx.get(f"{server.url}/v1/experiments/shop/log?format=parquet", timeout=30)
+        assert exported.content.startswith(b"PAR1")
+        assert "spuir_learner_failures 0" in httpx.get(f"{server.url}/metrics").text
+        assert server.stop() in (0, -signal.SIGTERM)
 
 
 def test_nothing_in_deploy_names_an_address_elsewhere() -> None:

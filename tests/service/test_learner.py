@@ -12,7 +12,7 @@ from spuir.errors import ServiceError
 from spuir.service.checking import check_store
 from spuir.service.engine import Engine
 from spuir.service.learner import LearningJob
-from spuir.service.learner_process import ChildProcess
+from spuir.service.learner_process import MOST_DEATHS, ChildProcess
 from spuir.service.log_records import CloseFact
 from spuir.service.settings import ExperimentSettings
 from spuir.service.stores.sql import SqlWrites
@@ -153,3 +153,36 @@ def test_a_model_that_finds_no_space_does_not_keep_decisions_from_being_recorded
     monkeypatch.setattr(SqlWrites, "put_model", put)
     wait(shop, 2)
     assert check_store(shop.engine.store).problems == []
+
+
+def test_integers_of_any_size_among_the_parameters_do_not_stop_learning(tmp_path):
+    shop = Beside(sqlite_store(tmp_path), policy="spuir", parameters={"alpha": 10**30})
+    try:
+        shop.live(episodes=1)
+        assert shop.engine.experiment(NAME).newest == 1
+        assert check_store(shop.engine.store).problems == []
+    finally:
+        shop.engine.close()
+
+
+def test_a_job_that_the_process_keeps_dying_with_gives_way_to_others(tmp_path):
+    shop = Shop(sqlite_store(tmp_path))
+    learner = ChildProcess()
+    settings, close = ExperimentSettings(actions=["a", "b"]), CloseFact(1, 0, 0, 0)
+    for name in ("deadly", "other"):
+        learner.submit(shop.engine.store, LearningJob(name, 1, 0, "", 5, 5, close, settings, []))
+    found = []
+    for _ in range(MOST_DEATHS):  # before it has loaded its libraries, so that it has answered nothing
+        assert found == [] and learner._child is not None
+        learner._child.kill()
+        learner._child.wait()
+        found = learner.collect()
+    (given_up,) = found
+    assert (given_up.name, given_up.again) == ("deadly", True) and "memory" in (given_up.error or "")
+    end = time.monotonic() + PATIENCE
+    while not (found := learner.collect()) and time.monotonic() < end:
+        time.sleep(0.02)
+    assert [one.name for one in found] == ["other"]
+    assert learner.failures == MOST_DEATHS
+    learner.close()
+    shop.engine.close()

@@ -45,14 +45,20 @@ def test_no_decision_fails_or_mixes_versions_while_the_service_learns(tmp_path: 
         with Client(server.url) as client:
             context = {"kind": "numbers", "dimension": SMALL["columns"]}
             client.create("load-test", SMALL["actions"], context=context, batch_size=150, window=0.1, seed=1)
-            report = asyncio.run(put_load(LoadPlan(url=server.url, requests=1_200, seconds=20, rate=400, **SMALL)))
-            versions = {row["policy_version"] for row in client.log("load-test")}
+            plan = LoadPlan(url=server.url, requests=1_200, seconds=20, rate=400, **SMALL)
+            decisions, versions = 0, set[str]()
+            for _ in range(10):  # on a busy machine the learner, which stands back, takes longer than one load
+                report = asyncio.run(put_load(plan))
+                assert not report.failures and report.decisions > 400
+                decisions += report.decisions
+                versions = {row["policy_version"] for row in client.log("load-test")}
+                if len(versions) > 1:
+                    break
         server.stop()
-    assert not report.failures and report.decisions > 400
-    assert len(versions) >= 2
+    assert len(versions) > 1
     # Each probability is computed again from the version that its record names, and each version from the log.
     checked = check_store(open_store(str(tmp_path / "log.db"), read_only=True))
-    assert (checked.decisions, checked.problems) == (report.decisions, [])
+    assert (checked.decisions, checked.problems) == (decisions, [])
 
 
 def test_it_ends_after_its_seconds_and_keeps_its_rate(tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ def test_too_large_is_refused_with_the_arithmetic_and_the_remedies() -> None:
         ParameterError, match=r"7 tables of 10,000 actions × \(2,000² \+ 2,000 \+ 2\) numbers = 2,087"
     ) as refusal:
         check_fits(needed, 16 * 2**30)
-    for remedy in ("16.0 GiB are allowed", "fewer actions", "fewer features", "--memory", "sketch"):
+    for remedy in ("16.0 GiB to use", "fewer actions", "fewer features", "--memory", "sketch"):
         assert remedy in str(refusal.value)
 
 

@@ -31,8 +31,8 @@ def test_a_column_that_is_empty_in_the_first_episode_is_kept_and_empty_and_const
     said = [sentence for sentence in trained.notices if sentence.startswith("Columns")]
     assert said == [
         "Columns without a value in the first 10,000 rows, on which the encoder was learned, are left out: 'never'.",
-        "Columns with a single value in the first 10,000 rows, on which the encoder was learned, tell the policy "
-        "nothing: 'same', 'one'.",
+        "Columns with a single value in the first 10,000 rows, on which the encoder was learned, give the policy "
+        "no information: 'same', 'one'.",
     ]
     assert "late" not in trained.drift.to_dict()["columns"]  # as many are missing as in the sample, or fewer
 

@@ -1,1 +1,1 @@
-"""What everything else stands on: records, parameters and their rules, registries, random streams, packing."""
+"""The foundation: records, parameters and their rules, registries, random streams, packing."""

@@ -27,7 +27,7 @@ def require_finite(**parts: Floats | None) -> None:
     """Refuse named parts of a state that are not finite, which no episode can leave behind."""
     for name, part in parts.items():
         if part is not None and not all_finite(part):
-            rule = "what a policy has learned is finite"
+            rule = "the numbers that a policy has learned are finite"
             raise NumericalError(f"{name} of the state", "a non-finite value", rule, "load a copy, or learn again")
 
 
@@ -36,7 +36,7 @@ def as_array(name: str, values: Any) -> NDArray[Any]:
     if type(values) is np.ndarray:
         return values
     if np.ma.is_masked(values):
-        rule = "a masked value has nothing in its place"
+        rule = "a masked value has no number"
         raise InputError(name, "masked values", rule, "fill them or drop their rows")
     try:
         return np.asarray(values)
@@ -109,7 +109,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _numbers(name: str, values: NDArray[Any], rule: str) -> Floats:
-    """Return an array as float64; text, dates and complex numbers are no numbers, objects are where they all are."""
+    """Return an array as float64; text, dates and complex numbers are refused, objects too unless all are numbers."""
     if values.dtype == FLOAT:
         return values
     if values.dtype.kind in "fiub":

@@ -21,7 +21,7 @@ class Rule:
 
 
 LARGEST = sys.float_info.max
-# The rules import NumPy where they test a value: whoever only declares parameters, a help text for one, needs none.
+# The rules import NumPy where they test a value, so that declaring parameters (for a help text) needs no NumPy.
 
 
 def _number(value: Any) -> bool:

@@ -107,7 +107,7 @@ def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None
     help="Show the version and exit.",
 )
 def main() -> None:
-    """Contextual batched bandits: act through an episode, then learn once from its batch."""
+    """Contextual batched bandits: decide for a batch, learn once from its rewards, evaluate policies on logs."""
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ TABLE_CELLS = 2**23
 """Rows times actions that are decided at a time."""
 BATCH_ROWS = 65_536
 KEPT = ("decision_id", "time", "unit_id")
-"""Canonical columns of the table that the decisions keep, beside the context."""
+"""Canonical columns of the table that the decisions keep, besides the context."""
 
 
 @click.command("decide")

@@ -49,7 +49,7 @@ NOT_BETTER = 1
     "--propensity",
     help="Where propensities come from: uniform, estimate, or the name of a column.  [default: propensity]",
 )
-@click.option("--estimator", help="Estimator that decides, e.g. dr or snips.  [default: dr]")
+@click.option("--estimator", help="Estimator for the verdicts, e.g. dr or snips.  [default: dr]")
 @click.option(
     "--reward-model",
     default="linear",
@@ -66,7 +66,7 @@ NOT_BETTER = 1
 @click.option(
     "--group-by", help="What is independent: row, unit or episode.  [default: unit if the log has unit_id, else row]"
 )
-@click.option("--segment", help="Context column to show action shares by.  [default: the first one of text]")
+@click.option("--segment", help="Context column to show action shares by.  [default: the first text column]")
 @click.option(
     "-o", "--out", type=click.Path(path_type=Path), help="HTML page to write, with figures.  [default: no page]"
 )
@@ -158,6 +158,9 @@ def _policy(name: str, given: dict[str, Any]) -> Any:
     """Return the policy to train, with its parameters."""
     from spuir.training import policy_for_logs
 
+    if Path(name).is_file():
+        rule, remedy = "it names a policy to train", "evaluate a saved model with --model"
+        raise ParameterError("--policy", f"the file {name!r}", rule, remedy)
     values = {n: options.parse(text) for n, text in options.pairs_in(given["settings"], "--set", "alpha=0.3").items()}
     return policy_for_logs(name, preset=options.preset_of(given["preset"]), **values)
 

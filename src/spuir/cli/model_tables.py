@@ -94,7 +94,7 @@ def _print_drift(moves: Sequence[Mapping[str, Any]]) -> None:
     if not moves:
         return
     table = Table(
-        title="drift: coefficients from the middle to the end of the training",
+        title="changes of coefficients from the middle to the end of the training",
         title_justify="left",
         caption="move in standard errors; above 3, the effect probably changes",
         caption_justify="left",

@@ -73,7 +73,7 @@ ROLES = {
     "episode": "episode",
     "weight": "weight of the row",
 }
-"""Columns of a log that an option of their own can name, beside the id."""
+"""Columns of a log that have their own option, besides the id."""
 
 _ID_COLUMN = click.option("--id-column", metavar="NAME", help="Column of the id.  [default: decision_id]")
 _ROLE_COLUMNS = tuple(
@@ -382,7 +382,7 @@ def time_in(text: str | None) -> str | float | None:
 
 
 JOIN_OPTIONS = ("default_reward", "aggregation", "window", "as_of", "reward_id_column", "reward_time_column")
-"""Options that say something about --rewards alone, beside its names and types of columns."""
+"""Options that say something about --rewards alone, besides its names and types of columns."""
 
 
 def _refuse_without_rewards() -> None:

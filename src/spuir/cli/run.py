@@ -20,7 +20,7 @@ FIGURE = "average_reward"
 
 
 class _Size(click.IntRange):
-    """A whole number below a bound that is no help to show: it only keeps arrays from overflowing."""
+    """A whole number below a bound that is not shown: it only keeps arrays from overflowing."""
 
     def _describe_range(self) -> str:
         return ""
@@ -79,7 +79,7 @@ def run_command(
 ) -> None:
     """Compare policies on an environment.
 
-    All policies meet the same contexts and the same noise. The command prints a table, and writes a figure and the raw
+    All policies see the same contexts and the same noise. The command prints a table, and writes a figure and the raw
     numbers.
     """
     from spuir.base.parameters import parameter_names

@@ -61,6 +61,10 @@ def serve(
     if context.invoked_subcommand is not None:
         return
     config = ServerConfig(**given)
+    asked = {"--check": check, "--backup": backup is not None, "--show-config": show_config, "--demo": demo}
+    chosen = [name for name, wanted in asked.items() if wanted]
+    if len(chosen) > 1:
+        raise ParameterError(chosen[0], f"with {chosen[1]}", "each of them is all that is done", "drop one")
     if show_config:
         shown = asdict(config) | {"store": config.shown_store}
         click.echo(json.dumps(shown, indent=2))
@@ -71,9 +75,9 @@ def serve(
     if check:
         context.exit(_check(config, repair))
     if backup is not None:
-        from spuir.service.stores import open_store
-
-        open_store(config.store, read_only=True).backup(backup)
+        store = _opened(config)
+        store.backup(backup)
+        store.close()
         click.echo(f"copied {config.shown_store} to {backup}")
     elif demo:
         _demo(config)
@@ -88,19 +92,46 @@ def _run(config: ServerConfig) -> None:
     from spuir.service.server import serve as serve_engine
     from spuir.service.stores import open_store
 
+    _check_tls(config)
     serve_engine(Engine(open_store(config.store), learner=ChildProcess()), config)
+
+
+def _check_tls(config: ServerConfig) -> None:
+    """Refuse a certificate that cannot be used, before the store is opened."""
+    if config.tls_certificate is not None:
+        import ssl
+
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(config.tls_certificate, config.tls_key)
+        except OSError as failure:  # those of TLS among them
+            got, rule = f"{config.tls_certificate} and {config.tls_key}", f"they cannot be used ({failure})"
+            raise ParameterError("TLS", got, rule, "name a certificate and its private key, as PEM files") from None
+
+
+def _opened(config: ServerConfig, **how: Any) -> Any:
+    """Return the store, which has to be there, for reading unless it is said otherwise."""
+    from spuir.service.stores import open_store
+
+    if not config.store.startswith("postgres") and not Path(config.store).is_file():
+        raise ParameterError("--store", repr(config.store), "there is no such file", "name the store of a service")
+    return open_store(config.store, **{"read_only": True, **how})
 
 
 def _demo(config: ServerConfig) -> None:
     """Serve a log that is thrown away at the end, and drive it."""
     from spuir.service.demo import drive, ideas
 
-    if config.key_file is not None:
-        raise ParameterError("--demo", "with --key-file", "the demonstration drives itself without keys", "drop one")
+    for option in ("key_file", "tls_certificate"):
+        if getattr(config, option) is not None:
+            rule = "the demonstration drives itself without keys and TLS"
+            raise ParameterError("--demo", f"with --{option.replace('_', '-')}", rule, "drop one")
+    if config.port == 0:
+        config = replace(config, port=_free_port(config.host))
     with suppress(OSError), socket.create_connection((config.host, config.port), timeout=1):
         # The shop would drive whatever listens there.
         raise ParameterError("--port", config.port, "another program listens there", "choose another port")
-    address, stop = f"http://{config.host}:{config.port}", threading.Event()
+    host = f"[{config.host}]" if ":" in config.host else config.host
+    address, stop = f"http://{host}:{config.port}", threading.Event()
 
     def shop() -> None:
         while not stop.wait(0.1):
@@ -119,6 +150,13 @@ def _demo(config: ServerConfig) -> None:
             stop.set()
 
 
+def _free_port(host: str) -> int:
+    """Return a port of this machine on which nothing listens."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.bind((host, 0))
+        return probe.getsockname()[1]
+
+
 def _require_extra() -> None:
     """Refuse to start without the libraries of the service."""
     try:
@@ -134,11 +172,10 @@ def _require_extra() -> None:
 def _check(config: ServerConfig, repair: bool) -> int:
     """Verify a store, after giving up what is damaged if asked to; print what was found and return the exit code."""
     from spuir.service.checking import check_store, repair_store
-    from spuir.service.stores import open_store
 
     # Damage is to be listed here, not to end the opening.
     how: dict[str, Any] = {} if config.store.startswith("postgres") else {"verify": False}
-    store = open_store(config.store, read_only=not repair, **how)
+    store = _opened(config, read_only=not repair, **how)
     if repair:
         for line in repair_store(store):
             click.echo(line)

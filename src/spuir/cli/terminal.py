@@ -107,7 +107,9 @@ def print_shares(title: str, actions: Mapping[str, Mapping[str, float]]) -> None
 
 def _progress(*ending: ProgressColumn) -> Progress:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), *ending)
-    return Progress(*columns, console=Console(stderr=True), transient=True)
+    screen = Console(stderr=True)
+    # Elsewhere than on a terminal a bar would leave an empty line behind, before the sentence of an error.
+    return Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal)
 
 
 def duration(seconds: float) -> str:

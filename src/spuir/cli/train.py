@@ -66,8 +66,8 @@ UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
     "number.  [default: the log's column propensity]",
 )
 @options.catalogue
-@click.option("--scale", is_flag=True, help="Standardise numeric columns, for policies that do not (--preset paper).")
-@click.option("--intercept", is_flag=True, help="Append a constant column, for policies that do not (--preset paper).")
+@click.option("--scale", is_flag=True, help="Standardise numeric columns, with --preset authors-code.")
+@click.option("--intercept", is_flag=True, help="Append a constant column, with --preset authors-code.")
 @options.encoding
 @click.option("--engine", default="local", show_default=True, help="Where workers run: local, dask or spark.")
 @click.option(

@@ -55,7 +55,7 @@ SHOWN = 8
 @click.option(
     "--propensity",
     metavar="uniform|COLUMN",
-    help="Probability of the logged actions: as likely as each other, or a column.  [default: propensity]",
+    help="Probability of the logged actions: equally likely, or a column.  [default: propensity]",
 )
 @click.option(
     "--rows",

@@ -32,7 +32,7 @@ MAX_SINGLE_ERROR = 0.1
 """Largest relative error with which widths in single precision are used; above it too many contexts stay close."""
 UNDERFLOW_LOSS = 1e-16
 """Upper bound on what a width of up to 10⁴ columns loses because numbers below 2⁻¹²⁶ become 0."""
-MIN_CHUNK_ROWS = 32
+MIN_CHUNK_ROWS, MIN_SINGLE_ROWS = 32, 128
 """Least number of contexts in one product: with fewer, reading the roots costs more than using them (measured)."""
 MAX_OPEN_SHARE = 0.5
 """Largest share of contexts the shared bound may leave undecided; above it, later blocks skip the bound (measured)."""
@@ -235,23 +235,22 @@ def _winners_at_levels(
     if not len(open_columns):
         return Winners.without_ties(sure, len(score))
     score, bonuses, error = (part.take(open_columns, axis=-1) for part in (score, bonuses, error))
-    shares, together = np.zeros(score.shape), max(1, LEVEL_NUMBERS // score.size)
+    counts, together = np.zeros(score.shape, np.intp), max(1, LEVEL_NUMBERS // score.size)
     for at in range(0, len(rule.levels), together):
         close = _close_at(np.array(rule.levels[at : at + together])[:, None, None], score, bonuses, error)
         # Where scores overflow, nothing is known: all are close.
-        shares += together if close is None else close.sum(axis=0)
+        counts += together if close is None else close.sum(axis=0)
+    shares = counts / len(rule.levels)
     # At each level one action is close to the best, at least: more of them all in all, and some level is unclear.
-    unclear = np.flatnonzero(shares.sum(axis=0) != len(rule.levels))
-    shares /= len(rule.levels)
-    if len(unclear):
+    if counts.sum() != len(rule.levels) * len(open_columns):
+        unclear = np.flatnonzero(counts.sum(axis=0) != len(rule.levels))
         means = score.take(unclear, axis=1)
         exact = _winners_by_exact_width(means, np.isfinite(means), rule, contexts[open_columns[unclear]])
         shares[:, unclear] = 0.0
         shares[exact.winner, unclear] = 1.0
         shares[:, unclear[exact.columns]] = exact.shares
     sure[open_columns] = shares.argmax(axis=0)
-    mixed = undecided_columns(shares > 0)
-    return Winners(winner=sure, columns=open_columns[mixed], shares=shares[:, mixed])
+    return Winners(winner=sure, columns=open_columns, shares=shares)
 
 
 def _close_at(level: Any, score: Floats, bonuses: Floats, error: Floats) -> Mask | None:
@@ -308,7 +307,7 @@ def squared_widths(solved: Solved, contexts: Floats) -> Floats:
     """Return sᵀΨ_j⁻¹s = ‖sᵀU_j⁻¹‖² of (9) for all actions and contexts (n, p), as (M, n), by one product per chunk."""
     m, p = solved.theta.shape
     out = np.empty((m, len(contexts)))
-    for rows in _chunks(len(contexts), 8 * m * p):
+    for rows in _chunks(len(contexts), 8 * m * p, MIN_CHUNK_ROWS):
         room = workspace("projected", (rows.stop - rows.start, m * p))
         projected = np.matmul(contexts[rows], solved.stacked_roots, out=room).reshape(-1, m, p)
         out[:, rows] = np.einsum("nmp,nmp->nm", projected, projected).T
@@ -319,23 +318,22 @@ def squared_widths(solved: Solved, contexts: Floats) -> Floats:
 @quietly
 def single_widths(single: Single, contexts: Floats) -> Floats | None:
     """Return the widths ‖sᵀU_j⁻¹‖ of all roots, as (M, n), in single precision; None where that overflows."""
-    n = len(contexts)
     first = single.bands[0]
-    m = first.shape[1] // first.shape[0]
-    out, ones = np.zeros((m, n)), np.ones(first.shape[0], np.float32)
-    for rows in _chunks(n, 4 * first.shape[1]):
-        block = contexts[rows].astype(np.float32)
+    m = first.shape[0] // first.shape[1]
+    out = np.empty((m, len(contexts)))
+    for rows in _chunks(len(contexts), 4 * len(first), MIN_SINGLE_ROWS):
+        block, n = contexts[rows].astype(np.float32).T, rows.stop - rows.start
+        squares = np.zeros((m, n), np.float32)
         for band in single.bands:
-            room = workspace("projected, single", (len(block), band.shape[1]), np.float32)
-            projected = np.matmul(block[:, : len(band)], band, out=room)
-            projected *= projected
-            # A product with ones sums the squares several times faster than a reduction over short rows.
-            columns = band.shape[1] // m
-            out[:, rows] += (projected.reshape(-1, columns) @ ones[:columns]).reshape(-1, m).T
+            room = workspace("projected, single", (len(band), n), np.float32)
+            # One row per column of a root: squares are added in long rows, several times faster than in short ones.
+            projected = np.matmul(band, block[: band.shape[1]], out=room).reshape(m, -1, n)
+            squares += np.einsum("mkn,mkn->mn", projected, projected)
+        out[:, rows] = squares
     np.sqrt(out, out=out)
     return out if all_finite(out) else None
 
 
-def _chunks(n: int, row_bytes: int) -> Iterator[slice]:
-    """Return slices of contexts whose products are still in the cache when their squares are summed."""
-    return blocks(n, row_bytes, max(CACHE_BYTES, MIN_CHUNK_ROWS * row_bytes))
+def _chunks(n: int, row_bytes: int, least: int) -> Iterator[slice]:
+    """Return slices of contexts, ``least`` or more, whose products are still in the cache when squares are summed."""
+    return blocks(n, row_bytes, max(CACHE_BYTES, least * row_bytes))

@@ -8,7 +8,6 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +27,7 @@ FINE, JITTERED, DEFICIENT = 0, 1, 2
 FINE: every matrix was positive definite. JITTERED: a multiple of the identity was added to a matrix that rounding had
 made indefinite. DEFICIENT: an eigenvalue decomposition replaced the factor of a numerically singular matrix.
 """
-BAND = 24
+BAND = 16
 """Columns of a root that are multiplied at once; narrow bands leave out most of the zeros below them (measured)."""
 SUBSTITUTED = 64
 """Columns of a root that are substituted at once (measured)."""
@@ -87,12 +86,16 @@ class Solved:
     @cached_property
     def stacked_roots(self) -> Floats:
         """The roots side by side (p, M·p): all widths from one product with the contexts."""
-        return self._stacked(np.float64, 0, self.roots.shape[1])
+        p = self.roots.shape[1]
+        return self.roots.transpose(1, 0, 2).reshape(p, -1)
 
-    def _stacked(self, dtype: Any, start: int, stop: int) -> NDArray[Any]:
-        """Return the columns ``start`` to ``stop`` of all roots side by side, down to their last row that is not 0."""
-        band = self.roots[:, :stop, start:stop].transpose(1, 0, 2)
-        return band.astype(dtype, order="C").reshape(stop, -1)
+    def _bands(self) -> Iterator[NDArray[np.float32]]:
+        """Return some columns of all roots at a time, as rows, down to their last entry that is not 0."""
+        p = self.roots.shape[1]
+        for start in range(0, p, BAND):
+            stop = min(start + BAND, p)
+            band = self.roots[:, :stop, start:stop].transpose(0, 2, 1)
+            yield band.astype(np.float32, order="C").reshape(-1, stop)
 
     @cached_property
     def traces(self) -> Floats:
@@ -110,16 +113,18 @@ class Solved:
             spans[some] = np.matvec(sizes, rows[some])
             largest = max(largest, float(_squares(sizes).max()))
         error = unit * math.sqrt(np.vecdot(spans, spans).max())
-        p = self.upper.shape[1]
-        bands = tuple(self._stacked(np.float32, start, min(start + BAND, p)) for start in range(0, p, BAND))
-        return Single(bands=bands, rounding=unit * rows.max(axis=0), error=error if largest <= RANGE**2 else math.inf)
+        return Single(
+            bands=tuple(self._bands()),
+            rounding=unit * rows.max(axis=0),
+            error=error if largest <= RANGE**2 else math.inf,
+        )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Single:
     """Roots in single precision, and two bounds on the error of the widths computed with them.
 
-    ``bands`` are the columns of all roots in turn, each (rows, M·columns) without the zeros below the diagonal.
+    ``bands`` are the columns of all roots in turn, each (M·columns, rows) without the zeros below the diagonal.
 
     With u = 2⁻²⁴ and r_i the norm of row i of U⁻¹, sᵀU⁻¹ is off by at most (p+2)·u·Σ|s_i|r_i, and summing the squares
     adds half as much: a width is off by at most Σ|s_i|·``rounding``_i, rounding (p,) being 2(p+4)·u·r, the largest of

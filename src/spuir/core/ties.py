@@ -127,10 +127,10 @@ def first_true(mask: Mask) -> Codes:
 
 def draw(probabilities: Floats, uniforms: Floats) -> tuple[Codes, Floats]:
     """Return actions drawn from rows of probabilities (n, M) by inversion, and their probabilities."""
-    cumulative = np.cumsum(probabilities, axis=1)
+    cumulative = probabilities.cumsum(axis=1)
     cumulative /= cumulative[:, -1:]
-    rows, last = np.arange(len(probabilities)), probabilities.shape[1] - 1
-    actions = np.minimum((cumulative <= uniforms[:, None]).sum(axis=1), last)
+    # The last sum is 1, which no number exceeds.
+    rows, actions = np.arange(len(probabilities)), (cumulative[:, :-1] <= uniforms[:, None]).sum(axis=1)
     drawn = probabilities[rows, actions]
     if not drawn.all():
         # Rounding at a boundary may point at an action of probability zero: take the likeliest action instead.
@@ -165,7 +165,7 @@ class Winners(NamedTuple):
     """The outcome of an argmax rule for n contexts: the winner, and the columns in which several actions may win.
 
     ``winner`` (n,) is the most probable action, the lowest code of equals; ``columns`` (k,) are the contexts in which
-    chance decides, and ``shares`` (M, k) has the probability of each action there.
+    chance may decide, and ``shares`` (M, k) has the probability of each action there.
     """
 
     winner: Codes

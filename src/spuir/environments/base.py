@@ -50,6 +50,11 @@ class Environment(ABC):
     def _settle(self, rng: Generator) -> None:
         """Draw the true parameters and set the derived fields; called once, at construction."""
 
+    def _put(self, **fields: Any) -> None:
+        """Set fields of this frozen instance; only ``_settle`` may."""
+        for name, value in fields.items():
+            object.__setattr__(self, name, value)
+
     def draw(self, n: int, rng: Generator) -> Rounds:
         """Draw n contexts (n, d): independent normal coordinates, mean 0.1 and standard deviation 0.04."""
         return Rounds(contexts=rng.normal(CONTEXT_MEAN, CONTEXT_SD, (n, self.dim)))
@@ -99,6 +104,17 @@ class GaussianEnvironment(Environment):
         rewards = self.expected_rewards(rounds)
         rewards += self.noise * self.signal * rng.standard_normal(rewards.shape)
         return Feedback(rewards=rewards[executed], all_rewards=rewards)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinearEnvironment(GaussianEnvironment):
+    """A Gaussian environment with linear rewards, whose coefficients θ (M, d) its subclasses draw."""
+
+    coefficients: Floats = field(init=False, repr=False, compare=False)
+
+    def expected_rewards(self, rounds: Rounds) -> Floats:
+        """Return ⟨θ_j, s⟩ (n, M)."""
+        return rounds.contexts @ self.coefficients.T
 
 
 def varied_weights(n_actions: int, dim: int, level: float, spread: float, rng: Generator) -> Floats:

@@ -60,16 +60,13 @@ class Classification(Environment):
     name: ClassVar[str] = "classification"
 
     def _settle(self, rng: Generator) -> None:
-        put = object.__setattr__
         stamp = None
         if self.path is not None:
-            put(self, "path", os.fspath(self.path))
+            self._put(path=os.fspath(self.path))
             stamp = file_stamp(self.path)
         seed = None if self.max_rows is None else self.seed
         table = prepared(self.path, self.label, self.header, self.max_rows, self.intercept, seed, stamp)
-        put(self, "table", table)
-        put(self, "n_actions", len(table.labels))
-        put(self, "dim", table.columns.shape[1])
+        self._put(table=table, n_actions=len(table.labels), dim=table.columns.shape[1])
 
     def __reduce__(self) -> Any:
         """Pickle the parameters only: the other process reads the table once instead of receiving it each time."""

@@ -74,12 +74,13 @@ class ClickEnvironment(Environment):
         """
         if settled is None:
             settled = float(expit(CONTEXT_MEAN * conversion.sum(axis=1)).max())
-        put = object.__setattr__
-        put(self, "conversion_weights", conversion)
-        put(self, "delay_weights", delay)
-        put(self, "levels", np.zeros((2, self.n_actions)) if levels is None else levels)
-        put(self, "click_rates", np.full(self.n_actions, self.click_rate) if click_rates is None else click_rates)
-        put(self, "click_share", CLICK_SHARE * settled)
+        self._put(
+            conversion_weights=conversion,
+            delay_weights=delay,
+            levels=np.zeros((2, self.n_actions)) if levels is None else levels,
+            click_rates=np.full(self.n_actions, self.click_rate) if click_rates is None else click_rates,
+            click_share=CLICK_SHARE * settled,
+        )
 
     def conversion_rates(self, rounds: Rounds) -> Floats:
         """Return the probability (n, M) that a click converts."""

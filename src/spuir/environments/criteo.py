@@ -98,12 +98,9 @@ class Criteo(ClickEnvironment):
     campaigns: ClassVar[tuple[str, ...]]
 
     def _settle(self, rng: Generator) -> None:
-        put = object.__setattr__
-        for name in ("path", "cache"):
-            if getattr(self, name) is not None:
-                put(self, name, os.fspath(getattr(self, name)))
-        put(self, "n_actions", len(self.campaigns))
-        put(self, "fitted", fitted(self._source(), self.cache))
+        paths = {name: getattr(self, name) for name in ("path", "cache")}
+        self._put(**{name: os.fspath(path) for name, path in paths.items() if path is not None})
+        self._put(n_actions=len(self.campaigns), fitted=fitted(self._source(), self.cache))
         conversion, delay = (
             weights + self.noise * rng.standard_normal(weights.shape)
             for weights in (self.fitted.conversion, self.fitted.delay)

@@ -1,17 +1,16 @@
 """A setting in which the best action depends on the context, and no action is best on average."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 from numpy.random import Generator
 
 from spuir.base.parameters import NUMBER, POSITIVE, parameter
-from spuir.base.records import Floats, Rounds
-from spuir.environments.base import PLURAL, GaussianEnvironment, varied_weights
+from spuir.environments.base import PLURAL, LinearEnvironment, varied_weights
 
 
 @dataclass(frozen=True, kw_only=True)
-class Heterogeneous(GaussianEnvironment):
+class Heterogeneous(LinearEnvironment):
     """Linear rewards whose best action depends on the context: each is best for its fair share.
 
     Notes
@@ -26,19 +25,12 @@ class Heterogeneous(GaussianEnvironment):
     level: float = parameter(0.5, "expected reward of every action, on average over contexts", NUMBER)
     spread: float = parameter(0.2, "standard deviation of one action's expected reward over contexts", POSITIVE)
 
-    coefficients: Floats = field(init=False, repr=False, compare=False)
-
     name: ClassVar[str] = "heterogeneous"
 
     def _settle(self, rng: Generator) -> None:
-        weights = varied_weights(self.n_actions, self.dim, self.level, self.spread, rng)
-        object.__setattr__(self, "coefficients", weights)
+        self._put(coefficients=varied_weights(self.n_actions, self.dim, self.level, self.spread, rng))
 
     @property
     def signal(self) -> float:
         """Standard deviation of one action's expected reward over contexts, without the shared level."""
         return self.spread
-
-    def expected_rewards(self, rounds: Rounds) -> Floats:
-        """Return ⟨θ_j, s⟩ (n, M)."""
-        return rounds.contexts @ self.coefficients.T

@@ -1,17 +1,17 @@
 """A plain linear environment, for measuring quality against noise."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 from numpy.random import Generator
 
-from spuir.base.records import Floats, Rounds
-from spuir.environments.base import GaussianEnvironment
+from spuir.base.records import Rounds
+from spuir.environments.base import LinearEnvironment
 
 
 @dataclass(frozen=True, kw_only=True)
-class Linear(GaussianEnvironment):
+class Linear(LinearEnvironment):
     """Linear rewards ⟨θ_j, s⟩ of unit variance on centred contexts, plus Gaussian noise.
 
     Notes
@@ -22,15 +22,11 @@ class Linear(GaussianEnvironment):
     buries the signal.
     """
 
-    coefficients: Floats = field(init=False, repr=False, compare=False)
-
     name: ClassVar[str] = "linear"
 
     def _settle(self, rng: Generator) -> None:
         drawn = rng.standard_normal((self.n_actions, self.dim))
-        object.__setattr__(
-            self, "coefficients", drawn * np.sqrt(self.dim) / np.linalg.norm(drawn, axis=1, keepdims=True)
-        )
+        self._put(coefficients=drawn * np.sqrt(self.dim) / np.linalg.norm(drawn, axis=1, keepdims=True))
 
     @property
     def signal(self) -> float:
@@ -40,7 +36,3 @@ class Linear(GaussianEnvironment):
     def draw(self, n: int, rng: Generator) -> Rounds:
         """Draw n contexts (n, d): independent normal coordinates, mean 0 and variance 1/d."""
         return Rounds(contexts=rng.normal(0.0, self.dim**-0.5, (n, self.dim)))
-
-    def expected_rewards(self, rounds: Rounds) -> Floats:
-        """Return ⟨θ_j, s⟩ (n, M)."""
-        return rounds.contexts @ self.coefficients.T

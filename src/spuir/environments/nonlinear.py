@@ -1,7 +1,8 @@
 """Settings whose expected reward is not linear in the context."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol, Self
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.random import Generator
@@ -14,49 +15,30 @@ from spuir.environments.base import CONTEXT_MEAN, CONTEXT_SD, PLURAL, GaussianEn
 REFERENCE_ROWS = 4096
 
 
-class RewardFunction(Protocol):
-    """An expected reward as a function of contexts."""
-
-    @classmethod
-    def settle(cls, n_actions: int, dim: int, rng: Generator) -> Self:
-        """Draw the function's parameters."""
-        ...
-
-    def __call__(self, contexts: Floats) -> Floats:
-        """Return expected rewards (n, M) for contexts (n, d)."""
-        ...
+RewardFunction = Callable[[Floats], Floats]
+"""Expected rewards (n, M) of contexts (n, d)."""
 
 
 @dataclass(frozen=True)
-class ExponentialReward:
-    """exp⟨θ_j, s⟩ with ⟨θ_j, s⟩ of mean −1 and standard deviation 0.5."""
+class LinkedReward:
+    """g⟨θ_j, s⟩ for a function g and weights θ (M, d)."""
 
+    link: Callable[[Floats], Floats]
     weights: Floats
-
-    @classmethod
-    def settle(cls, n_actions: int, dim: int, rng: Generator) -> Self:
-        """Draw θ (M, d)."""
-        return cls(varied_weights(n_actions, dim, -1.0, 0.5, rng))
 
     def __call__(self, contexts: Floats) -> Floats:
         """Return expected rewards (n, M)."""
-        return np.exp(contexts @ self.weights.T)
+        return self.link(contexts @ self.weights.T)
 
 
-@dataclass(frozen=True)
-class PolynomialReward:
-    """⟨θ_j, s⟩² with ⟨θ_j, s⟩ of mean 0.15 and deviation 0.5: large where it is far from zero on either side."""
+def exponential(n_actions: int, dim: int, rng: Generator) -> LinkedReward:
+    """Draw exp⟨θ_j, s⟩ with ⟨θ_j, s⟩ of mean −1 and standard deviation 0.5."""
+    return LinkedReward(np.exp, varied_weights(n_actions, dim, -1.0, 0.5, rng))
 
-    weights: Floats
 
-    @classmethod
-    def settle(cls, n_actions: int, dim: int, rng: Generator) -> Self:
-        """Draw θ (M, d)."""
-        return cls(varied_weights(n_actions, dim, 0.15, 0.5, rng))
-
-    def __call__(self, contexts: Floats) -> Floats:
-        """Return expected rewards (n, M)."""
-        return np.square(contexts @ self.weights.T)
+def polynomial(n_actions: int, dim: int, rng: Generator) -> LinkedReward:
+    """Draw ⟨θ_j, s⟩² with ⟨θ_j, s⟩ of mean 0.15 and deviation 0.5: large where it is far from 0 on either side."""
+    return LinkedReward(np.square, varied_weights(n_actions, dim, 0.15, 0.5, rng))
 
 
 @dataclass(frozen=True)
@@ -92,10 +74,10 @@ class RadialReward:
         return self.level + (self._kernel(contexts, self.centres) - self.averages) @ self.weights.T
 
 
-REWARD_FUNCTIONS: dict[str, type[RewardFunction]] = {
-    "exp": ExponentialReward,
-    "poly": PolynomialReward,
-    "rbf": RadialReward,
+REWARD_FUNCTIONS: Mapping[str, Callable[[int, int, Generator], RewardFunction]] = {
+    "exp": exponential,
+    "poly": polynomial,
+    "rbf": RadialReward.settle,
 }
 
 
@@ -120,10 +102,9 @@ class Nonlinear(GaussianEnvironment):
     name: ClassVar[str] = "nonlinear"
 
     def _settle(self, rng: Generator) -> None:
-        put = object.__setattr__
-        put(self, "function", REWARD_FUNCTIONS[self.truth].settle(self.n_actions, self.dim, rng))
+        self._put(function=REWARD_FUNCTIONS[self.truth](self.n_actions, self.dim, rng))
         reference = self.draw(REFERENCE_ROWS, generator(self.seed, "environment", "reference", self.name))
-        put(self, "deviation", float(np.sqrt(self.function(reference.contexts).var(axis=0).mean())))
+        self._put(deviation=float(np.sqrt(self.function(reference.contexts).var(axis=0).mean())))
 
     @property
     def signal(self) -> float:

@@ -60,7 +60,7 @@ class UciCoupon(Environment):
     n_actions: int = derived("number of kinds of coupons in the file (M)")
     dim: int = derived("number of answers to the user's questions in the file (d)")
     seed: int = parameter(0, "seed of the split of users between models and contexts", SEED)
-    path: str | None = parameter(None, "the survey's CSV file, plain or gzip; it has to be given", optional(PATH))
+    path: str | None = parameter(None, "the survey's CSV file, plain or gzip; required", optional(PATH))
     ridge: float = parameter(30.0, "penalty of the models that reward", POSITIVE)
 
     weights: Floats = field(init=False, repr=False, compare=False)
@@ -73,26 +73,21 @@ class UciCoupon(Environment):
 
     def _settle(self, rng: Generator) -> None:
         if self.path is None:
-            rule = "the survey comes from a file of your own"
+            rule = "the survey comes from your own file"
             remedy = (
                 "get the data set 'in-vehicle coupon recommendation' (number 603) of the UCI Machine Learning "
                 "Repository, and give its CSV file as path="
             )
             raise ParameterError(f"path of environment {self.name!r}", "None", rule, remedy)
-        put = object.__setattr__
-        put(self, "path", os.fspath(self.path))
+        self._put(path=os.fspath(self.path))
         survey = read_survey(self.path, file_stamp(self.path))
         fitted = half_of_profiles(survey.profiles, rng)
         weights = [
             fit_logistic(survey.users[rows], survey.accepted[rows], self.ridge)
             for rows in (fitted & (survey.coupons == kind) for kind in range(len(survey.kinds)))
         ]
-        put(self, "weights", np.stack(weights))
-        put(self, "contexts", survey.users[~fitted])
-        put(self, "kinds", survey.kinds)
-        put(self, "columns", survey.columns)
-        put(self, "n_actions", len(survey.kinds))
-        put(self, "dim", len(survey.columns))
+        self._put(weights=np.stack(weights), contexts=survey.users[~fitted], kinds=survey.kinds)
+        self._put(columns=survey.columns, n_actions=len(survey.kinds), dim=len(survey.columns))
 
     def draw(self, n: int, rng: Generator) -> Rounds:
         """Draw n users (n, d), with replacement, from the half that the models have not seen."""

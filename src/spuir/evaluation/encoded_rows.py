@@ -194,7 +194,7 @@ def read_rows(log: Log, cut: Cut, encoding: Mapping[str, Any], *, most: int = RO
     for block in source:
         if not uniform and block.propensities is None:
             rule = "off-policy values need the probability of every executed action"
-            remedy = "log it as the column propensity, or say --propensity uniform if every action was as likely"
+            remedy = "log it as the column propensity, or say --propensity uniform if all actions were equally likely"
             raise InputError("log", "no column propensity", rule, remedy)
         if encoder is None:
             first = arrow().Table.from_batches([block.table]).slice(0, SAMPLE_MOST)

@@ -81,7 +81,7 @@ class TargetRows:
 
 
 class Terms(NamedTuple):
-    """What an estimator adds up beside v̂, each (n,): a, and b and d of a ratio; None where there is none.
+    """What an estimator adds up in addition to v̂, each (n,): a, and b and d of a ratio; None where there is none.
 
     All are 0 where the policy never chooses the executed action, so that such rows need not be looked at.
     """
@@ -93,7 +93,7 @@ class Terms(NamedTuple):
 
 @dataclass(frozen=True)
 class ValueEstimator(ABC):
-    """An estimator by name; ``terms`` says what it sums beside v̂, which those that need a reward model add."""
+    """An estimator by name; ``terms`` says what it adds to v̂, which those that need a reward model add."""
 
     name: ClassVar[str]
     needs_model: ClassVar[bool] = False
@@ -124,7 +124,7 @@ class DirectMethod(ValueEstimator):
     error_of = "dr"
 
     def terms(self, rows: TargetRows) -> Terms:
-        """Return nothing beside v̂."""
+        """Return nothing in addition to v̂."""
         return Terms()
 
     def reach(self, largest: float) -> float:

@@ -102,7 +102,7 @@ def evaluate(
     holdout
         Share of the log, the latest part, to evaluate on if a policy has to be trained first.
     segment
-        Context column by which action shares are shown; None = the first one of text.
+        Context column by which action shares are shown; None = the first text column.
     on_training_rows
         Evaluate a model even on rows that it learned from; its value is then too high.
     seed
@@ -351,7 +351,7 @@ def make_baselines(against: Sequence[str], fit: FitPass, targets: Sequence[Targe
             made += [make_target(name, name, None)] if name not in taken else []
         else:
             rule = "a baseline is logged, uniform, always:LABEL or always:*"
-            raise ParameterError("against", repr(name), rule, "pass other policies beside the evaluated ones")
+            raise ParameterError("against", repr(name), rule, "pass other policies with the evaluated ones")
     return made, candidates
 
 

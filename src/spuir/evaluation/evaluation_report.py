@@ -219,7 +219,7 @@ class EvaluationReport:
         return [one for one in pairs if not one.against.startswith(ALWAYS) or one is best]
 
     def _compared(self, pairs: Sequence[PolicyDifference]) -> list[str]:
-        """Return what is more or less, one by one, then all that cannot be told apart."""
+        """Return what is more or less, one by one, then everything that cannot be distinguished."""
         told: list[str] = []
         alike: list[str] = []
         for pair in pairs:

@@ -74,7 +74,7 @@ class Rehearsals:
         if self.how == REPLAY and least_propensity(rows) * len(rows) < 2 * max(self.batch_sizes):
             got = f"batches of {max(self.batch_sizes):,} rows"
             rule = f"about {least_propensity(rows) * len(rows):,.0f} of the {len(rows):,} rows would be accepted"
-            raise InputError("replay", got, rule, "take smaller batches, a longer log, or a simulation")
+            raise InputError("replay", got, rule, "use smaller batches, a longer log, or a simulation")
 
     @property
     def _masked(self) -> bool:

@@ -111,6 +111,6 @@ class LearnedRows:
             rule = "a model looks better on rows that it has learned from than it is"
             remedy = (
                 "evaluate on later rows (--after), let --policy with --holdout train on the earlier ones, or say "
-                "on_training_rows=True (--on-training-rows) to do it all the same"
+                "on_training_rows=True (--on-training-rows) to do it anyway"
             )
             raise InputError(self.target.name, what, rule, remedy)

@@ -326,7 +326,9 @@ def _check_probabilities(batch: Any) -> None:
     if wrong.any():
         row = int(np.argmax(wrong))
         rule = "the probabilities of a row sum to one"
-        raise InputError("probabilities", f"a sum of {totals[row]:.6g} at row {row}", rule, "log what was drawn from")
+        raise InputError(
+            "probabilities", f"a sum of {totals[row]:.6g} at row {row}", rule, "log all probabilities of the row"
+        )
 
 
 def _check_slates(batch: Any) -> None:
@@ -336,7 +338,7 @@ def _check_slates(batch: Any) -> None:
     ids = batch.column("decision_id").drop_null()
     if len(ids) > len(ids.unique()):
         rule = "evaluation takes one action per decision, and here a decision fills several positions (a slate)"
-        remedy = "keep one position of each decision, or drop decision_id if the rows are decisions of their own"
+        remedy = "keep one position of each decision, or drop decision_id if the rows are separate decisions"
         raise InputError("log", f"{len(ids) - len(ids.unique())} repeated decision_ids", rule, remedy)
 
 

@@ -107,7 +107,7 @@ def replay(rows: EncodedRows, policy: Policy | str, *, batch_size: int, seed: in
         _learn(bandit, rows, taken, chances, weights)
     if len(counted) < 2:
         rule = f"a replay needs more than one episode of {batch_size:,} accepted rows"
-        remedy = "take smaller batches, a longer log, or a simulation"
+        remedy = "use smaller batches, a longer log, or a simulation"
         raise InputError("replay", f"{accepted:,} accepted rows of {len(rows):,}", rule, remedy)
     return _summary(counted, accepted, rows, batch_size, seed, chosen.name)
 

@@ -108,7 +108,7 @@ class Support:
     largest, mean_weight
         The largest weight, and the mean one, which is 1 where the log supports the policy.
     tail
-        Pareto index of the largest weights; above 0.7 errors are not to be trusted. None for few weights.
+        Pareto index of the largest weights; above 0.7, do not trust the errors. None for few weights.
     match
         Mean probability of the executed actions under the policy.
     unseen
@@ -158,7 +158,7 @@ def judge(sums: WeightSums, mass: Floats, counts: Floats, actions: Sequence[Hash
         sentence = f"{unseen:.1%} of its choices are actions that were never logged ({', '.join(never)})"
         (bad if unseen > MOST_UNSEEN else doubts).append(sentence)
     if sums.effective < FEW_PIECES:
-        sentence = f"only {sums.effective:,.0f} effective rows of {sums.rows:,} speak about it"
+        sentence = f"only {sums.effective:,.0f} effective rows of {sums.rows:,} inform about it"
         (bad if sums.effective < LEAST_PIECES else doubts).append(sentence)
     if short < 1 - 0.02 and unseen <= SOME_UNSEEN:
         sentence = f"the mean weight is {sums.mean:.2f} instead of 1: some of its choices were never tried in context"

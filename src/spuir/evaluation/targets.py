@@ -330,7 +330,7 @@ def _or_others(chances: Floats, eligible: Mask) -> Floats:
 
 
 def check_chances(name: str, values: Floats) -> None:
-    """Refuse rows (n, M) that are no distribution."""
+    """Refuse rows (n, M) that are not a distribution."""
     bad = ~((np.abs(values.sum(axis=1) - 1) <= TOLERANCE) & (values.min(axis=1) >= -TOLERANCE))  # NaN is bad too
     if bad.any():
         row = int(np.argmax(bad))
@@ -346,7 +346,7 @@ def named_policies(given: Any) -> dict[str, Any]:
     names = [_name(one, at) for at, one in enumerate(several)]
     if len(set(names)) < len(names):
         twice = next(name for at, name in enumerate(names) if name in names[:at])
-        raise ParameterError("policies", f"{twice!r} twice", "each has a name of its own", "pass a dict by name")
+        raise ParameterError("policies", f"{twice!r} twice", "each has its own name", "pass a dict by name")
     return dict(zip(names, several, strict=True))
 
 

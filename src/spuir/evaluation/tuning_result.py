@@ -198,7 +198,7 @@ def _sentences(tuning: Tuning) -> list[str]:
 def _against(other: Comparison) -> str:
     named = f"{other.name} ({other.value:.4g})"
     if other.difference == other.difference_low == other.difference_high == 0:
-        return f"Against {named} it is no different: the two decide alike."
+        return f"Against {named} there is no difference: both decide alike."
     if other.shown:
         return f"Against {named} it is better by {other.in_words()}."
     if other.difference_high < 0:

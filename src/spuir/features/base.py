@@ -77,8 +77,8 @@ class FeatureMap(ABC):
     def check_state(self, state: Any, dim: int) -> None:
         """Refuse a state that this map could not have made for contexts of ``dim`` columns."""
         if type(state) is not self.state_type:
-            got, rule = type(state).__name__, f"this feature map keeps a {self.state_type.__name__}"
-            raise ParameterError("feature map", got, rule, "call fit to start anew with another map")
+            got, rule = type(state).__name__, f"this feature map needs {self.state_type.__name__}"
+            raise ParameterError("feature map", got, rule, "call fit to start again with another map")
         if state.scaling is not None:
             state.scaling.check(dim)
 
@@ -141,7 +141,7 @@ class FeatureMap(ABC):
     def choose(
         self, state: Any, contexts: Any, actions: Codes | None, rewards: Floats | None, weights: Floats | None
     ) -> MapState:
-        """Choose what the map needs beside a scaling; the contexts are those of the caller, not scaled."""
+        """Choose what the map needs besides a scaling; the contexts are those of the caller, not scaled."""
         return state
 
     def scaled(self, state: Any, contexts: Any) -> Floats:

@@ -71,7 +71,7 @@ class Fourier(FeatureMap):
         shape = (dim, self.n_features)
         if state.frequencies.shape != shape or state.phases.shape != shape[1:]:
             got, rule = f"frequencies of shape {state.frequencies.shape}", f"this map needs {shape}"
-            raise ParameterError("feature map", got, rule, "call fit to start anew with another map")
+            raise ParameterError("feature map", got, rule, "call fit to start again with another map")
         require_finite(frequencies=state.frequencies, phases=state.phases)
 
     def linear(self, dim: int) -> slice:

@@ -74,7 +74,7 @@ class Nystroem(FeatureMap):
         shapes = state.landmarks.shape, state.projection.shape
         if shapes != ((k, dim), (k, k)) or not 1 <= k <= self.landmarks:
             rule = f"this map has {dim} columns and at most {self.landmarks} landmarks"
-            raise ParameterError("feature map", f"arrays of shapes {shapes}", rule, "call fit to start anew")
+            raise ParameterError("feature map", f"arrays of shapes {shapes}", rule, "call fit to start again")
         require_finite(landmarks=state.landmarks, projection=state.projection)
 
     def choose(

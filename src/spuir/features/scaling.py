@@ -15,7 +15,7 @@ CLIP = 4.0
 """Largest standardised value: one outlier must not outweigh all other rows."""
 CONSTANT = 1e-15
 """A column is constant if its standard deviation is at most this share of its largest value."""
-BLOCK_NUMBERS = 2**14
+BLOCK_NUMBERS = 2**16
 """Numbers that are scaled at once."""
 
 
@@ -81,7 +81,7 @@ class Scaling:
         shapes = {array.shape for array in (self.origin, self.mean, self.scale)}
         if shapes != {(dim,)} or not (self.scale > 0).all():
             got, rule = f"a scaling of shapes {sorted(shapes)}", f"there are {dim} columns, each with a scale > 0"
-            raise ParameterError("feature map", got, rule, "call fit to start anew")
+            raise ParameterError("feature map", got, rule, "call fit to start again")
         require_finite(origin=self.origin, mean=self.mean, scale=self.scale)
 
 

@@ -53,7 +53,7 @@ class Standardised(FeatureMap):
         if state.factors is not None:
             if state.factors.shape != (dim,):
                 rule = f"this map has {dim} columns"
-                raise ParameterError("feature map", f"factors {state.factors.shape}", rule, "call fit to start anew")
+                raise ParameterError("feature map", f"factors {state.factors.shape}", rule, "call fit to start again")
             require_finite(factors=state.factors)
 
     def choose(
@@ -195,7 +195,7 @@ class ActionMap(Standardised):
         needed = ((width,), (dim, width) if dim > width else None, *kernel, products)
         if found != needed or marks > self.kernel:
             rule = f"this map has {dim} columns, {width} directions and at most {self.kernel} landmarks"
-            raise ParameterError("action map", f"arrays of shapes {found}", rule, "call fit to start anew")
+            raise ParameterError("action map", f"arrays of shapes {found}", rule, "call fit to start again")
         names = ("factors", "directions", "marks", "projection", "product_means")
         parts = {name: getattr(state, name) for name in names}
         require_finite(**parts, bandwidth=np.array([state.bandwidth, state.product_factor]))

@@ -79,7 +79,7 @@ def offered_features(batch: Any, names: Sequence[str], labels: Sequence[Any]) ->
 
 
 def check_known(batch: Any, labels: Sequence[Any]) -> None:
-    """Refuse a row that lists a label which is none of these."""
+    """Refuse a row that lists an unknown label."""
     owners, offered = _eligible(batch, labels)
     coded = offered.dictionary_encode()
     known = set(labels)

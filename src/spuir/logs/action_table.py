@@ -37,7 +37,7 @@ class ActionTable:
     varying
         Features that differ between the decisions of one action; they are columns of the log, and none of this table.
     given
-        Whether it was passed beside the log, and not found in its events.
+        Whether it was passed with the log, or found in its events.
     """
 
     table: "pa.Table" = field(repr=False)

@@ -12,7 +12,7 @@ from spuir.tables.arrow import arrow, compute, is_number
 
 SHOWN_LABELS = 5
 FEWEST_LABELS = 5
-"""Below this, a feature that differs for every label is no sign of an id."""
+"""Below this, a feature that differs for every label is not taken for an id."""
 
 
 class ActionFeatureCheck(Check):

@@ -52,7 +52,7 @@ class Check(ABC):
 class ActionCheck(Check):
     """Actions that are missing, taken only once, spelt in two ways, or new. Numbers the labels for all checks.
 
-    Of actions with features (``described``), those taken only once are no problem: others tell about them.
+    Of actions with features (``described``), those taken only once are no problem: similar actions inform about them.
     """
 
     columns = ("action",)
@@ -124,7 +124,7 @@ class ActionCheck(Check):
         )
 
     def _late(self) -> list[Finding]:
-        """Report actions that were never taken before some row, which is no chance given how often they were later."""
+        """Report actions that were never taken before some row, if that is not by chance."""
         starts = np.array(self._starts, np.float64)
         if not len(starts) or len(starts) != len(self.counts):
             return []
@@ -171,7 +171,7 @@ class IdCheck(Check):
         if len(again):
             seen = ProblemRows(len(again), [self._place(int(row)) for row in again[:5]])
             note = f" (found in a sample of one id in {2**self._bits:,})" if self._bits else ""
-            found += seen.finding("repeated id", "decision_id", f"there are ids that came before{note}.")
+            found += seen.finding("repeated id", "decision_id", f"there are repeated ids{note}.")
         return found
 
     def _place(self, row: int) -> ProblemRow:
@@ -234,7 +234,7 @@ class WeightCheck(Check):
 
     def findings(self) -> list[Finding]:
         """Report impossible weights."""
-        return self._wrong.finding("impossible weight", "weight", "there are weights that are no finite numbers ≥ 0.")
+        return self._wrong.finding("impossible weight", "weight", "there are weights that are not finite numbers ≥ 0.")
 
 
 class EpisodeCheck(Check):

@@ -53,7 +53,7 @@ COLUMNS: dict[str, LogColumn] = {
             "decision_id", "label", "names the decision; rewards are joined by it", ("decisions", "rewards", "contexts")
         ),
         LogColumn("time", "time", "when the decision was taken, in UTC where no zone is given"),
-        LogColumn("episode", "episode", "the episode that the decision belongs to; wins over cutting by size or time"),
+        LogColumn("episode", "episode", "the episode of the decision; takes precedence over cutting by size or time"),
         LogColumn("action", "label", "the executed action", ("log", "decisions", "actions")),
         LogColumn("reward", "number", "the reward of the executed action; missing = not known yet", ("log", "rewards")),
         LogColumn("propensity", "number", "the probability with which the executed action was chosen, in (0, 1]"),
@@ -108,7 +108,7 @@ def canonical_names(names: list[str], rename: Mapping[str, str | None] | None, s
         if old not in names:
             rule = f"the columns are {listed(names)}"
             remedy = did_you_mean(old, names) if nearest(old, names) else "name one of these"
-            raise InputError("rename", f"{old!r}, which is no column of {source}", rule, remedy)
+            raise InputError("columns", f"{old!r}, which is no column of {source}", rule, remedy)
     named: dict[str, str] = {}
     for name in names:
         new = rename.get(name, name)

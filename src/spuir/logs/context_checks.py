@@ -149,7 +149,7 @@ class ContextColumn:
         """Tell what this column lacks, and what it knows too much of."""
         found = self._infinite.finding("not finite", self.name, "there are numbers that are not finite.")
         if self._lengths.count:
-            problem = f"there are vectors that have not {len(self._part.means)} numbers."
+            problem = f"there are vectors that do not have {len(self._part.means)} numbers."
             found += self._lengths.finding("unequal vectors", self.name, problem)
         problem = "its times are later than those of the decisions."
         found += self._later.finding("known afterwards", self.name, problem)
@@ -171,22 +171,20 @@ class ContextColumn:
             problem = f"it is read as text because of these cells; the other {self._numbers:,} are numbers."
             found += self._words.finding("mixed", self.name, problem)
         elif self._own > 0.9 and self.leaks.levels.full:
-            found.append(finding("id-like", self.name, "nearly every row has a value of its own: it looks like an id."))
+            found.append(finding("id-like", self.name, "nearly every row has a different value: it looks like an id."))
         elif self.other > 0.2 * self.rows:
-            problem = (
-                f"{self.other / self.rows:.0%} of the rows have none of the levels that get a feature of their own."
-            )
+            problem = f"{self.other / self.rows:.0%} of the rows have a level without its own feature."
             found.append(finding("many levels", self.name, problem))
         return found
 
     def _spread(self) -> list[Finding]:
-        """Report numbers that are no measurements: sentinels, outliers, ids, times."""
+        """Report numbers that are not measurements: sentinels, outliers, ids, times."""
         found: list[Finding] = []
         if self.kind != "number":
             return found
         for value, rows in self._profile.sentinels().items():
             problem = (
-                f"{value:g} is far from all other values, and there {rows.count:,} times: it seems to mean missing."
+                f"{value:g} is far from all other values and occurs {rows.count:,} times: it seems to mean missing."
             )
             found += rows.finding("sentinel", self.name, problem)
         if not found:
@@ -196,7 +194,7 @@ class ContextColumn:
         if unit is not None:
             return [*found, finding("epoch time", self.name, f"it looks like a time in {unit} since 1970.")]
         if self._profile.looks_like_id(self.name):
-            problem = "it looks like an id: whole numbers whose size says nothing."
+            problem = "it looks like an id: whole numbers whose size means nothing."
             found.append(finding("id-like", self.name, problem))
         return found
 

@@ -115,7 +115,7 @@ def written(instant: int) -> str:
 
 
 def cut_episodes(log: Log, batch_size: int | None = None, every: Any = None) -> Cut:
-    """Return how a log is cut into episodes: its ``episode`` column wins, then size, or time.
+    """Return how a log is cut into episodes: its column ``episode`` takes precedence, then size or time.
 
     Parameters
     ----------
@@ -135,7 +135,7 @@ def cut_episodes(log: Log, batch_size: int | None = None, every: Any = None) -> 
     names = log.schema.names
     if "episode" in names:
         given = f"batch_size={batch_size}" if batch_size is not None else f"every={every!r}"
-        notice = f"the log has a column 'episode', which wins over {given}."
+        notice = f"the log has a column 'episode', which takes precedence over {given}."
         return Cut("column", notice=None if batch_size is None and every is None else notice)
     if batch_size is not None:
         return Cut("size", min(int(batch_size), 2**62))  # beyond, an episode has all rows there can be

@@ -104,7 +104,7 @@ def examine(
     log
         What ``open_log`` returned, or the log of what ``join_logs`` did.
     batch_size, every
-        How it would be cut into episodes; an ``episode`` column wins.
+        How it would be cut into episodes; a column ``episode`` takes precedence.
     encoding
         What :meth:`spuir.Encoder.learn` would be given: ``scale``, ``hashing``, ``max_levels``, ``kinds``.
     joined
@@ -192,7 +192,7 @@ def _look(log: Log, checks: LogChecks, faults: Faults, watch: Watcher | None) ->
             if watch is not None:
                 watch(rows)
     if not rows:
-        raise InputError("log", "no rows", "there must be something to look at", "check the path")
+        raise InputError("log", "no rows", "a log has at least one row", "check the path")
     return rows
 
 
@@ -246,7 +246,7 @@ def _joined(report: Report | None) -> list[Finding]:
         return []
     found = [finding("joined rewards", None, str(report))]
     if report.silent == report.decisions:
-        found.append(finding("no joined rewards", None, "no decision has a reward of its own."))
+        found.append(finding("no joined rewards", None, "no decision has a reward."))
     elif report.orphans > 0.01 * report.rewards:
         problem = f"{report.orphans:,} of {report.rewards:,} rewards have no decision."
         found.append(finding("orphan rewards", None, problem))

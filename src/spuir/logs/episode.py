@@ -61,7 +61,7 @@ class Episode:
 
     Notes
     -----
-    Any number of threads may record and reward. A reward may come before its decision was recorded; what has no
+    Any number of threads may record and reward. A reward may come before its decision was recorded; a reward without a
     decision when the episode closes is an orphan. A refused call changes nothing.
     """
 
@@ -247,7 +247,7 @@ class Episode:
         rows = closed.rows.take(closed.kept)
         if not rows.actions:
             rule = "there is nothing to learn without a decision and its reward"
-            raise InputError("episode", f"{len(self)} decisions, 0 with a reward", rule, "go on without it")
+            raise InputError("episode", f"{len(self)} decisions, 0 with a reward", rule, "skip this episode")
         return {
             "X": rows.contexts,
             "actions": rows.actions,
@@ -295,7 +295,7 @@ class Episode:
             made |= {f"{ACTION_PREFIX}y{at}": column for at, column in enumerate(rows.features.T)}
         for name, values in context_columns(rows.contexts).items():
             if name in COLUMNS:
-                rule = "that name is one of the log's own"
+                rule = "the log uses that name itself"
                 raise InputError("contexts", f"column {name!r}", rule, "record it under another name")
             made[name] = values
         return to_table(made)
@@ -351,7 +351,7 @@ class Episode:
         return {name: value for name, value in self.__dict__.items() if name != "_lock"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Take a lock of one's own."""
+        """Make a new lock, since locks are not pickled."""
         self.__dict__.update(state)
         self._lock = threading.Lock()
 

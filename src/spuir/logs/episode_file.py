@@ -36,7 +36,7 @@ def read_episode(path: Any) -> tuple[dict[str, Any], dict[str, list[Any]], Array
     try:
         lists = {name.removeprefix("list/"): json.loads(array.tobytes()) for name, array in texts.items()}
     except (ValueError, RecursionError):
-        raise SnapshotError(str(path), "ids that are no JSON", "ids and labels are saved as JSON", SAVE_AGAIN) from None
+        raise SnapshotError(str(path), "ids that are not JSON", "ids and labels are JSON", SAVE_AGAIN) from None
     every = [one for values in lists.values() for one in (values if isinstance(values, list) else [None])]
     if not all(isinstance(one, (str, int, float)) for one in every):
         raise SnapshotError(str(path), "other ids", "an id or label is text or a number", SAVE_AGAIN)

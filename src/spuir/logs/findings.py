@@ -1,4 +1,4 @@
-"""What a look through a log finds: a problem, how bad it is, the rows it was seen in, and what to do."""
+"""What a check of a log finds: a problem, how bad it is, the rows it was seen in, and what to do."""
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace

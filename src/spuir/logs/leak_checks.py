@@ -80,7 +80,7 @@ class Levels:
         return float(1 - within / whole) if whole > 1e-12 * max(squares.sum(), 1e-300) else 0.0
 
     def agreement(self) -> tuple[float, float]:
-        """Return how often it is told by the level whether the reward is 0, and how often without it."""
+        """Return how often the level predicts whether the reward is 0, and how often the majority does."""
         count, _, _, nonzero = self.known[:, self.known[0] > 0]
         if not self._enough(count):
             return 0.0, 0.0
@@ -184,7 +184,7 @@ class LeakWatch:
         if told is not None:
             return [told]
         if self.levels.names_action() == "determines":
-            return [finding("tells action", self.name, "each of its values has only ever had one action.")]
+            return [finding("tells action", self.name, "each of its values occurs with one action only.")]
         if OUTCOME_NAMES & set(re.split(r"[^a-z]+", self.name.lower())):
             problem = "its name sounds like something that is known only after the decision."
             return [finding("sounds late", self.name, problem)]
@@ -197,10 +197,10 @@ class LeakWatch:
             how = (
                 f"correlation {correlation:+.3f}" if correlation**2 >= explained else f"{explained:.0%} of its variance"
             )
-            return finding("tells reward", self.name, f"it alone tells the reward almost exactly ({how}).")
+            return finding("tells reward", self.name, f"it alone predicts the reward almost exactly ({how}).")
         spared = (right - base) * self.levels.known[0].sum()
         if right >= AGREEMENT and 1 - right <= 0.25 * (1 - base) and spared > LEAST_ROWS:
-            problem = f"it alone tells in {right:.1%} of the rows whether the reward is 0 (without it: {base:.1%})."
+            problem = f"it alone predicts in {right:.1%} of the rows whether the reward is 0 (by chance: {base:.1%})."
             return finding("tells reward", self.name, problem)
         return None
 
@@ -212,6 +212,6 @@ class LeakWatch:
         groups += [(f"is {level!r}", *counts) for level, *counts in self.levels.certain()]
         for what, rows, rewarded in groups:
             if seen.follows(rows, rewarded):
-                problem = f"wherever it {what}, the reward is other than 0 ({rewarded / rows:.1%} of {rows:,.0f} rows)."
+                problem = f"where it {what}, the reward is not 0 ({rewarded / rows:.1%} of {rows:,.0f} rows)."
                 return finding("follows reward", self.name, problem)
         return None

@@ -55,7 +55,7 @@ class Log:
 
     @property
     def rows(self) -> int | None:
-        """How many rows there are; None where only reading would tell."""
+        """How many rows there are; None if it is known only after reading."""
         known = [part.rows for part in self.parts if part.rows is not None]
         return sum(known) if len(known) == len(self.parts) else None
 

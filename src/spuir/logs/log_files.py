@@ -130,7 +130,7 @@ def choose_format(files: list[LogFile], format: str | None) -> tuple[Format, lis
         got = " and ".join(f"{name} ({some[0].path!r})" for name, some in by_format.items())
         raise InputError("source", got, "a log has one format", "name the files of one, or say format= (--format)")
     (name, kept), *_ = by_format.items()
-    notices = [f"{error.subject} is left out: it is of no known format." for error in unknown]
+    notices = [f"{error.subject} is left out: its format is unknown." for error in unknown]
     return FORMATS.get(name), kept, notices
 
 

@@ -34,7 +34,7 @@ class Part(ABC):
     source
         What messages call the place it comes from: a path, or "table".
     rows, bytes
-        Its rows, None where only reading would tell, and its size where it is stored.
+        Its rows, None if it is known only after reading, and its size where it is stored.
     """
 
     number: int

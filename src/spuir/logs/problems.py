@@ -1,4 +1,4 @@
-"""What a look through a log can find: how bad it is, what follows from it, and what to do. One entry per check."""
+"""The problems that a check of a log can find: how bad each is, what follows, and what to do. One entry per check."""
 
 from typing import NamedTuple
 
@@ -11,9 +11,9 @@ class ProblemKind(NamedTuple):
     remedy: str
 
 
-_LATE = "A policy that learns from it cannot decide, since it is not known when the decision is taken."
+_LATE = "A policy that learns from it cannot decide: its value is not known when the decision is taken."
 _OUT = "leave it out (--rename NAME=)."
-NOTHING = "nothing has to be done."
+NOTHING = "nothing to do."
 
 PROBLEMS: dict[str, ProblemKind] = {
     # ---- the log as a whole
@@ -31,7 +31,7 @@ PROBLEMS: dict[str, ProblemKind] = {
     "missing action": ProblemKind("error", "Training refuses them.", "drop these rows, or fill in what was done."),
     "rare action": ProblemKind(
         "warning",
-        "From one row nothing can be learned about an action.",
+        "One row is not enough to learn about an action.",
         "check for misspelt labels; drop such rows, or merge rare actions.",
     ),
     "one action": ProblemKind(
@@ -43,11 +43,11 @@ PROBLEMS: dict[str, ProblemKind] = {
         "check that the column holds actions, not ids; group them.",
     ),
     "similar actions": ProblemKind(
-        "warning", "Each spelling is learned as an action of its own.", "write each label in one way."
+        "warning", "Each spelling is learned as a separate action.", "write each label in one way."
     ),
     "late action": ProblemKind(
         "note",
-        "Its estimates rest on the later rows alone.",
+        "Its estimates come from the later rows only.",
         "nothing if it was added then; if it was only renamed, give both the same label.",
     ),
     # ---- features of actions
@@ -60,13 +60,13 @@ PROBLEMS: dict[str, ProblemKind] = {
     "conflicting features": ProblemKind(
         "warning",
         "The last row of a label counts for all its decisions.",
-        "keep one row per label; what changes from decision to decision belongs into columns action.… of the log.",
+        "keep one row per label; what changes from decision to decision belongs in columns action.… of the log.",
     ),
     "repeated action": ProblemKind("note", "They count once.", NOTHING),
     "untried actions": ProblemKind(
-        "note", "What is known of them comes from their features alone.", "nothing if they are new."
+        "note", "What is known about them comes from their features only.", "nothing if they are new."
     ),
-    "constant feature": ProblemKind("warning", "It cannot tell actions apart.", "leave it out."),
+    "constant feature": ProblemKind("warning", "It cannot distinguish actions.", "leave it out."),
     "unique feature": ProblemKind(
         "warning",
         "It is another name of the action: what is learned about one value helps no other action.",
@@ -80,25 +80,25 @@ PROBLEMS: dict[str, ProblemKind] = {
     "missing reward": ProblemKind(
         "warning",
         "Training leaves them out.",
-        "set a default reward if none means one (e.g. 0), or wait until the rewards are known.",
+        "set a default reward if a missing reward means one (e.g. 0), or wait until the rewards are known.",
     ),
     "impossible reward": ProblemKind("error", "Training refuses them.", "correct or drop these rows."),
     "constant reward": ProblemKind("warning", "There is nothing to learn.", "check that the column holds the outcome."),
     "no reward": ProblemKind("error", "There is nothing to learn.", "check that the column holds the outcome."),
     "extreme reward": ProblemKind(
         "warning",
-        "Least squares follows these few rows, whatever the others say.",
+        "These few rows dominate the estimates.",
         "correct or drop them, or cap the reward.",
     ),
     "reward unit": ProblemKind(
         "warning",
-        "What was done later seems better only because of its unit.",
+        "Later actions seem better or worse only because of the unit.",
         "bring all rewards to one unit, such as euros or cents.",
     ),
     "rewards end": ProblemKind(
         "warning",
         "These rows are learned as failures, though their rewards are probably not known yet.",
-        "leave them out until their rewards are there, or join the rewards with a window (--rewards, --window).",
+        "leave them out until their rewards are known, or join the rewards with a window (--rewards, --window).",
     ),
     "intercept": ProblemKind(
         "note",
@@ -119,7 +119,7 @@ PROBLEMS: dict[str, ProblemKind] = {
     ),
     "impossible propensity": ProblemKind(
         "error",
-        "What was done cannot have had them, and every estimate that divides by them is wrong.",
+        "No executed action can have such a propensity, and every estimate that divides by it is wrong.",
         "log the probability of the executed action; divide percentages by 100.",
     ),
     "deterministic": ProblemKind(
@@ -133,7 +133,7 @@ PROBLEMS: dict[str, ProblemKind] = {
         "log the probability of the executed action itself, at the time of the decision.",
     ),
     "impossible probabilities": ProblemKind(
-        "error", "They are no distribution, so that nothing can be drawn from them.", "log what the policy drew from."
+        "error", "They are not a distribution, so nothing can be drawn from them.", "log what the policy drew from."
     ),
     "unequal lists": ProblemKind(
         "error", "It is not known which probability belongs to which action.", "log one probability for each label."
@@ -161,7 +161,7 @@ PROBLEMS: dict[str, ProblemKind] = {
     ),
     "implausible time": ProblemKind(
         "error",
-        "Cut by time, such a row is an episode of its own, and the first one to be learned.",
+        "If the log is cut by time, such a row is its own episode, often the first one to be learned.",
         "correct or drop these rows.",
     ),
     "early reward": ProblemKind("warning", "A window would treat them as in time.", "check clocks and time zones."),
@@ -172,7 +172,7 @@ PROBLEMS: dict[str, ProblemKind] = {
     "scattered episodes": ProblemKind(
         "note",
         "Training first sorts them, on disk if there are many.",
-        "nothing has to be done, but a log in order of episodes trains faster.",
+        "nothing, but a log in order of episodes trains faster.",
     ),
     "one episode": ProblemKind(
         "warning",
@@ -182,7 +182,7 @@ PROBLEMS: dict[str, ProblemKind] = {
     "many episodes": ProblemKind("warning", "Training takes long.", "cut the log into larger episodes."),
     "small first episode": ProblemKind(
         "warning",
-        "With partial_fit, what is fixed at the beginning, such as the scaling, would rest on these rows alone.",
+        "With partial_fit, what is fixed at the beginning, such as the scaling, would come from these rows only.",
         "begin the log with a whole period, drop these rows, or call Bandit.fix with more rows first.",
     ),
     "episode order": ProblemKind(
@@ -193,14 +193,14 @@ PROBLEMS: dict[str, ProblemKind] = {
     # ---- joined rewards
     "orphan rewards": ProblemKind(
         "warning",
-        "They are not used, and their decisions seem to have failed.",
+        "They are not used, and their decisions look like failures.",
         "check that both tables hold the same ids, written in the same way, and all decisions.",
     ),
     "no joined rewards": ProblemKind(
         "error", "Every decision has the default reward.", "check that both tables hold the same ids."
     ),
     "duplicate decisions": ProblemKind("warning", "Only the first is kept.", "give every decision its own id."),
-    "joined rewards": ProblemKind("note", "Decisions without a reward of their own have the default.", NOTHING),
+    "joined rewards": ProblemKind("note", "Decisions without a reward get the default.", NOTHING),
     # ---- context columns
     "not finite": ProblemKind("error", "Training refuses them.", "write nothing (null) where the value is unknown."),
     "unequal vectors": ProblemKind("error", "Training refuses them.", "bring them to one length."),
@@ -208,12 +208,12 @@ PROBLEMS: dict[str, ProblemKind] = {
     "constant": ProblemKind("warning", "It cannot help to decide.", _OUT),
     "mixed": ProblemKind(
         "warning",
-        "It is read as text, and each number becomes a level of its own.",
+        "It is read as text, and each number becomes its own level.",
         "correct them, or leave them empty where the value is unknown.",
     ),
     "decimal comma": ProblemKind(
         "warning",
-        "It is read as text, and each number becomes a level of its own.",
+        "It is read as text, and each number becomes its own level.",
         "write numbers with a point, such as 0.5.",
     ),
     "missing as text": ProblemKind(
@@ -222,11 +222,11 @@ PROBLEMS: dict[str, ProblemKind] = {
     "sentinel": ProblemKind(
         "warning",
         "It is learned as a number, and moves the estimates for all other rows.",
-        "leave these cells empty (null): missing values get a feature of their own.",
+        "leave these cells empty (null): missing values get their own feature.",
     ),
     "outlier": ProblemKind(
         "warning",
-        "Least squares follows these few rows, whatever the others say.",
+        "These few rows dominate the estimates.",
         "correct them, leave them empty, or cap the column.",
     ),
     "epoch time": ProblemKind(
@@ -237,14 +237,14 @@ PROBLEMS: dict[str, ProblemKind] = {
     "id-like": ProblemKind(
         "warning",
         "What is learned about one value helps no other row.",
-        "leave it out; what is needed of it, log as columns.",
+        "leave it out; log what you need of it as columns.",
     ),
     "many levels": ProblemKind(
         "note", "All these rows look the same to the policy.", "raise --max-levels, or hash (--hashing)."
     ),
     "missing later": ProblemKind(
         "note",
-        "Training takes the mean or the level “other” for them.",
+        "Training uses the mean or the level “other” for them.",
         "fill them, or let the log begin with rows where some are missing.",
     ),
     "empty at first": ProblemKind(
@@ -260,7 +260,7 @@ PROBLEMS: dict[str, ProblemKind] = {
     ),
     "scales": ProblemKind(
         "note",
-        "The ridge holds small columns back, and large ones not at all.",
+        "The ridge shrinks the effects of small columns most.",
         "spuir train standardises them, and so does the policy auto; pass scale=True to other policies in Python.",
     ),
     # ---- leaks
@@ -275,7 +275,7 @@ PROBLEMS: dict[str, ProblemKind] = {
     ),
     "tells action": ProblemKind(
         "warning",
-        "The effect of the action cannot be told from that of the column.",
+        "The effect of the action cannot be separated from that of the column.",
         "leave it out if it was made from the action; if a rule chose by it, vary the actions from now on.",
     ),
     "sounds late": ProblemKind("note", _LATE, "leave it out if it is known only after the decision."),

@@ -109,7 +109,7 @@ class ProbabilityCheck(Check):
 
     def findings(self) -> list[Finding]:
         """Report disagreements."""
-        problem = "there are rows whose probabilities are no distribution."
+        problem = "there are rows whose probabilities are not a distribution."
         found = self._sums.finding("impossible probabilities", "probabilities", problem)
         problem = "eligible and probabilities have different lengths."
         found += self._lengths.finding("unequal lists", "eligible", problem)

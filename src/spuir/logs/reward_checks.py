@@ -10,7 +10,7 @@ from spuir.logs.number_profiles import EXPONENTS, NumberProfile, exponents
 SEGMENTS = 64
 """Rewards are counted in this many stretches of rows; stretches double as the log turns out longer."""
 EVIDENCE = 10.0
-"""Natural logarithm of the odds at which a run of zeros is no chance any more."""
+"""Natural logarithm of the odds beyond which a run of zeros is not by chance."""
 CHANGED_SHARE, CHANGED_EXPONENT = 0.6, 3
 """The unit changed where the sizes before and after overlap by less than 40 %, and differ by a factor of 8 or more."""
 
@@ -57,8 +57,8 @@ class RewardCheck(Check):
         change = self._segments.change()
         if change is not None and not self._profile.outliers().count:
             row, factor = change
-            size = f"{factor:.3g} times as large" if factor > 1 else f"{1 / factor:.3g} times smaller"
-            found.append(finding("reward unit", "reward", f"from about row {row:,} on rewards are {size} as before."))
+            size = f"{factor:.3g} times as large as" if factor > 1 else f"{1 / factor:.3g} times smaller than"
+            found.append(finding("reward unit", "reward", f"from about row {row:,} on rewards are {size} before."))
         before = self._profile.count - self._trailing
         share = self._nonzero / before if before else 0.0
         if 0 < share and self._trailing >= 30 and -self._trailing * np.log1p(-min(share, 1 - 1e-12)) > EVIDENCE:
@@ -72,7 +72,7 @@ class RewardCheck(Check):
         deviation = np.sqrt(max(squares / self._profile.count - mean**2, 0.0))
         if self._profile.count < 100 or abs(mean) < 0.2 * deviation:
             return []
-        return [finding("intercept", "reward", f"the mean reward is {mean:.3g}, away from 0.")]
+        return [finding("intercept", "reward", f"the mean reward is {mean:.3g}, not 0.")]
 
 
 class RewardSegments:

@@ -54,11 +54,11 @@ def make_policy(name: str, *, preset: str | None = None, **parameters: Any) -> P
         None for our defaults, ``"authors-code"`` for the values in the authors' public code; ``"paper"`` is another
         name for these, although the paper itself states only c = 150, C_B ≈ 25 and 20 repeats.
     **parameters
-        Hyper-parameters by word; they override the preset.
+        Hyper-parameters by name; they override the preset.
     """
     recipe: Recipe = POLICIES.get(name)
     if preset not in (None, *AUTHORS_PRESETS):
-        rule = 'the presets are None, "authors-code" and "paper", which are one'
+        rule = 'the presets are None and "authors-code", which is also called "paper"'
         raise ParameterError("preset", repr(preset), rule, "use one of these")
     return recipe.make(name, preset, parameters)
 

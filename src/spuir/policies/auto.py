@@ -125,7 +125,7 @@ class EvidenceLearner(Learner):
         needed = (state.n_actions, width * width + width + 2)
         if state.observed.width != width or state.observed.table.shape != needed:
             got, rule = f"sums of shape {state.observed.table.shape}", f"this policy needs {needed}"
-            raise ParameterError("policy", got, rule, "call fit to start anew with changed features")
+            raise ParameterError("policy", got, rule, "call fit to start again with changed features")
         count = len(self.blocks(state.dim))
         for name, ridges, size in (("ridges", state.ridges, count), ("linear ridges", state.linear_ridges, 2)):
             if ridges is not None and (ridges.shape != (size,) or not (ridges > 0).all()):
@@ -169,12 +169,12 @@ class EvidenceLearner(Learner):
 
     def _updated(self, state: AutoState) -> AutoState:
         """Return the state with new ridges, and a new choice between the models, if it is time for them."""
-        models = self._models(state)
-        variance = self._variance(state, models[0][0])
+        # The variance that ridges are measured by is that within episodes, or of all rewards where these are small.
+        variance = state.variance or self._models(state)[0][0].variance
         steps = self._steps(state, variance)
         if not steps:
             return state
-        starts = (state.linear_ridges, state.ridges)
+        models, starts = self._models(state), (state.linear_ridges, state.ridges)
         fits = [
             evidence.improve(sums, blocks, np.ones(len(blocks)) if start is None else start, variance, steps)
             for (sums, blocks), start in zip(models, starts, strict=False)
@@ -200,11 +200,6 @@ class EvidenceLearner(Learner):
         linear = CentredSums.of(state.observed, constant, columns), (slice(d, d + 1), slice(0, d))
         return [linear] if len(blocks) == 2 else [linear, (CentredSums.of(state.observed, constant), blocks)]
 
-    @staticmethod
-    def _variance(state: AutoState, sums: CentredSums) -> float:
-        """Return the variance that ridges are measured by: within episodes, or of all rewards where these are small."""
-        return state.variance or sums.variance
-
     def _steps(self, state: AutoState, variance: float) -> int:
         """Return how many steps the ridges take now; none while all rewards are equal."""
         if variance <= 0.0:
@@ -223,7 +218,7 @@ class EvidenceLearner(Learner):
         models = self._models(state)
         (sums, blocks), ridges = (models[0], state.linear_ridges) if state.linear else (models[-1], state.ridges)
         ridges = np.ones(len(blocks)) if ridges is None else ridges
-        return self._acting(state, sums, evidence.fit(sums, blocks, ridges, self._variance(state, models[0][0])))
+        return self._acting(state, sums, evidence.fit(sums, blocks, ridges, state.variance or models[0][0].variance))
 
     @staticmethod
     def _acting(state: AutoState, sums: CentredSums, made: EvidenceFit) -> AutoReadout:
@@ -298,7 +293,7 @@ class Auto(Optimism):
     """
 
     floor: float | None = parameter(
-        None, "least probability of each eligible action; None = 0.02 in all, spread evenly", optional(UNIT)
+        None, "least probability of each eligible action; None = 0.02 in total, spread evenly", optional(UNIT)
     )
     alpha: float = parameter(1.0, "mean weight of the width, in standard deviations of the estimate", NON_NEGATIVE)
     levels: int = parameter(

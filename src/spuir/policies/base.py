@@ -38,7 +38,7 @@ class Policy(ABC):
 
     name: str = parameter("", "registered name", TEXT)
     floor: float | None = parameter(
-        0.0, "least probability of each eligible action; None = 0.02 in all, spread evenly", optional(UNIT)
+        0.0, "least probability of each eligible action; None = 0.02 in total, spread evenly", optional(UNIT)
     )
 
     state_type: ClassVar[type[State]] = State
@@ -107,8 +107,8 @@ class Policy(ABC):
     def check_state(self, state: Any) -> None:
         """Refuse a state that this policy, with these parameters, could not have made."""
         if type(state) is not self.state_type:
-            got, rule = type(state).__name__, f"this policy keeps a {self.state_type.__name__}"
-            raise ParameterError("policy", got, rule, "call fit to start anew with another policy")
+            got, rule = type(state).__name__, f"this policy needs {self.state_type.__name__}"
+            raise ParameterError("policy", got, rule, "call fit to start again with another policy")
 
     def width(self, dim: int) -> int:
         """Return how many feature columns the policy makes of ``dim`` context columns."""

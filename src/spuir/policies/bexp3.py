@@ -102,7 +102,7 @@ class Exponential(Policy, ABC):
         expected = ((m, d), (m,), None if self.accumulate == "steps" else (m, d, d))
         if shapes != expected:
             rule = f"accumulate={self.accumulate!r} needs {expected}"
-            raise ParameterError("policy", f"sums of shapes {shapes}", rule, "call fit to start anew")
+            raise ParameterError("policy", f"sums of shapes {shapes}", rule, "call fit to start again")
         history = None if state.history is None else state.history.table
         require_finite(totals=state.totals, counts=state.counts, history=history)
 
@@ -128,7 +128,7 @@ class Exponential(Policy, ABC):
         odds = np.exp(logits - logits.max(axis=1, keepdims=True))
         rule = (1.0 - self.mixing) * odds / odds.sum(axis=1, keepdims=True)
         rule += self.mixing * (eligible / eligible.sum(axis=1, keepdims=True))
-        terms = state.episode if self.accumulate == "episodes" else float(state.counts.sum())
+        terms = float(state.counts.sum()) if state.history is None else state.episode
         return Scores(
             means=products / terms if terms else np.zeros_like(products),
             widths=np.zeros_like(products),
@@ -188,7 +188,7 @@ class BatchedExp3(Exponential):
     def fitted(self, state: ExponentialState, batch: Batch) -> Statistics:
         """Return the expected Gram Σ_b π(a|s_b) s_b s_bᵀ beside the moment of the executed rows."""
         own = summarise(batch.contexts, batch.actions, batch.rewards, batch.weights, state.n_actions)
-        if self.accumulate == "episodes":
+        if state.history is not None:  # which adds up episodes
             return own
         gram = np.zeros_like(own.gram)
         mask = ties.eligible_mask(batch.eligible, len(batch), state.n_actions)

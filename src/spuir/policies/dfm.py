@@ -148,6 +148,11 @@ class DelayedFeedback(Policy):
         """Return False: a fit draws nothing."""
         return False
 
+    @property
+    def room(self) -> int | None:
+        """How many clicked rows are kept at most; None = no limit."""
+        return self.window if self.memory == "window" else None
+
     def init(self, n_actions: int, dim: int, rng: Generator) -> DelayedState:
         """Return weights of 0, at which all actions tie."""
         laplace = self.memory == "laplace"
@@ -157,7 +162,7 @@ class DelayedFeedback(Policy):
             weights=np.zeros((n_actions, 2, dim)),
             counts=np.zeros(n_actions),
             information=np.zeros((n_actions, 2 * dim, 2 * dim)) if laplace else None,
-            kept=None if laplace else Kept.room(self.window if self.memory == "window" else 0, dim),
+            kept=None if laplace else Kept.room(self.room or 0, dim),
         )
 
     def check_state(self, state: DelayedState) -> None:
@@ -170,7 +175,7 @@ class DelayedFeedback(Policy):
         expected = ((m, 2, d), (m, 2 * d, 2 * d) if self.memory == "laplace" else None, rows[self.memory])
         if shapes != expected:
             rule = f"memory={self.memory!r} needs {expected}"
-            raise ParameterError("policy", f"arrays of shapes {shapes}", rule, "call fit to start anew")
+            raise ParameterError("policy", f"arrays of shapes {shapes}", rule, "call fit to start again")
         contexts = None if state.kept is None else state.kept.contexts
         require_finite(weights=state.weights, counts=state.counts, information=state.information, contexts=contexts)
 
@@ -215,7 +220,7 @@ class DelayedFeedback(Policy):
         """Fit the actions that have clicked rows."""
         kept, codes, clicks = state.kept, sums.codes, sums.clicks
         if kept is not None:
-            kept = kept.then(codes, clicks, self.window if self.memory == "window" else None)
+            kept = kept.then(codes, clicks, self.room)
             codes, clicks = kept.rows()
         weights = state.weights.copy()
         information = None if state.information is None else state.information.copy()
@@ -254,7 +259,7 @@ def _outcomes(batch: Batch) -> tuple[Mask, Mask, Floats]:
     n = len(batch)
     if batch.conversion is None and not (batch.click is None and batch.elapsed is None):
         got = "click or elapsed without it"
-        raise InputError("conversion", got, "all three tell of delayed conversions", "pass conversion as well")
+        raise InputError("conversion", got, "all three describe delayed conversions", "pass conversion as well")
     click = np.ones(n, np.bool_) if batch.click is None else _flags("click", batch.click)
     converted = batch.rewards > 0 if batch.conversion is None else _flags("conversion", batch.conversion)
     if batch.elapsed is None:

@@ -41,7 +41,7 @@ class Hierarchical(Optimism):
     """
 
     floor: float | None = parameter(
-        None, "least probability of each eligible action; None = 0.02 in all, spread evenly", optional(UNIT)
+        None, "least probability of each eligible action; None = 0.02 in total, spread evenly", optional(UNIT)
     )
     alpha: float = parameter(1.0, "mean weight of the width, in standard deviations of the estimate", NON_NEGATIVE)
     levels: int = parameter(

@@ -179,7 +179,7 @@ class HierarchicalLearner(EvidenceLearner):
         if state.folded is not None:
             if state.folded.matrix.shape != (p, p) or state.folded.vector.shape != (p,):
                 got, rule = f"folded sums {state.folded.matrix.shape}", f"this policy needs {(p, p)}"
-                raise ParameterError("policy", got, rule, "call fit to start anew with changed features")
+                raise ParameterError("policy", got, rule, "call fit to start again with changed features")
             folded: Folded = state.folded
             parts |= {name: np.atleast_1d(value) for name, value in vars(folded).items()}
         numbers = np.array([state.variance, state.origin or 0.0])
@@ -195,7 +195,7 @@ class HierarchicalLearner(EvidenceLearner):
         found, needed = form.shape(state)
         if state.observed.width != state.dim + 1 or found != needed:
             got, rule = f"sums of shape {found}", f"this policy needs {needed}"
-            raise ParameterError("policy", got, rule, "call fit to start anew with changed features")
+            raise ParameterError("policy", got, rule, "call fit to start again with changed features")
         if (form.weights(state) < 0).any():
             raise ParameterError("policy", "a weight below 0", "sums over rows have none", "load a copy")
 

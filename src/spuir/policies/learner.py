@@ -245,9 +245,9 @@ class RidgeLearner(Learner):
         How the rows of an episode become sums, and sums its statistics.
     rate, discount, imputed
         The rule for γ, η, and what is imputed.
-    bonus
-        What imputed sums change: ``"imputed"`` estimates and widths, ``"observed"`` estimates alone, ``"only"``
-        widths alone. The other part comes from the observed sums, λI + Φ_j instead of Ψ_j.
+    estimates_imputed, widths_imputed
+        Whether imputed sums change estimates and widths. What they do not change comes from the observed sums, λI + Φ_j
+        instead of Ψ_j.
     """
 
     ridge: float
@@ -255,7 +255,8 @@ class RidgeLearner(Learner):
     rate: Rate
     discount: float
     imputed: ImputedRewards
-    bonus: str = "imputed"
+    estimates_imputed: bool = True
+    widths_imputed: bool = True
 
     @property
     def link(self) -> Link:
@@ -308,7 +309,7 @@ class RidgeLearner(Learner):
         shared = None if state.shared is None else state.shared.shape
         if any(table != (p, size) for table in tables) or shared not in (None, (p, p)):
             got, rule = f"sums of shape {tables[0][1]}", f"this policy needs {size} for {p} features"
-            raise ParameterError("policy", got, rule, "call fit to start anew with changed features")
+            raise ParameterError("policy", got, rule, "call fit to start again with changed features")
         imputed = None if state.imputed is None else state.imputed.table
         require_finite(observed=state.observed.table, imputed=imputed, shared=state.shared)
         self.feature_map.check_state(state.features, state.dim)
@@ -360,10 +361,10 @@ class RidgeLearner(Learner):
             else:
                 add_scaled(total.table, float(rates[0]), state.imputed.table)
         solved = solve(total.gram, total.moment, self.ridge)  # (2), (6)
-        if self.bonus == "imputed":
+        if self.estimates_imputed and self.widths_imputed:
             return Readout(rates, solved, self.ridge, state.shared)
         observed = solve(state.observed.gram.copy(), state.observed.moment, self.ridge)
-        if self.bonus == "only":
+        if self.widths_imputed:
             return Readout(rates, replace(solved, theta=observed.theta), self.ridge, state.shared)
         # The shared bound of identity 4 holds for Ψ_j only.
         return Readout(rates, replace(observed, theta=solved.theta), self.ridge, shared=None)

@@ -37,7 +37,7 @@ class Optimism(Estimating, ABC):
 
     alpha: float = parameter(0.1, "weight of the width (ω of PUIR, α of SPUIR)", NON_NEGATIVE)
     levels: int = parameter(1, "weights of the width among which a context draws, spread evenly around alpha", COUNT)
-    screen: bool = parameter(True, "skip widths that one bound for all actions makes needless; same actions", FLAG)
+    screen: bool = parameter(True, "skip widths that one bound for all actions makes unnecessary; same actions", FLAG)
 
     by_pairs = True
 

@@ -217,7 +217,8 @@ class Ridge(Estimating, ABC):
             discount=self.discount,
             imputed=ImputedRewards(LINKS[self.link], self.imputed_cap, on=self.imputation_rate != 0),
             forgetting=self.forgetting,
-            bonus=self.bonus,
+            estimates_imputed=self.bonus != "only",
+            widths_imputed=self.bonus != "observed",
         )
 
     @property

@@ -58,7 +58,7 @@ class Uniform(Policy):
         super().check_state(state)
         if state.counts.shape != (state.n_actions,):
             rule = f"{state.n_actions} actions have as many"
-            raise ParameterError("policy", f"counts of shape {state.counts.shape}", rule, "call fit to start anew")
+            raise ParameterError("policy", f"counts of shape {state.counts.shape}", rule, "call fit to start again")
         require_finite(counts=state.counts)
 
     def init(self, n_actions: int, dim: int, rng: Generator) -> UniformState:

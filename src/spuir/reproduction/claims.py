@@ -7,8 +7,8 @@ samples: reports store these as CSV, and each verdict names its contrasts with t
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -22,7 +22,7 @@ ENOUGH_SEEDS = 3
 MARGIN = 1.0
 """Two rewards are alike if they differ by less than this many per cent; a smaller lead is a lead of no interest."""
 
-HOLDS, CONTRADICTED, UNDECIDED, CODE_ONLY, NOT_TESTED = OUTCOMES = (
+HOLDS, CONTRADICTED, UNDECIDED, CODE_ONLY, NOT_TESTED = (
     "holds",
     "contradicted",
     "undecided",
@@ -81,10 +81,13 @@ class Sample:
     values: Mapping[int, float]
     runs: Mapping[int, str] = field(default_factory=dict[int, str])
 
+    def __iter__(self) -> Iterator[float]:
+        return iter(self.values.values())
+
     @property
     def mean(self) -> float:
         """The mean over the seeds."""
-        return summary(self.values.values())[0]
+        return summary(self)[0]
 
 
 Picker = Callable[[Sequence[Mapping[str, Any]]], float]
@@ -136,9 +139,16 @@ class Contrast:
             values[seed] = unit * sum(weight * (math.log(value) if self.log else value) for weight, value in parts)
         return values
 
+    def __iter__(self) -> Iterator[float]:
+        return iter(self.by_seed().values())
+
     def interval(self, level: float = CONFIDENCE) -> Interval:
         """Return the mean over the seeds with its interval."""
-        return interval(self.by_seed().values(), level)
+        return interval(self, level)
+
+    def minus(self, other: "Contrast", name: str) -> "Contrast":
+        """Return the difference to another contrast of the same kind."""
+        return replace(self, name=name, terms=(*self.terms, *((-weight, one) for weight, one in other.terms)))
 
 
 def difference(name: str, ours: Sample, theirs: Sample, percent_of: Sample | None = None) -> Contrast:
@@ -195,8 +205,6 @@ class Claim:
         Whether the claim needs the tuned contrasts; until they are there, it is undecided.
     unit
         Unit of the contrasts, for readers.
-    printed
-        What the paper prints, for the table of claims.
     untested
         Why this is not a test of the claim; "" if it is one.
     """
@@ -211,7 +219,6 @@ class Claim:
     margin: float = 0.0
     fair: bool = False
     unit: str = "%"
-    printed: str = ""
     untested: str = ""
 
     @property
@@ -233,7 +240,7 @@ class Verdict:
     def record(self, experiment: str) -> dict[str, Any]:
         """Return the verdict as JSON data, from which it can be computed again."""
         claim = self.claim
-        names = ("place", "wording", "source", "kind", "margin", "fair", "unit", "printed", "untested")
+        names = ("place", "wording", "source", "kind", "margin", "fair", "unit", "untested")
         judged = [*zip(claim.coded, self.coded, strict=True), *zip(claim.tuned, self.tuned, strict=True)]
         return (
             {"id": f"{experiment}/{claim.id}", "outcome": self.outcome, "level": self.level}

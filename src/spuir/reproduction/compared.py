@@ -81,14 +81,7 @@ class Compared(Measured[str]):
         if LEVELS in self:
             curves.append(plots.running("oracle", self[LEVELS]))
         seeds = max(one.seeds for one in curves)
-        lines = plots.Lines(
-            title="settings of the authors' code",
-            xlabel="episode",
-            ylabel="running average reward",
-            lines=curves,
-            measured=False,
-            near=True,
-        )
+        lines = plots.episodes("settings of the authors' code", curves)
         rows = {method: self.pair(method) for method in self.methods if method != RIVAL}
         dots = plots.Dots(title="   ".join(SETTINGS.values()), xlabel=LEAD, rows=rows, band=MARGIN, reach=8.0)
         caption = (

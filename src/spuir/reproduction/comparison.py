@@ -2,10 +2,9 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from spuir.reproduction.base import Scope
-from spuir.reproduction.grids import fill, tasks_of
+from spuir.reproduction.grids import by_key, fill, tasks_of
 from spuir.reproduction.policy_runs import AUTHORS, Setup, by_world
 from spuir.reproduction.tasks import Result, Task
 from spuir.reproduction.tuning import METHODS, Search, SearchedMethod, Setting, own_method
@@ -69,19 +68,14 @@ class MethodComparison:
 
     def grid(self, scope: Scope, results: Sequence[Result]) -> list[Task]:
         """Return the tasks that are known so far, those of one world together."""
-        cells, searching = self.cells(scope, _by_key(results))
+        cells, searching = self.cells(scope, by_key(results))
         return by_world([*tasks_of(cells), *searching])
 
     def filled(self, scope: Scope, results: Sequence[Result]) -> dict[str, list[Result]]:
         """Return the results of each label."""
-        return fill(self.cells(scope, _by_key(results))[0], results)
+        return fill(self.cells(scope, by_key(results))[0], results)
 
     def chosen(self, scope: Scope, results: Sequence[Result]) -> dict[str, Setting | None]:
         """Return the setting that each method's search has chosen."""
-        known = _by_key(results)
-        setup = self.setup(scope)
+        setup, known = self.setup(scope), by_key(results)
         return {name: Search(scope, method, setup, known).chosen for name, method in self.cast(scope).items()}
-
-
-def _by_key(results: Sequence[Result]) -> dict[str, Any]:
-    return {result.task.key: result for result in results}

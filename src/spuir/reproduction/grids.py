@@ -32,7 +32,12 @@ def tasks_of(cells: Cells[Any]) -> list[Task]:
     return [task for tasks in cells.values() for task in tasks]
 
 
+def by_key(results: Iterable[Result]) -> dict[str, Result]:
+    """Return results by the key of their task."""
+    return {result.task.key: result for result in results}
+
+
 def fill(cells: Cells[Name], results: Iterable[Result]) -> dict[Name, list[Result]]:
     """Return the results of each cell in the order of its tasks, without those that are missing."""
-    known = {result.task.key: result for result in results}
+    known = by_key(results)
     return {name: [known[task.key] for task in tasks if task.key in known] for name, tasks in cells.items()}

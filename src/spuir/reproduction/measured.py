@@ -47,7 +47,7 @@ class Measured(Generic[Name]):
 
     def values(self, cells: Iterable[Name], column: str = REGRET) -> list[Iterable[float]]:
         """Return a column of several cells, for a line of a figure."""
-        return [self.sample(cell, column).values.values() for cell in cells]
+        return [self.sample(cell, column) for cell in cells]
 
     def lead(self, ours: Name, theirs: Name) -> Contrast:
         """Return by how much a cell's expected reward exceeds that of another, in per cent of the other's reward.
@@ -62,7 +62,7 @@ class Measured(Generic[Name]):
         """Return reward and regret of a cell with their standard errors, as columns of a table."""
         row: dict[str, Any] = {}
         for title, column in (("average reward", REWARD), ("regret per decision", REGRET)):
-            row |= with_error(title, self.sample(cell, column).values.values())
+            row |= with_error(title, self.sample(cell, column))
         return row
 
 

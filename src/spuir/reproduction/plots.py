@@ -42,11 +42,14 @@ class FigurePanel(Protocol):
 
 
 def compose(title: str, panels: Sequence[FigurePanel], width: float = figures.COLUMN) -> "Figure":
-    """Draw panels side by side, each of some width in inches, under a title that names the environment."""
+    """Draw panels side by side, each of some width in inches, under a title; a vertical label is not repeated."""
     figure, axes = figures.new_figure(len(panels))
     figure.set_size_inches(width * len(panels), 0.25 + max(panel.height for panel in panels))
     figure.suptitle(title, fontsize=figures.TEXT_POINTS + 0.5, color=figures.INK, x=0.01, ha="left")
     named = {ax: panel.draw(ax) for ax, panel in zip(axes, panels, strict=True)}
+    for ax in axes[1:]:
+        if ax.get_ylabel() == axes[0].get_ylabel():
+            ax.set_ylabel("")
     figures.label_ends(figure, {ax: curves for ax, curves in named.items() if curves})
     return figure
 
@@ -74,6 +77,12 @@ def running(label: str, results: Sequence[Result], column: str = "average_reward
     return curve(label, episodes, by_episode, style)
 
 
+def episodes(title: str, curves: Sequence[Curve]) -> "Lines":
+    """Return a panel of running average rewards over the episodes, as in the paper's figures."""
+    ylabel = "running average reward"
+    return Lines(title=title, xlabel="episode", ylabel=ylabel, lines=curves, measured=False, near=True)
+
+
 def guide(label: str, x: Sequence[float], values: Sequence[float]) -> Curve:
     """Return a grey dotted line to compare with."""
     where, mean = np.array(x, dtype=np.float64), np.array(values, dtype=np.float64)
@@ -92,6 +101,8 @@ class Lines:
         What is drawn.
     marks
         Text → position of a thin vertical line, such as the paper's batch size.
+    names
+        Position → text of its tick, where a logarithmic axis has to show 0.
     measured
         Whether the measured places are marked, and the ticks put there.
     near
@@ -106,6 +117,7 @@ class Lines:
     log_x: bool = False
     log_y: bool = False
     marks: Mapping[str, float] = field(default_factory=dict[str, float])
+    names: Mapping[float, str] = field(default_factory=dict[float, str])
     measured: bool = True
     near: bool = False
 
@@ -135,7 +147,7 @@ class Lines:
         places = np.unique(np.concatenate([one.x for one in shown]))
         ax.set_xlim(*figures.framed(places, self.log_x, 0.03))
         if self.measured:
-            _measured_ticks(ax, places)
+            _measured_ticks(ax, {float(place): self.names.get(place, f"{place:,g}") for place in places})
         if self.log_y:
             _plain_decades(ax, "y")
         for text, at in self.marks.items():
@@ -149,17 +161,18 @@ def _head(ax: "Axes", title: str) -> None:
     ax.set_title(title, fontsize=figures.TEXT_POINTS, color=figures.INK, loc="left")
 
 
-def _measured_ticks(ax: "Axes", places: Floats) -> None:
-    """Put ticks at the measured places as plain numbers, except where a tick label would touch the previous one."""
-    width = ax.get_position().width * figures.COLUMN * 72
+def _measured_ticks(ax: "Axes", names: Mapping[float, str]) -> None:
+    """Put named ticks at the measured places, except where a name would touch the previous one."""
+    places = np.array(list(names))
+    width = ax.get_window_extent().width * 72 / ax.figure.dpi
     low, high = ax.get_xlim()
     scaled = np.log(places / low) / np.log(high / low) if ax.get_xscale() == "log" else (places - low) / (high - low)
     kept: list[int] = []
-    for i, share in enumerate(scaled):
-        need = (0.6 * figures.TEXT_POINTS * len(f"{places[i]:,g}") + 4) / max(width, 100.0)
-        if not kept or share - scaled[kept[-1]] >= need:
+    for i, name in enumerate(names.values()):
+        need = (0.6 * figures.TEXT_POINTS * len(name) + 4) / max(width, 100.0)
+        if not kept or scaled[i] - scaled[kept[-1]] >= need:
             kept.append(i)
-    ax.set_xticks(places[kept], [f"{place:,g}" for place in places[kept]])
+    ax.set_xticks(places[kept], [list(names.values())[i] for i in kept])
     ax.set_xticks([], minor=True)
 
 

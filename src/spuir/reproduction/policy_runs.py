@@ -48,7 +48,7 @@ def own_recipe(path: str) -> Recipe:
         return member
     if isinstance(member, type) and issubclass(member, Policy):
         return Recipe(target=member, defaults={}, paper={}, summary=(member.__doc__ or name).splitlines()[0])
-    rule = "a policy of your own is a Recipe or a subclass of Policy"
+    rule = "your own policy is a Recipe or a subclass of Policy"
     raise ParameterError("--policy", repr(path), rule, "see docs/howto/adding-a-policy.md")
 
 

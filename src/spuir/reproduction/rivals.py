@@ -90,7 +90,10 @@ OTHERS: Mapping[str, SearchedMethod] = {
         ranges={"ridge": Amount(0.1, 1e4), "scale_contexts": _FLAG},
     ),
     "contextualbandits": LibraryMethod(
-        policy="contextualbandits", tuned=("alpha", "ridge"), parameters={"alpha": 0.1, "ridge": 10.0}, ranges=_WIDE
+        policy="contextualbandits",
+        tuned=("alpha", "ridge"),
+        parameters={"alpha": 0.1, "ridge": 10.0},
+        ranges={**_WIDE, "alpha": Amount(0.003, 3.0)},  # it refuses an alpha of 0
     ),
     "Vowpal Wabbit": LibraryMethod(
         policy="vowpalwabbit",

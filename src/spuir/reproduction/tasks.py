@@ -1,7 +1,7 @@
 """A task and its result: one function call with JSON data, which the store finds again by its key."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
@@ -36,6 +36,11 @@ class Task:
     def of(cls, function: Callable[..., Any], *, alone: bool = False, **arguments: Any) -> "Task":
         """Return the task that calls ``function``, which a module defines, with these arguments."""
         return cls(function=f"{function.__module__}:{function.__name__}", arguments=arguments, alone=alone)
+
+    @classmethod
+    def each(cls, function: Callable[..., Any], seeds: Iterable[int], **arguments: Any) -> "list[Task]":
+        """Return one task per seed."""
+        return [cls.of(function, seed=seed, **arguments) for seed in seeds]
 
     @cached_property
     def key(self) -> str:

@@ -43,7 +43,7 @@ STYLES: Mapping[str, Style] = {
     "puir-rs": (ORANGE, DASHED),
     "puir-exp": (VERMILLION, DASHED),
     "puir-poly": (VERMILLION, MIXED),
-    "puir-kernel": (VERMILLION, DOTTED),
+    "puir-kernel": (MAROON, DOTTED),
     "puir + intercept": (VERMILLION, LONG),
     "spuir": (BLUE, SOLID),
     "spuir-rs": (SKY, DASHED),

@@ -13,13 +13,13 @@ from spuir.base.records import Floats, Mask, State
 from spuir.errors import NotFittedError
 from spuir.results import figures
 from spuir.results.policy_figure import LINES, Bar, draw_policy
+from spuir.storage.saved_model import SavedModel
 from spuir.tables import explanations
 from spuir.tables.coefficients import Coefficient, coefficient_rows, estimating, fitted_state, strongest
 from spuir.tables.lineage import LoggedReward
-from spuir.tables.live_actions import LiveActions
 
 
-class LearnedModel(LiveActions):
+class LearnedModel(SavedModel):
     """A model with its policy, of which everything that was learned can be read."""
 
     @abstractmethod

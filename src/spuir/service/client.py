@@ -119,7 +119,9 @@ class _Methods(Sender):
     # ---- experiments ----------------------------------------------------------------------------------------
 
     @Method
-    def create(self, name: str, actions: int | Sequence[Label], **settings: Any) -> Flow[commands.ExperimentAnswer]:
+    def create(
+        self, name: str, actions: int | Sequence[Label] | Mapping[str, Any], **settings: Any
+    ) -> Flow[commands.ExperimentAnswer]:
         """Create an experiment; settings are those of :class:`spuir.service.settings.ExperimentSettings`."""
         body = {"name": name, "actions": actions, **settings}
         return self.ask(commands.ExperimentAnswer, "POST", body=body)
@@ -200,7 +202,7 @@ class _Methods(Sender):
                 return about
             if clocks.monotonic() > give_up:
                 rule, remedy = f"it is learned within {seconds:g} s", "wait longer, or look at the log of the service"
-                raise ServiceError("not_learned", "version", f"{about.newest}, not {version},", rule, remedy)
+                raise ServiceError("not_learned", "version", f"{about.newest} instead of {version}", rule, remedy)
             yield pause
             pause = min(2 * pause, 0.5)
 
@@ -218,12 +220,13 @@ class _Methods(Sender):
         return self.ask(commands.ExperimentAnswer, "POST", name, "model", body=model.to_bytes(), **how)
 
     @Method
-    def log(self, name: str) -> Flow[list[dict[str, Any]]]:
+    def log(self, name: str, *, settled: bool = False) -> Flow[list[dict[str, Any]]]:
         """Return the decisions with their rewards in the order of decisions, as rows of a canonical log.
 
-        All of it is in memory. A large log is better written to a file, by curl for instance.
+        ``settled`` leaves out decisions that no closed episode holds yet. All of it is in memory: a large log is better
+        written to a file, by curl for instance.
         """
-        content = yield from self.ask(bytes, "GET", name, "log")
+        content = yield from self.ask(bytes, "GET", name, "log", query={"settled": "true"} if settled else None)
         return msgspec.json.Decoder(dict[str, Any]).decode_lines(content)
 
     @Method
@@ -365,8 +368,9 @@ def _given(row: Mapping[str, Any]) -> dict[str, Any]:
 def _reward_body(row: Any) -> dict[str, Any]:
     """Return the JSON of a reward, given as a row or as a tuple of its fields."""
     if isinstance(row, RewardRow):
-        return _given(msgspec.structs.asdict(row))
+        row = (row.decision_id, row.reward, row.id, row.time)
     decision_id, reward, *rest = row
     id, time = (*rest, None, None)[:2]
     moment = time.isoformat() if isinstance(time, datetime) else time
-    return _given({"decision_id": decision_id, "reward": reward, "id": id, "time": moment})
+    # A sale is often True or False, and an element of an array.
+    return _given({"decision_id": decision_id, "reward": float(reward), "id": id, "time": moment})

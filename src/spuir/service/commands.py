@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from spuir.service.settings import ExperimentSettings, Features, Label
+from spuir.service.settings import ExperimentSettings, Features, Label, Number
 
 CODES: dict[str, tuple[int, str]] = {
     "invalid": (400, "the request breaks a rule"),
@@ -58,7 +58,7 @@ class DecisionRow(_Request):
     context: list[float] | dict[str, Any]
     id: str | None = None
     eligible: list[Label] | None = None
-    action_features: dict[str, dict[str, float]] | None = None
+    action_features: dict[str, dict[str, Number]] | None = None
     defer: bool = False
     unit: str | None = None
 
@@ -126,7 +126,7 @@ class RewardRow(_Request):
     """
 
     decision_id: str
-    reward: float
+    reward: Number
     id: str | None = None
     time: str | float | None = None
 
@@ -147,8 +147,8 @@ class RewardAnswer(_Answer):
     """What became of a reward.
 
     ``status``: joined, early (recorded, waits for its decision), late (recorded, not learned), unknown (recorded, its
-    decision cannot come any more), duplicate (known already, nothing new recorded), conflict (only in the answer to
-    several: the id was used with another body, nothing recorded).
+    decision cannot come any more), duplicate (known already, nothing new recorded); in the answer to several also
+    conflict (the id was used with another body) and forgotten (the unit of its decision was), with nothing recorded.
     """
 
     decision_id: str
@@ -182,7 +182,7 @@ class ArchiveExperiment(_Command):
 
 
 class ActionInfo(_Answer):
-    """An action of an experiment; ``share`` is its part of the decisions so far."""
+    """An action of an experiment; one that is not active is never chosen again."""
 
     label: Label
     active: bool = True
@@ -299,7 +299,7 @@ class LogRow(_Request):
 
     context: list[float] | dict[str, Any]
     action: Label
-    reward: float | None = None
+    reward: Number | None = None
     propensity: float | None = None
     decision_id: str | None = None
     eligible: list[Label] | None = None

@@ -57,7 +57,7 @@ class ServerConfig:
     max_rows: int = _option(1000, "Most decisions or rewards of one request.", _COUNT)
     max_waiting: int = _option(10_000, "Most rows that wait to be recorded; more are refused with status 503.", _COUNT)
     rate: float | None = _option(
-        None, "Requests per second that one API key may send, unless the key has a rate of its own.", _POSITIVE
+        None, "Requests per second that one API key may send, unless the key has its own rate.", _POSITIVE
     )
     request_seconds: float = _option(30.0, "Longest time to record what a request asks for, in seconds.", _POSITIVE)
     header_seconds: float = _option(10.0, "Longest time to receive the head of a request, in seconds.", _POSITIVE)

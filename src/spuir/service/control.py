@@ -1,4 +1,4 @@
-"""Commands that say how an experiment is run: its settings, actions, episodes, versions, imports and erasures."""
+"""Commands that say how an experiment is run: its settings, actions, episodes, versions, models and erasures."""
 
 from collections.abc import Callable
 from copy import deepcopy
@@ -8,7 +8,6 @@ import msgspec
 
 from spuir.base.streams import as_seed
 from spuir.errors import ServiceError, SpuirError
-from spuir.logs.times import instants
 from spuir.service.commands import (
     AddAction,
     ArchiveExperiment,
@@ -20,17 +19,16 @@ from spuir.service.commands import (
     FinishLearning,
     Forget,
     ForgetAnswer,
-    ImportAnswer,
     ImportLog,
     ImportModel,
-    LogRow,
     Publish,
     PublishAnswer,
     RemoveAction,
     UpdateAction,
 )
-from spuir.service.drafting import Draft
+from spuir.service.drafting import Draft, archived
 from spuir.service.experiment_view import ExperimentView, changed
+from spuir.service.imports import check_form, import_log
 from spuir.service.learner import can_continue, change_actions, cold, opened
 from spuir.service.log_records import (
     CONTROL,
@@ -38,19 +36,18 @@ from spuir.service.log_records import (
     REWARD,
     ActionFact,
     CloseFact,
-    DecisionFact,
     ForgetFact,
     PublishFact,
     Record,
-    RewardFact,
     VersionFact,
 )
 from spuir.service.rebuild import Lineup
-from spuir.service.serving import first_form, form_of
+from spuir.service.serving import first_form
 from spuir.service.settings import (
     CHANGEABLE,
     Label,
     check_baseline,
+    check_floor,
     check_id,
     check_name,
     check_settings,
@@ -59,7 +56,6 @@ from spuir.service.settings import (
     wrong_label,
 )
 from spuir.service.stores.base import Head, LogReader
-from spuir.service.traffic import archived, check_varying
 
 KEPT_MODELS = 20
 """The models of so many of the newest versions are saved, and that of the published one; the log gives the others."""
@@ -70,7 +66,7 @@ CHANGED = object()
 def carry_out(draft: Draft, command: Any) -> Any:
     """Carry out one command on an experiment and return its answer; :data:`CHANGED` stands for the experiment."""
     if not isinstance(command, CreateExperiment):
-        if draft.view.archived and not isinstance(command, Forget | EraseOld | FinishLearning):
+        if draft.view.archived and not isinstance(command, ArchiveExperiment | Forget | EraseOld | FinishLearning):
             raise archived(draft.name)
     with draft.whole():
         return _HANDLERS[type(command)](draft, command)
@@ -83,6 +79,7 @@ def _create(draft: Draft, command: CreateExperiment) -> Any:
     check_name(command.experiment)
     settings = check_settings(command.settings)
     check_baseline(settings, settings.labels)
+    check_floor(settings, len(settings.labels))
     if draft.exists:
         before = draft.view
         first = msgspec.structs.replace(settings, seed=before.settings.seed) if settings.seed is None else settings
@@ -117,6 +114,7 @@ def _change(draft: Draft, command: ChangeExperiment) -> Any:
     if settings == draft.view.settings:
         return CHANGED
     check_baseline(settings, draft.view.labels)
+    check_floor(settings, len(draft.view.labels) - len(draft.view.retired))
     old = draft.view.settings
     same = all(getattr(old, name) == getattr(settings, name) for name in ("policy", "parameters", "floor"))
     newest = draft.view.learned
@@ -128,7 +126,8 @@ def _change(draft: Draft, command: ChangeExperiment) -> Any:
 
 
 def _archive(draft: Draft, command: ArchiveExperiment) -> Any:
-    draft.add("archive", "", {})
+    if not draft.view.archived:  # sent again, it is answered as the first time
+        draft.add("archive", "", {})
     return CHANGED
 
 
@@ -144,6 +143,7 @@ def _add_action(draft: Draft, command: AddAction) -> Any:
         raise ServiceError("exists", "label", repr(command.label), rule, "choose another label", "label")
     if command.like is not None and command.like not in draft.view.labels:
         raise _unknown_action(command.like)
+    check_floor(draft.view.settings, len(draft.view.labels) - len(draft.view.retired) + 1)
     fact = ActionFact("add", command.label, command.like, command.ramp, command.ramp_episodes, command.features)
     return _change_actions(draft, fact)
 
@@ -156,8 +156,10 @@ def _update_action(draft: Draft, command: UpdateAction) -> Any:
 
 
 def _remove_action(draft: Draft, command: RemoveAction) -> Any:
-    if command.label not in draft.view.labels or command.label in draft.view.retired:
+    if command.label not in draft.view.labels:
         raise _unknown_action(command.label)
+    if command.label in draft.view.retired:  # sent again, it is answered as the first time
+        return CHANGED
     return _change_actions(draft, ActionFact("remove", command.label))
 
 
@@ -178,7 +180,7 @@ def _check_features(draft: Draft, features: dict[str, Any] | None) -> None:
 
 
 def _unknown_action(label: Label) -> ServiceError:
-    rule = "there is no active action of this label"
+    rule = "there is no action of this label"
     return ServiceError("unknown_action", "label", repr(label)[:80], rule, "list the actions of the experiment")
 
 
@@ -273,7 +275,7 @@ def _import_model(draft: Draft, command: ImportModel) -> Any:
         rule = f"this experiment has the policy {view.settings.policy!r}"
         raise refuse("model", f"policy {bandit.policy_.name!r}", rule, "create the experiment with its policy")
     if bandit.n_episodes_:
-        _check_form(draft, 0 if bandit.encoder is not None else bandit.n_features_in_)
+        check_form(draft, 0 if bandit.encoder is not None else bandit.n_features_in_)
     bandit.random_state = bandit._seed = view.settings.seed  # draws follow from the experiment's seed
     content, number = bandit.to_bytes(), view.learned.number + 1
     about = VersionFact(
@@ -285,61 +287,7 @@ def _import_model(draft: Draft, command: ImportModel) -> Any:
     return CHANGED
 
 
-def _check_form(draft: Draft, form: int) -> None:
-    if draft.form is not None and draft.form != form:
-        rule = "contexts of this experiment have another form"
-        raise refuse("context", f"{form} numbers" if form else "raw columns", rule, "use another experiment")
-    draft.head.facts["form"] = form
-
-
-# ---- imports and erasure ------------------------------------------------------------------------------------
-
-
-def _import_log(draft: Draft, command: ImportLog) -> ImportAnswer:
-    """Append decisions that were taken elsewhere, each with its reward; they settle at once."""
-    made = [_imported(draft, row, f"rows[{at}]") for at, row in enumerate(command.rows)]
-    known = draft.find(DECISION, [key for key, _, _ in made])
-    labels, recorded = set(draft.view.labels), 0
-    for at, (key, fact, _) in enumerate(made):
-        if key not in known and fact.action not in labels:
-            raise refuse(
-                "action", repr(fact.action)[:80], "it is an action of the experiment", "add it first", f"rows[{at}]"
-            )
-    for key, fact, value in made:
-        if key in known:
-            continue
-        _check_form(draft, form_of(fact.context))
-        check_varying(draft, None, f"rows[{recorded}]")
-        due = None if draft.window is None else draft.time + 1
-        known[key] = draft.add(DECISION, key, fact, None, due, fact.unit)
-        draft.count("decisions")
-        draft.count("imported")
-        draft.note("unit_id", fact.unit is not None)
-        draft.note("eligible", fact.eligible is not None)
-        if due is None:
-            draft.head.facts["open"] = draft.head.facts.get("open", 0) + 1
-        if value is not None:
-            draft.add(REWARD, f"~{key}", RewardFact(key, value), key)
-            draft.count("rewards")
-            draft.count("rewards joined")
-        recorded += 1
-    return ImportAnswer(recorded=recorded, duplicates=len(made) - recorded)
-
-
-def _imported(draft: Draft, row: LogRow, where: str) -> tuple[str, DecisionFact, float | None]:
-    if row.decision_id is None:
-        raise refuse("decision_id", "none", "an imported row has an id, by which it is known again", "give one", where)
-    check_id("decision_id", row.decision_id, where, made=True)
-    if row.propensity is not None and not 0 < row.propensity <= 1:
-        raise refuse("propensity", row.propensity, "it is in (0, 1]", "correct or drop the row", where)
-    try:
-        time = None if row.time is None else int(instants(row.time, 1, "time")[0])
-    except SpuirError as wrong:
-        raise refuse(wrong.subject, wrong.got, wrong.rule, wrong.remedy, where) from None
-    version = draft.view.published
-    fact = DecisionFact(row.context, row.action, row.propensity, version, 0, unit=row.unit_id, imported=True, time=time)
-    fact.eligible = row.eligible
-    return row.decision_id, fact, row.reward
+# ---- erasure ------------------------------------------------------------------------------------------------
 
 
 def _forget(draft: Draft, command: Forget) -> ForgetAnswer:
@@ -395,7 +343,7 @@ _HANDLERS: dict[type, Callable[[Draft, Any], Any]] = {
     CloseEpisode: _close_episode,
     Publish: _publish,
     FinishLearning: _finish,
-    ImportLog: _import_log,
+    ImportLog: import_log,
     ImportModel: _import_model,
     Forget: _forget,
     EraseOld: _erase_old,

@@ -173,3 +173,15 @@ def unknown_experiment(name: str) -> ServiceError:
     """Return the error for a name that no experiment has."""
     rule = "there is no experiment of this name"
     return ServiceError("unknown_experiment", "experiment", repr(name[:80]), rule, "create it, or list the experiments")
+
+
+def archived(name: str) -> ServiceError:
+    """Return the error for a write to an archived experiment."""
+    rule = "it is archived and takes nothing more"
+    return ServiceError("archived", "experiment", repr(name), rule, "create another one")
+
+
+def forgotten(subject: str, key: str, where: str | None = None) -> ServiceError:
+    """Return the error for a decision whose payload was erased."""
+    rule = "the unit of this decision was forgotten, and what was asked is not known any more"
+    return ServiceError("forgotten", subject, repr(key), rule, "use another id", where)

@@ -374,7 +374,7 @@ class Engine:
         }
 
     def close(self) -> None:
-        """Stop learning and close the store; what was acknowledged is in the log, and learning goes on from there."""
+        """Stop learning and close the store; what was acknowledged is in the log, and learning resumes from there."""
         with self._lock:
             self._jobs.learner.close()
             self.store.close()

@@ -30,6 +30,8 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
 """Seconds before the first repetition of a request, and at most before any."""
 NOT_ACCEPTED = {"rate_limited", "overloaded"}
 """Errors after which any request may be repeated, because the service did not take it."""
+LASTING = {"damaged"}
+"""Errors that somebody has to mend, so that nothing is repeated."""
 NEVER_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 """Failures before a request left this machine."""
 
@@ -105,7 +107,9 @@ class Sender:
         ``path`` are the parts of the address after /v1/experiments. A ``body`` of bytes is sent as it is, with its
         ``media`` type, and any other as JSON.
         """
-        address = "/".join(["/v1/experiments", *(quote(str(part), safe="") for part in path)])
+        # A part may be any text; written out, . and .. would mean another address.
+        parts = [quote(str(part), safe="").replace(".", "%2E") for part in path]
+        address = "/".join(["/v1/experiments", *parts])
         headers = {} if body is None else {"Content-Type": media}
         content = body if body is None or isinstance(body, bytes) else ENCODER.encode(body)
         give_up = time.monotonic() + self.patience
@@ -116,7 +120,8 @@ class Sender:
                 if got.is_success:
                     return _decoded(got, answer)
                 error = _error_in(got)
-                again = error.code in NOT_ACCEPTED or (repeatable and got.status_code >= 500)
+                failed = got.status_code >= 500 and error.code not in LASTING
+                again = error.code in NOT_ACCEPTED or (repeatable and failed)
                 least = _seconds(got.headers.get("Retry-After"))
             else:
                 error, again, least = self._unreachable(got), repeatable or isinstance(got, NEVER_SENT), 0.0
@@ -216,7 +221,7 @@ def _error_in(response: httpx.Response) -> ServiceError:
         code, sentence, remedy, where = (error[name] for name in ("code", "message", "remedy", "where"))
     except (msgspec.DecodeError, KeyError, TypeError):
         got, rule = f"status {response.status_code} from {response.url}", "the service says what is wrong as JSON"
-        remedy = "check the address, and what stands between the client and the service"
+        remedy = "check the address, and any proxy between the client and the service"
         return ServiceError("unexpected_answer", "service", got, rule, remedy)
     subject, _, rest = sentence.removesuffix(".").removesuffix(f"; {remedy}").partition(": got ")
     got, _, rule = rest.partition(", but ")

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 FIELDS = ("request_id", "trace_id", "method", "route", "status", "seconds", "key", "experiment")
-"""What a message may carry beside its text, given as ``extra=``."""
+"""What a message may carry besides its text, given as ``extra=``."""
 
 
 class JsonFormatter(logging.Formatter):

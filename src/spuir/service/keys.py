@@ -67,7 +67,7 @@ class KeyRing:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self._seen: tuple[int, int, int] | None = None
+        self._seen: tuple[int, ...] | None = None
         self._keys: dict[str, ApiKey] = {}
         self.refresh()
 
@@ -84,7 +84,8 @@ class KeyRing:
         """
         try:
             status = self.path.stat()
-            seen = (status.st_mtime_ns, status.st_ino, status.st_size)
+            # The time of the last change of its rights counts too: a file may have been unreadable before.
+            seen = (status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_size)
         except FileNotFoundError:
             seen = None
         if seen == self._seen:
@@ -178,13 +179,16 @@ def _hash(token: bytes) -> str:
 
 
 def _write(path: str | Path, keys: Iterable[ApiKey]) -> None:
-    """Write a file of keys that its owner alone can read."""
+    """Write a file of keys that its owner alone can read, who stays the same when root writes it."""
     content = msgspec.json.format(msgspec.json.encode(_KeyFile(list(keys))), indent=2)
     try:
         # The file that replaces this one takes over its mode before it has content.
         os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
         os.chmod(path, 0o600)
+        owner = os.stat(path)
         write_atomically(path, content + b"\n")
+        if hasattr(os, "chown") and os.stat(path).st_uid != owner.st_uid:
+            os.chown(path, owner.st_uid, owner.st_gid)
     except OSError as failure:
         rule = f"it cannot be written ({failure.strerror})"
         raise SpuirError("keys", path, rule, "choose another file with --key-file") from None

@@ -95,7 +95,7 @@ def under(bandit: Bandit, settings: ExperimentSettings) -> Bandit:
 
 
 def can_continue(bandit: Bandit, settings: ExperimentSettings) -> bool:
-    """Return whether the policy of the settings can go on from what a bandit has learned."""
+    """Return whether the policy of the settings can continue from what a bandit has learned."""
     if not bandit.n_episodes_:
         return True
     try:
@@ -131,6 +131,18 @@ def offered(rows: Sequence[Any], names: Sequence[Label], active: Iterable[Label]
     return {"eligible": np.array([[name in one for name in names] for one in sets])}
 
 
+def _kinds(table: Mapping[str, Sequence[Any]], options: ColumnContext) -> dict[str, str]:
+    """Return the kinds of columns that are not left to the encoder: those that the settings name, and mixed ones.
+
+    A column with texts and other values is of levels: one careless client does not keep an episode from being learned.
+    """
+    mixed = [
+        name for name, column in table.items() if len({isinstance(one, str) for one in column if one is not None}) > 1
+    ]
+    levels = "category" if options.hashing is None else "hash"
+    return dict.fromkeys(mixed, levels) | {name: kind for name, kind in options.kinds.items() if name in table}
+
+
 def learn(bandit: Bandit, settings: ExperimentSettings, rows: Sequence[JoinedRow]) -> Bandit:
     """Return the bandit after it has learned one episode; the rows are in the order of decisions."""
     facts = [row.fact for row in rows if row.fact is not None]
@@ -139,8 +151,8 @@ def learn(bandit: Bandit, settings: ExperimentSettings, rows: Sequence[JoinedRow
     if under_columns and bandit.encoder is None:
         options = settings.context if isinstance(settings.context, ColumnContext) else ColumnContext()
         table = raw_columns(contexts, options.names)
-        given = {name: getattr(options, name) for name in ("kinds", "scale", "intercept", "max_levels", "hashing")}
-        bandit = bandit.with_encoder(Encoder.fit(table, **given))
+        given = {name: getattr(options, name) for name in ("scale", "intercept", "max_levels", "hashing")}
+        bandit = bandit.with_encoder(Encoder.fit(table, kinds=_kinds(table, options), **given))
         bandit._advises = False
     if bandit.encoder is not None:
         X: Any = raw_columns(contexts, bandit.encoder.columns)
@@ -245,7 +257,7 @@ def _run_job(store: LogReader, job: LearningJob) -> Learned:
 
 
 class LearnerProcess(Protocol):
-    """Where learning happens; ``beside`` says that serving goes on meanwhile."""
+    """Where learning happens; ``beside`` says that serving continues meanwhile."""
 
     beside: bool
 

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections import Counter
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import IO, Any
@@ -15,8 +16,10 @@ from spuir.bandit import Bandit
 from spuir.errors import SpuirError
 from spuir.service.learner import Learned, LearningJob, failed_job, opened, run_job
 
+MOST_DEATHS = 3
+"""After so many deaths with the same job the others come first, and it is tried again later."""
 NICENESS = 10
-"""By so much the process that learns stands back behind others."""
+"""Niceness of the process that learns, so that serving comes first."""
 
 
 class _Ask(msgspec.Struct):
@@ -37,6 +40,7 @@ class ChildProcess:
 
     def __init__(self) -> None:
         self.failures = 0
+        self._deaths: Counter[str] = Counter()
         self._asked: dict[str, _Ask] = {}
         self._done: SimpleQueue[Learned] = SimpleQueue()
         self._ready: dict[str, tuple[str, Bandit]] = {}
@@ -65,7 +69,7 @@ class ChildProcess:
         """Ask one job after the other, in a thread, so that nobody else waits for a process that is busy."""
         with suppress(OSError, ValueError):  # the process died; what it was asked is asked again when it is collected
             while (ask := asks.get()) is not None:
-                _write(child.stdin, msgspec.msgpack.encode(ask))
+                _write(child.stdin, msgspec.json.encode(ask))  # parameters may be integers of any size
                 message = _read(child.stdout)
                 if message is None:
                     return
@@ -94,15 +98,28 @@ class ChildProcess:
                 pass
             for one in found:
                 self._asked.pop(one.name, None)
+                self._deaths.pop(one.name, None)
             if dead and self._child is not None:
                 self._release(self._child)
                 self._child = None
                 if self._asked:
-                    self.failures += 1
-                    self._child = self._start()
-                    for ask in self._asked.values():
-                        self._asks.put(ask)
+                    found += self._after_death()
         return found
+
+    def _after_death(self) -> list[Learned]:
+        """Start the process again and ask what it was asked; return the job that it keeps dying with, as failed."""
+        self.failures += 1
+        name, ask = next(iter(self._asked.items()))  # jobs are done in order
+        self._deaths[name] += 1
+        given_up: list[Learned] = []
+        if self._deaths[name] >= MOST_DEATHS:
+            del self._asked[name], self._deaths[name]
+            error = f"the process that learns died {MOST_DEATHS} times with it; is there enough memory?"
+            given_up.append(Learned(ask.job.name, ask.job.version, error=error, again=True))
+        self._child = self._start()
+        for waiting in self._asked.values():
+            self._asks.put(waiting)
+        return given_up
 
     def close(self) -> None:
         """End the process."""
@@ -146,10 +163,11 @@ def main() -> None:
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupted server ends this process itself
     if sys.platform != "win32":
-        os.nice(NICENESS)
+        with suppress(OSError):  # a sandbox may forbid it, and learning works without it
+            os.nice(NICENESS)
     stores: dict[str, Any] = {}
     while (message := _read(sys.stdin.buffer)) is not None:
-        ask = msgspec.msgpack.decode(message, type=_Ask)
+        ask = msgspec.json.decode(message, type=_Ask)
         try:
             if ask.url not in stores:
                 stores[ask.url] = open_store(ask.url, read_only=True)

@@ -182,6 +182,14 @@ class Serving:
                 self.drift["rows with other columns"] += 1
         return raw_columns([row.context for row in rows], known)  # type: ignore[misc]
 
+    def baseline(self, wanted: Label | None, row: DecisionRow) -> Label:
+        """Return the action that is served in shadow mode: the wanted one, or the first one where it is not offered."""
+        allowed = self.active if row.eligible is None else row.eligible
+        if row.action_features is not None:
+            allowed = [label for label in self.active if str(label) in row.action_features]
+        chosen = self.active[0] if wanted is None else wanted
+        return chosen if chosen in allowed else allowed[0]
+
     def refusal(self, wrong: SpuirError, where: str | None) -> ServiceError:
         """Return the refusal of a row that could not be decided."""
         return refuse(wrong.subject, wrong.got, wrong.rule, wrong.remedy, where)

@@ -6,7 +6,7 @@ Settings are records of the log: they hold from their position on, and no change
 import re
 from collections.abc import Iterator
 from math import isfinite
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -17,12 +17,17 @@ from spuir.policies import Policy, make_policy
 
 Label = str | int
 """What a client calls an action."""
-Features = dict[str, str | int | float | bool | None]
+Number = Annotated[float, msgspec.Meta(ge=-1e100, le=1e100)]
+"""A number that can be learned from: one that is too large to be squared would keep its whole episode from it."""
+Whole = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+Features = dict[str, str | Whole | Number | bool | None]
 """Features of an action by name, which an encoder turns into numbers."""
 
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 """Names of experiments: they stand in addresses, file names and metrics."""
-LONGEST_ID, MOST_ACTIONS, MOST_COLUMNS = 256, 10_000, 10_000
+LONGEST_ID, MOST_ACTIONS, MOST_COLUMNS, MOST_ROWS = 256, 10_000, 10_000, 10**9
+KINDS = ("number", "flag", "category", "hash", "time")
+"""Kinds of raw columns whose values are single texts, numbers or flags."""
 MADE = "~"
 """Ids that the service makes begin with this, and ids that clients give do not."""
 
@@ -95,7 +100,7 @@ class ExperimentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     period: str | float | None = None
     window: str | float | None = "10m"
     early: str | float | None = "10m"
-    default_reward: float | None = 0.0
+    default_reward: Number | None = 0.0
     aggregation: str = "earliest"
     floor: float | None = None
     context: NumberContext | ColumnContext | None = None
@@ -142,19 +147,28 @@ def refuse(subject: str, got: object, rule: str, remedy: str, where: str | None 
 
 def check_settings(settings: ExperimentSettings) -> ExperimentSettings:
     """Return settings that keep the rules, with a seed of their own where none is given; refuse others."""
+    where = "policy"
     try:
-        for name in ("period", "window", "early", "retention"):
-            settings.span(name)
         settings.make_policy()
+        for where in ("period", "window", "early", "retention"):
+            settings.span(where)
     except SpuirError as wrong:
-        raise refuse(wrong.subject, wrong.got, wrong.rule, wrong.remedy) from None
+        raise refuse(wrong.subject, wrong.got, wrong.rule, wrong.remedy, where) from None
     for error in (*_wrong_actions(settings), *_wrong_numbers(settings), *_wrong_context(settings.context)):
         raise error
     return settings
 
 
+def check_floor(settings: ExperimentSettings, actions: int) -> None:
+    """Refuse a floor that so many active actions cannot all have: no decision could be taken."""
+    floor = settings.make_policy().floor
+    if floor is not None and floor * actions > 1:
+        rule = f"{actions} active actions × floor must be ≤ 1"
+        raise refuse("floor", floor, rule, f"use at most {1 / actions:.3g}", "floor")
+
+
 def check_baseline(settings: ExperimentSettings, labels: list[Label]) -> None:
-    """Refuse a baseline that is no action."""
+    """Refuse a baseline that is not an action."""
     if settings.baseline is not None and settings.baseline not in labels:
         rule = "the baseline is one of the actions"
         raise refuse("baseline", repr(settings.baseline), rule, "name one of the actions", "baseline")
@@ -183,8 +197,9 @@ def wrong_features(settings: ExperimentSettings, where: str) -> Iterator[Service
 
 def _wrong_numbers(settings: ExperimentSettings) -> Iterator[ServiceError]:
     """Yield what is wrong with the other settings."""
-    if settings.batch_size is not None and settings.batch_size < 1:
-        yield refuse("batch_size", settings.batch_size, "it is at least 1", "choose another", "batch_size")
+    if settings.batch_size is not None and not 1 <= settings.batch_size <= MOST_ROWS:
+        rule = f"it is from 1 to {MOST_ROWS:,}"
+        yield refuse("batch_size", settings.batch_size, rule, "choose another", "batch_size")
     if settings.batch_size is not None and settings.window is None:
         rule = "without a window nothing says when a decision has settled"
         yield refuse("batch_size", settings.batch_size, rule, "give a window, or a period, or close episodes yourself")
@@ -206,7 +221,7 @@ def wrong_label(label: Label) -> Iterator[ServiceError]:
             yield refuse("actions", label, "a label that is a number has 64 bits", "write it as text", "actions")
     elif not 1 <= len(label) <= LONGEST_ID or not label.isprintable():
         rule = f"a label has 1 to {LONGEST_ID} printable characters"
-        yield refuse("actions", repr(label[:40]), rule, "shorten it, or drop what is invisible", "actions")
+        yield refuse("actions", repr(label[:40]), rule, "choose such a label", "actions")
 
 
 def _wrong_context(context: NumberContext | ColumnContext | None) -> Iterator[ServiceError]:
@@ -214,9 +229,32 @@ def _wrong_context(context: NumberContext | ColumnContext | None) -> Iterator[Se
     if isinstance(context, NumberContext) and not 1 <= context.dimension <= MOST_COLUMNS:
         rule = f"a context has 1 to {MOST_COLUMNS:,} numbers"
         yield refuse("dimension", context.dimension, rule, "choose another", "context.dimension")
-    names = context.names if isinstance(context, ColumnContext) else None
-    if names is not None and len(set(names)) < len(names):
-        yield refuse("context.names", "a name twice", "every column is named once", "drop one", "context.names")
+    if isinstance(context, ColumnContext):
+        yield from _wrong_columns(context)
+
+
+def _wrong_columns(context: ColumnContext) -> Iterator[ServiceError]:
+    """Yield what is wrong with the form of raw columns, which would keep the first episode from being learned."""
+    names = context.names
+    if names is not None:
+        if len(set(names)) < len(names):
+            yield refuse("context.names", "a name twice", "every column is named once", "drop one", "context.names")
+        if not 1 <= len(names) <= MOST_COLUMNS or not all(1 <= len(name) <= LONGEST_ID for name in names):
+            rule = f"there are 1 to {MOST_COLUMNS:,} names of 1 to {LONGEST_ID} characters"
+            yield refuse("context.names", "others", rule, "leave names out for all columns", "context.names")
+    for name, kind in context.kinds.items():
+        where = f"context.kinds.{name[:80]}"
+        if kind not in KINDS:
+            yield refuse(where, repr(kind[:80]), f"the kinds are {', '.join(KINDS)}", "choose one of these", where)
+        if kind == "hash" and context.hashing is None:
+            yield refuse(where, "'hash'", "hashed columns need a number of features", "give hashing, such as 64", where)
+        if names is not None and name not in names:
+            yield refuse(where, "a column of this name", "it is not among the names", "add it there", where)
+    for option in ("max_levels", "hashing"):
+        size = getattr(context, option)
+        if size is not None and not 1 <= size <= MOST_COLUMNS:
+            where = f"context.{option}"
+            yield refuse(where, size, f"it is from 1 to {MOST_COLUMNS:,}", "choose another", where)
 
 
 def check_name(name: str) -> None:
@@ -230,7 +268,7 @@ def check_id(subject: str, given: str, where: str | None = None, made: bool = Fa
     """Refuse an id of a client; ``made`` lets those of the service pass too."""
     if not 1 <= len(given) <= LONGEST_ID or not given.isprintable():
         rule = f"an id has 1 to {LONGEST_ID} printable characters"
-        raise refuse(subject, repr(given[:40]), rule, "shorten it, or drop what is invisible", where)
+        raise refuse(subject, repr(given[:40]), rule, "choose such an id", where)
     if not made and given.startswith(MADE):
         rule = f"ids that begin with {MADE} are made by the service"
         raise refuse(subject, repr(given), rule, "choose another id, or send none", where)

@@ -23,7 +23,7 @@ from spuir.service.commands import (
     RewardRow,
     RewardsAnswer,
 )
-from spuir.service.drafting import Draft
+from spuir.service.drafting import Draft, archived, forgotten
 from spuir.service.log_records import (
     ACTIVATION,
     DECISION,
@@ -31,11 +31,13 @@ from spuir.service.log_records import (
     DecisionFact,
     Record,
     RewardFact,
+    check_record,
     decision_fact,
-    reward_fact,
+    encode,
+    payload_digest,
 )
 from spuir.service.serving import Drawn, Serving, form_of
-from spuir.service.settings import MADE, ExperimentSettings, Label, check_id, refuse
+from spuir.service.settings import MADE, check_id, refuse
 
 Outcome = Any
 """An answer, or the error that takes its place."""
@@ -96,7 +98,7 @@ def _sort_out(
             where = where_of(one, at)
             check_id("id", row.id, where)
             if row.id in known:
-                one.answers[at] = _replayed(serving, row, known[row.id], where)
+                one.answers[at] = _replayed(draft.name, serving, row, known[row.id], where)
             elif row.id in first:
                 if not _same(row, first[row.id]):
                     raise _conflict("id", row.id, where)
@@ -147,11 +149,11 @@ def _same(row: DecisionRow, other: DecisionRow | DecisionFact) -> bool:
     )
 
 
-def _replayed(serving: Serving, row: DecisionRow, record: Record, where: str | None) -> DecisionAnswer:
+def _replayed(name: str, serving: Serving, row: DecisionRow, record: Record, where: str | None) -> DecisionAnswer:
     """Return the answer to a decision that was taken before."""
     if record.payload is None:
-        rule = "the unit of this decision was forgotten, and what was asked is not known any more"
-        raise ServiceError("forgotten", "id", repr(record.key), rule, "use another id", where)
+        raise forgotten("id", record.key, where)
+    check_record(name, record)
     fact = decision_fact(record.payload)
     if not _same(row, fact):
         raise _conflict("id", record.key, where)
@@ -240,7 +242,7 @@ def _appending(draft: Draft, serving: Serving, make_id: Any) -> Callable[..., De
         shares, seq = result.shares[place], head.seq + 1
         if settings.shadow:
             shadow, propensity = action, 1.0
-            action = _baseline(serving, settings, row)
+            action = serving.baseline(settings.baseline, row)
             shares = serving.shares([float(name == action) for name in serving.names])
             draft.count("shadow matches", int(shadow == action))
         key = make_id(time, seq) if row.id is None else row.id
@@ -275,13 +277,6 @@ def _appending(draft: Draft, serving: Serving, make_id: Any) -> Callable[..., De
         )
 
     return add
-
-
-def _baseline(serving: Serving, settings: ExperimentSettings, row: DecisionRow) -> Label:
-    """Return the action that is served in shadow mode."""
-    allowed = serving.active if row.eligible is None else row.eligible
-    wanted = serving.active[0] if settings.baseline is None else settings.baseline
-    return wanted if wanted in allowed else allowed[0]
 
 
 # ---- rewards and activations --------------------------------------------------------------------------------
@@ -342,7 +337,7 @@ def _rewarded(
     """Append a reward unless it is known, and say what became of it."""
     before = known.get(key)
     if before is not None:
-        same = before.payload is None or reward_fact(before.payload) == fact
+        same = before.payload is None or before.digest == payload_digest(encode(fact))
         return RewardAnswer(decision_id=fact.decision_id, id=key, status="duplicate" if same else "conflict")
     status = _status(draft, decisions.get(fact.decision_id), fact)
     if status != "forgotten":
@@ -378,23 +373,26 @@ def activate(draft: Draft, commands: Sequence[Activate]) -> list[Outcome]:
     decisions, known = draft.find(DECISION, ids), draft.find(ACTIVATION, ids)
     outcomes: list[Outcome] = []
     for key in ids:
-        decision = decisions.get(key)
-        if decision is None:
-            rule = "there is no decision of this id"
-            outcomes.append(ServiceError("unknown_decision", "decision", repr(key[:80]), rule, "check the id"))
-        elif key in known or (decision.payload is not None and not decision_fact(decision.payload).defer):
-            outcomes.append(ActivateAnswer(decision_id=key, status="duplicate"))
-        elif settled(draft, decision):
-            rule = "it has settled without being activated"
-            outcomes.append(ServiceError("too_late", "decision", repr(key), rule, "activate before the window ends"))
-        else:
-            known[key] = draft.add(ACTIVATION, key, {}, key)
-            draft.count("activations")
-            outcomes.append(ActivateAnswer(decision_id=key, status="activated"))
+        try:
+            outcomes.append(_activated(draft, key, decisions.get(key), known))
+        except ServiceError as refused:
+            outcomes.append(refused)
     return outcomes
 
 
-def archived(name: str) -> ServiceError:
-    """Return the error for a write to an archived experiment."""
-    rule = "it is archived and takes nothing more"
-    return ServiceError("archived", "experiment", repr(name), rule, "create another one")
+def _activated(draft: Draft, key: str, decision: Record | None, known: dict[str, Record]) -> ActivateAnswer:
+    """Append an activation unless it is known."""
+    if decision is None:
+        rule = "there is no decision of this id"
+        raise ServiceError("unknown_decision", "decision", repr(key[:80]), rule, "check the id")
+    if decision.payload is None:
+        raise forgotten("decision", key)
+    check_record(draft.name, decision)
+    if key in known or not decision_fact(decision.payload).defer:
+        return ActivateAnswer(decision_id=key, status="duplicate")
+    if settled(draft, decision):
+        rule = "it has settled without being activated"
+        raise ServiceError("too_late", "decision", repr(key), rule, "activate before the window ends")
+    known[key] = draft.add(ACTIVATION, key, {}, key)
+    draft.count("activations")
+    return ActivateAnswer(decision_id=key, status="activated")

@@ -27,7 +27,7 @@ LARGEST_SUMS = 2**38
 ROUNDING = 1e-7
 """What rounding may leave of sums, relative to the largest."""
 MATRICES = ("shared", "information")
-"""Fields of states that hold one matrix, or one per action, beside the sums."""
+"""Fields of states that hold one matrix, or one per action, besides the sums."""
 
 
 def check_sizes(source: str, policy: Policy, n_actions: int) -> None:
@@ -36,7 +36,7 @@ def check_sizes(source: str, policy: Policy, n_actions: int) -> None:
     for name, largest in LARGEST_SIZES.items():
         value = parameters.get(name)
         if value is not None and value > largest:
-            rule, remedy = f"a saved policy has at most {largest:,}", "make the policy anew, and fit it"
+            rule, remedy = f"a saved policy has at most {largest:,}", "make the policy again, and fit it"
             raise SnapshotError(source, f"{name}={value:,}", rule, remedy)
     needed = 8 * n_actions * policy.width(1) ** 2
     if "ridge" in policy.traits and needed > LARGEST_SUMS:

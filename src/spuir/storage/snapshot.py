@@ -96,7 +96,7 @@ def write(path: Path, header: Mapping[str, Any], arrays: Mapping[str, NDArray[An
     the complete new file.
     """
     target = _place(path)
-    with _refusals(f"snapshot {target!r}", "save finite JSON data and plain arrays"):
+    with _refusals(f"file {target!r}", "save finite JSON data and plain arrays"):
         write_atomically(target, _content(header, arrays))
 
 
@@ -127,8 +127,8 @@ def read(path: Path) -> tuple[dict[str, Any], Arrays]:
         The file is missing, damaged, malicious, of another kind or of a newer format.
     """
     where = _place(path)
-    with _refusals(f"snapshot {where!r}", "restore the file from a copy, or save it again"):
-        _require(stat.S_ISREG(os.stat(where).st_mode), "a folder or a device", "a snapshot is a regular file")
+    with _refusals(f"file {where!r}", "restore the file from a copy, or save it again"):
+        _require(stat.S_ISREG(os.stat(where).st_mode), "a folder or a device", "it must be a regular file")
         with open(where, "rb") as file:
             return _contents(file, os.fstat(file.fileno()).st_size)
 
@@ -172,7 +172,7 @@ def _place(path: Path) -> str:
     except TypeError:
         text = "\0"
     if "\0" in text:
-        raise SnapshotError("path", repr(path), "a path is text or a path object", "pass where the file is to be")
+        raise SnapshotError("path", repr(path), "a path is text or a path object", "pass the path of the file")
     return text
 
 
@@ -204,9 +204,10 @@ def _sealed(chunks: Iterable[Any]) -> Iterator[Any]:
 def _preamble(raw: bytes, size: int) -> int:
     """Return the header length that a file of ``size`` bytes claims, if it is possible."""
     least = _PREAMBLE.size + _DIGEST
-    _require(size >= least and len(raw) == _PREAMBLE.size, f"{size} bytes", f"a snapshot has at least {least}")
+    _require(size >= least and len(raw) == _PREAMBLE.size, f"{size} bytes", f"a saved file has at least {least}")
     magic, version, length = _PREAMBLE.unpack(raw)
-    _require(magic == _MAGIC, f"a file that begins with {magic}", f"a snapshot begins with {_MAGIC}")
+    rule = f"a file that spuir saved begins with {_MAGIC}"
+    _require(magic == _MAGIC, f"a file that begins with {magic}", rule, "check the path")
     readable = f"this version of spuir reads formats 1 to {FORMAT_VERSION}"
     newer = "upgrade spuir, or save it with this version" if version > FORMAT_VERSION else None
     _require(1 <= version <= FORMAT_VERSION, f"format version {version}", readable, newer)

@@ -1,4 +1,4 @@
-"""scikit-learn's verbs for an object that holds a policy: arguments stored as given, and changed by name."""
+"""An object that holds a policy: scikit-learn's verbs for its arguments, and what every call reads of the model."""
 
 import threading
 import warnings
@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Self
 
+import numpy as np
+
 from spuir.base import streams
 from spuir.base.column_drift import Drift
 from spuir.base.parameters import check_names, parameters_of
-from spuir.base.records import Info
-from spuir.errors import DriftWarning, ParameterError
+from spuir.base.records import Floats, Info
+from spuir.errors import DriftWarning, InputError, ParameterError
 from spuir.policies import POLICIES, Policy, as_policy, make_policy
 from spuir.tables.action_catalogue import Catalogue, labels_and_features, read_catalogue
 from spuir.tables.encoder import Encoder
@@ -19,7 +21,7 @@ from spuir.tables.lineage import Notes
 from spuir.tables.model import Model
 
 ARGUMENTS = ("policy", "actions", "random_state", "encoder")
-"""What a bandit is made from, beside the parameters of its policy."""
+"""What a bandit is made from, besides the parameters of its policy."""
 
 
 class BanditArguments:
@@ -83,7 +85,7 @@ class BanditArguments:
     def drift_(self) -> Drift | None:
         """How many values of raw columns were unlike the sample of the encoder, in all rows decided or learned.
 
-        They are counted since the bandit was made, loaded or fitted anew, and are not saved. None before the first row,
+        Counted since the bandit was made, loaded or fitted again, and not saved. None before the first row,
         and without an encoder.
         """
         return self._drift
@@ -111,6 +113,50 @@ class BanditArguments:
         self._current = model
         self._rows = streams.RowNumbers(rows)
 
+    def _start(self, model: Model, dim: int) -> Any:
+        """Return the model's state, or a fresh one for contexts of ``dim`` columns; refuse another number of them.
+
+        Features per decision count as columns.
+        """
+        policy, varying = self.policy_, len(model.varying)
+        if model.state is not None and model.state.dim != dim:
+            dim, rule = dim - varying, f"this bandit knows {model.state.dim - varying}"
+            raise InputError("X", f"{dim} columns", rule, "pass the same columns as before")
+        if model.state is None:
+            m = len(model.labels.names)
+            state: Any = policy.init(m, dim, streams.generator(self._seed, "init"))
+            if model.catalogue is None and not policy.takes_features:
+                return state
+            features = None if model.catalogue is None else model.catalogue.features
+            state = policy.with_catalogue(state, np.zeros((m, 0)) if features is None else features, varying)
+            for code in np.flatnonzero(~np.array(model.labels.active)):
+                state = policy.retire(state, int(code))
+            return state
+        if self._checked is not policy:
+            # The parameters may have changed since the state was made.
+            policy.check_state(model.state)
+            self._checked = policy
+        return model.state
+
+    def _named(self, model: Model, action_features: Any) -> Model:
+        """Return the model with the names of the features per decision, if its policy has a use for them."""
+        if action_features is not None and not self.policy_.takes_features:
+            rule = f"policy {self.policy_.name!r} has no use for features of actions"
+            raise InputError("action_features", "features per decision", rule, "use policy='hierarchical'")
+        return model.naming(action_features)
+
+    def _prepared(
+        self, model: Model, X: Any, eligible: Any, action_features: Any, own: bool
+    ) -> tuple[Model, Floats, Any, Any]:
+        """Return the model with its columns named, contexts as float64 (a copy if ``own``), the state, and eligibility.
+
+        Eligibility is (n, M) or pairs of rows and actions; None for all.
+        """
+        model = self._named(model, action_features)
+        contexts = model.contexts(X, own)
+        state = self._start(model, contexts.shape[1] + len(model.varying))
+        return model, contexts, state, model.eligible(eligible, len(contexts), action_features)
+
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the constructor's arguments, and all parameters of the policy as ``policy__name``.
 
@@ -126,7 +172,7 @@ class BanditArguments:
         """Set constructor arguments, and policy parameters as ``name`` or ``policy__name``.
 
         What was learned keeps the encoder that it was learned with; another one takes effect in ``fit``. Another policy
-        starts from its own parameters, and from those set beside it. What is refused leaves everything as it was.
+        starts from its own parameters, and from those set with it. What is refused leaves everything as it was.
         """
         own = {name: params.pop(name) for name in ARGUMENTS if name in params}
         given = {name.removeprefix("policy__"): value for name, value in params.items()}
@@ -166,7 +212,7 @@ class BanditArguments:
         return {name: value for name, value in self.__dict__.items() if name != "_lock"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Take a lock of one's own."""
+        """Make a new lock, since locks are not pickled."""
         self.__dict__.update(state)
         self._lock = threading.RLock()
 

@@ -265,7 +265,7 @@ class _Texts:
         return None
 
     def codes(self, values: NDArray[Any]) -> Codes | None:
-        """Return the code of each value (n,), None where one is no label."""
+        """Return the code of each value (n,), None where one is not a label."""
         words = _words(values)
         codes = self.slots.take(_places(words, self.columns, self.bits), mode="clip")
         found = self.words.take(codes, axis=0)

@@ -66,7 +66,7 @@ class Model(NamedTuple):
             return self
         if self.state is not None:
             rule = "this bandit started without features per decision"
-            raise InputError("action_features", "features per decision", rule, "call fit to start anew with them")
+            raise InputError("action_features", "features per decision", rule, "call fit to start again with them")
         catalogue = Catalogue() if self.catalogue is None else self.catalogue
         return self._replace(catalogue=replace(catalogue, varying=eligible_sets.varying_names(action_features)))
 
@@ -133,7 +133,8 @@ class Model(NamedTuple):
         """Return actions, rewards, propensities and eligibility as ``given``, or of the decision that X is."""
         if not isinstance(X, Decision):
             if given["actions"] is None or given["rewards"] is None:
-                got, rule = f"X of type {type(X).__name__} alone", "an episode has contexts, actions and rewards"
+                missing = "actions" if given["actions"] is None else "rewards"
+                got, rule = f"X without {missing}", "an episode has contexts, actions and rewards"
                 raise InputError("partial_fit", got, rule, "pass all three, or a decision and its rewards")
             return given
         if X.contexts is None:
@@ -144,8 +145,8 @@ class Model(NamedTuple):
             actions, rewards = None, actions
         others = [name for name in ("propensities", "eligible", "action_features") if given[name] is not None]
         if actions is not None or others or rewards is None:
-            got = "no rewards" if rewards is None else f"{'actions' if actions is not None else others[0]} beside it"
-            rule = "it stands for contexts, actions, propensities and eligibility"
+            got = "no rewards" if rewards is None else f"{'actions' if actions is not None else others[0]} as well"
+            rule = "it carries contexts, actions, propensities and eligibility"
             raise InputError("decision", got, rule, "call partial_fit(decision, rewards), or pass every column")
         eligible = X.eligible
         more = 0 if eligible is None else len(self.labels.names) - eligible.shape[1]  # actions were added since
@@ -191,7 +192,7 @@ class Model(NamedTuple):
         if eligible is not None or not self.labels.all_active:
             given["eligible"] = self._could_be_executed(eligible, codes)
         made = Batch(contexts=contexts, actions=codes, **given, **columns, caps=caps)
-        # Rows of weight 0 are no rows, and an episode without rows is none.
+        # Rows of weight 0 do not count, and without rows there is no episode.
         return made if made.weights is None or made.weights.all() else made.at(np.flatnonzero(made.weights))
 
     def _could_be_executed(self, eligible: Any, codes: Codes) -> Mask | Pairs:

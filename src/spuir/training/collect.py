@@ -255,7 +255,7 @@ def check_rows(batch: Any, labels: Any) -> None:
     unknown = set(column.unique().to_pylist()) - set(labels)
     if unknown:
         row = next(row for row, label in enumerate(column.to_pylist()) if label in unknown)
-        rule, remedy = "it is none of the actions", "add it to these (--actions), or drop that row"
+        rule, remedy = "it is not one of the actions", "add it to these (--actions), or drop that row"
         raise UnknownNameError("action", f"{column[row].as_py()!r} at row {row}", rule, remedy)
     check_numbers(batch)
 

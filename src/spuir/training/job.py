@@ -35,7 +35,7 @@ from spuir.training.start import (
     TrainedActions,
 )
 
-UNSAVED = "Training continues without checkpoints, so that an interrupt would lose its progress"
+UNSAVED = "Training continues without checkpoints, so an interrupt would lose its progress"
 OPEN_BYTES = 256 * 2**20
 """Memory that open episodes may take before the log is first grouped by episode on disk."""
 

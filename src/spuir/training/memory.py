@@ -182,4 +182,4 @@ def check_fits(needed: Forecast, limit: int | None) -> None:
             "use fewer actions (merge rare ones) or fewer features (hash or leave out columns, or lower n_features "
             "of a kernel policy), or raise --memory; a sketch saves time, not memory, though a smaller sketch_size does"
         )
-        raise ParameterError("training", f"a need for {needed}", f"{amount(allowed)} are allowed", remedy)
+        raise ParameterError("memory", f"{amount(allowed)} to use", f"training needs {needed}", remedy)

@@ -1,4 +1,4 @@
-"""What a training reports beside its result, in sentences for the user."""
+"""What a training reports in addition to its result, in sentences for the user."""
 
 import re
 from collections import Counter
@@ -39,7 +39,7 @@ def of_keys(keys: Sequence[Any]) -> Iterator[str]:
     if len(texts) > 1 and not (numbered and texts == sorted(texts)):
         shown = [repr(text) for text in texts]
         ends = shown if len(shown) <= 4 else [*shown[:3], "…", shown[-1]]
-        yield f"Episodes are learned in this order: {', '.join(ends)}; number them if it is another."
+        yield f"Episodes are learned in this order: {', '.join(ends)}; number them if the order is wrong."
 
 
 def of_encoder(encoder: Encoder) -> Iterator[str]:
@@ -48,7 +48,7 @@ def of_encoder(encoder: Encoder) -> Iterator[str]:
     if encoder.empty:
         yield f"Columns without a value {sample}, are left out: {listed(encoder.empty)}."
     if encoder.constant:
-        yield f"Columns with a single value {sample}, tell the policy nothing: {listed(encoder.constant)}."
+        yield f"Columns with a single value {sample}, give the policy no information: {listed(encoder.constant)}."
     for part in (part for source in encoder.sources for part in source.parts):
         if isinstance(part, CategoryEncoder) and part.levels and all(map(NUMERAL.fullmatch, part.levels)):
             yield (

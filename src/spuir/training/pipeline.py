@@ -80,7 +80,7 @@ def train(
     memory_limit
         Memory limit in bytes; None = 80 % of free memory. A training that needs more is refused before it starts.
     propensity
-        For a log without propensities and a policy that weighs rows by them: "uniform" (every action was as likely),
+        For a log without propensities and a policy that weighs rows by them: "uniform" (all actions equally likely),
         "own" (the policy's own at its state then), a number, or the name of a column. None = the log has them.
     scratch
         Folder for temporary files, which all workers must share; None = beside ``out``, or that of the system.

@@ -10,10 +10,10 @@ from spuir.logs.columns import renaming
 from spuir.policies import Policy
 
 KEYWORDS = ("uniform", "own")
-"""What ``propensity`` may say beside a column or a number: every action was as likely, or as the policy itself acts."""
+"""What ``propensity`` may say instead of a column or a number: all actions equally likely, or as the policy acts."""
 REMEDY = (
-    "say --propensity uniform (every action was as likely), a COLUMN of the log, a NUMBER in (0, 1], or own (the log's "
-    "decisions are this policy's own)"
+    "say --propensity uniform (all actions were equally likely), a COLUMN of the log, a NUMBER in (0, 1], or own "
+    "(the log's decisions are this policy's own)"
 )
 
 
@@ -36,7 +36,7 @@ def check_propensity(log: Log, policy: Policy, given: Any) -> None:
         remedy = f"leave it out, or drop the column: {renaming('propensity', None)}"
         raise ParameterError("propensity", repr(given), "the log has a column 'propensity'", remedy)
     elif given == "uniform" and "eligible" in names:
-        rule = "the log has a column 'eligible', so that not every action was as likely in every row"
+        rule = "the log has a column 'eligible', so not all actions were equally likely in every row"
         raise ParameterError("propensity", repr(given), rule, "add a column 'propensity' to the log")
     elif given not in KEYWORDS and not (POSITIVE.test(given) and given <= 1):
         raise ParameterError("propensity", repr(given), "a propensity lies in (0, 1]", REMEDY)

@@ -187,7 +187,7 @@ def check_first_time(scan: LogScan, cut: Cut) -> None:
     got = f"{cut.named(scan.keys[0])} at row {part.first_row + row}"
     whose = "it comes" if early == 1 else f"it and {early - 1:,} others come"
     rule = f"{whose} {gaps[at]:.0f} years before the rest, which begin on {cut.named(scan.keys[at + 1])}"
-    remedy = "correct or drop that row, or say what times count (--time-unit)"
+    remedy = "correct or drop that row, or give the unit of times (--time-unit)"
     raise InputError(f"column 'time' in {part.source}", got, rule, remedy)
 
 

@@ -129,7 +129,7 @@ class TestWriteAheadLog:
         ("line", "why"),
         [
             ("{", "no valid JSON"),
-            ("[1]", "is no JSON object"),
+            ("[1]", "is not a JSON object"),
             (json.dumps(rewarded("1", "x")), "reward is 'x'"),
             (json.dumps(predicted("z", context="x")), "context is 'x'"),
             (json.dumps(predicted("z", context=[None])), "context[0] is 'None'"),

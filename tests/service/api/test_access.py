@@ -190,3 +190,13 @@ def test_an_error_has_one_shape(open_server: RunningServer) -> None:
         answer: httpx.Response = client.get("/v1/experiments/none")
     assert answer.status_code == 404
     assert code(answer) == "unknown_experiment"
+
+
+def test_the_log_says_whose_requests_are_refused(tmp_path, caplog) -> None:
+    caplog.set_level("INFO", "spuir.service")
+    with running_server(tmp_path, keys=True, access_log=True) as server:
+        with server.client(server.key("read", rate=1.0)) as client:
+            assert client.post("/v1/experiments", json={}).status_code == 403
+            assert {client.get("/v1/experiments").status_code for _ in range(5)} == {200, 429}
+    requests = [record for record in caplog.records if record.message == "request"]
+    assert len({record.key for record in requests}) == 1 and requests[0].key is not None  # type: ignore[attr-defined]

@@ -2,6 +2,7 @@
 
 import os
 import stat
+import time
 
 import pytest
 
@@ -34,6 +35,26 @@ def test_only_the_owner_can_read_the_file(tmp_path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     create_key(path, ["read"])
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="only root can give files away")
+def test_the_owner_of_the_file_stays_when_root_changes_it(tmp_path) -> None:
+    path = tmp_path / "keys.json"
+    key, _ = create_key(path, ["read"])
+    os.chown(path, 12345, 54321)
+    revoke_key(path, key.id)  # the service, which runs as that user, has to be able to read it
+    assert (path.stat().st_uid, path.stat().st_gid) == (12345, 54321)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="file modes are those of POSIX")
+def test_a_change_of_its_rights_is_noticed(tmp_path) -> None:
+    path = tmp_path / "keys.json"
+    create_key(path, ["read"])
+    ring = KeyRing(path)
+    assert not ring.refresh()
+    time.sleep(0.01)
+    path.chmod(0o640)
+    assert ring.refresh()
 
 
 def test_two_keys_differ(tmp_path) -> None:

@@ -9,6 +9,7 @@ import time
 
 import numpy as np
 import pytest
+from pyarrow import parquet
 
 from spuir.bandit import from_bytes
 from spuir.service.api import log_routes
@@ -162,7 +163,7 @@ def test_a_refused_part_of_a_long_import_says_what_is_recorded(learned: RunningS
         content = "\n".join(map(json.dumps, rows)).encode()
         answer = client.post("/v1/experiments/parts/log", content=content, headers=LINES)
         assert code(answer) == "invalid"
-        assert answer.json()["error"]["where"] == "rows[3]"
+        assert answer.json()["error"]["where"] == "line 4"
         assert "the first 2 rows are recorded" in answer.json()["error"]["remedy"]
         assert learned.records("parts") == before + 2
         good = content.replace(b"mauve", b"green")
@@ -282,3 +283,26 @@ def test_stopping_finishes_open_requests(tmp_path) -> None:
         assert server.records() >= len(answered)
         for one in answered[-20:]:
             assert client.get(f"/v1/experiments/shop/decisions/{one}").status_code == 200
+
+
+def test_a_column_that_comes_late_in_a_long_log_has_its_type(tmp_path) -> None:
+    one = "/v1/experiments/shop"
+    padding = "x" * 1_000
+    with running_server(tmp_path, max_body=1 << 24) as server, server.client() as client:
+        create_shop(client, context={"kind": "columns"})
+        for number in range(6):  # more than the beginning of a file, in which types are looked for
+            rows: list[dict] = [{"context": {"age": at, "city": None, "text": padding}} for at in range(1_000)]
+            if number == 5:
+                last = {"age": 0.5, "city": "Oslo", "new": True, "text": "2026-11-18"}
+                rows.append({"id": "last", "context": last, "unit": "ann"})
+                rows.pop(0)
+            assert client.post(f"{one}/decisions", json={"decisions": rows}).status_code == 200
+        (tmp_path / "log.parquet").write_bytes(client.get(f"{one}/log?format=parquet").content)
+        client.post(f"{one}/decisions", json={"context": {"age": "old", "city": "Rome"}})
+        mixed = client.get(f"{one}/log?format=parquet")
+        assert (mixed.status_code, code(mixed)) == (400, "unsupported") and "'age'" in mixed.text
+    table = parquet.read_table(tmp_path / "log.parquet")
+    assert table.num_rows == 6_000
+    (found,) = (row for row in table.to_pylist() if row["decision_id"] == "last")
+    expected = {"age": 0.5, "city": "Oslo", "new": True, "text": "2026-11-18", "unit_id": "ann"}
+    assert {name: found[name] for name in expected} == expected

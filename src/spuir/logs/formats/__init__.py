@@ -43,7 +43,7 @@ _JSON = ("dsjson", "banditdb", "jsonl")
 _TEXT_ENDINGS = {".csv": ("obd", "csv"), ".tsv": ("csv",), ".json": _JSON, ".jsonl": _JSON, ".ndjson": _JSON}
 """Formats that are tried first for a text file, by its ending, so that no other format is imported for it."""
 _ITEM_TABLE = "item_context.csv"
-"""The table of items that lies beside the logs of the Open Bandit Dataset."""
+"""The table of items that comes with the logs of the Open Bandit Dataset."""
 _BANDITDB_COLUMNS = {"interaction_id", "arm_id"}
 """Columns by which a Parquet file is known as an export of BanditDB."""
 
@@ -68,13 +68,11 @@ def detect(path: str) -> Format:
             return format
     got = f"first bytes {first[:20]!r}" if first else "an empty file"
     known = [name for name in FORMATS.names() if FORMATS.get(name).read is not None]
-    raise InputError(
-        f"file {path!r}", got, f"it must be one of {', '.join(known)}", "say which with format= (--format)"
-    )
+    raise InputError(f"file {path!r}", got, f"it must be one of {', '.join(known)}", "name it with format= (--format)")
 
 
 def left_out(paths: Sequence[str]) -> dict[str, str]:
-    """Return the files that lie beside a log and are none of its parts, each with a sentence about it."""
+    """Return the files that are next to a log but not part of it, each with a sentence about it."""
     tables = [path for path in paths if Path(path).name == _ITEM_TABLE]
     others = [path for path in paths if Path(path).name != _ITEM_TABLE and ending(path) == ".csv"]
     if not tables or not others or detect(others[0]).name != "obd":

@@ -30,7 +30,7 @@ _ENDINGS = {".gz": "gzip", ".zst": "zstd"}
 class FileSection(NamedTuple):
     """A section of a file that can be read alone: a row group, a record batch, or some lines.
 
-    ``rows`` and ``first_row`` (the number of its first row in the file) are None where only reading would tell.
+    ``rows`` and ``first_row`` (the number of its first row in the file) are None if it is known only after reading.
     ``start`` is the offset of its first byte, for text files.
     """
 
@@ -171,7 +171,7 @@ class Format:
     typed
         Whether files carry the types of their columns; where they do not, types are inferred and may be widened.
     sparse
-        Whether every row has the columns that it names: a file without one has no value there, which is no gap.
+        Whether every row has only the columns that it names; a column that a file lacks is not reported as missing.
     write_options
         Names that ``write_log`` hands through to ``write``.
     locate
@@ -215,7 +215,7 @@ def refusals(path: str) -> Iterator[None]:
         raise InputError(f"file {path!r}", f"byte {error.object[error.start]:#04x}", rule, remedy) from error
     except OSError as error:
         packed = "compress" in str(error).lower() or "inflate" in str(error).lower()
-        rule = "a compressed file must be whole" if packed else "the file must be readable"
+        rule = "a compressed file must be complete" if packed else "the file must be readable"
         remedy = "get the file again" if packed else "check the path"
         raise InputError(f"file {path!r}", error.strerror or str(error), rule, remedy) from error
 

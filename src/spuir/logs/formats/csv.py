@@ -110,7 +110,7 @@ def _refuse(path: str, section: FileSection, delimiter: str, why: str) -> NoRetu
         remedy = "complete or drop that row, and quote cells that hold the delimiter"
         raise InputError(subject, f"{cells[2]} cells", f"every row has {cells[1]}, like the header", remedy)
     if "UTF8" in why:
-        raise InputError(subject, "bytes that are no UTF-8", *IN_UTF8)
+        raise InputError(subject, "bytes that are not UTF-8", *IN_UTF8)
     if cell := re.search(r"In CSV column #(\d+): .*conversion error to ([^:]*): invalid value '(.*)'", why, re.DOTALL):
         name = _names(path, delimiter)[int(cell[1])]
         rule = f"column {name!r} is read as {cell[2]}, as the log begins"
@@ -195,7 +195,7 @@ def survey_csv(path: str, types: "Mapping[str, pa.DataType]", delimiter: str | N
     if not first.strip():
         return FileSurvey(pa.schema([]), ())
     if b"\0" in first:
-        got = "UTF-16 text" if first[:2] in (b"\xff\xfe", b"\xfe\xff") else "bytes that are no text"
+        got = "UTF-16 text" if first[:2] in (b"\xff\xfe", b"\xfe\xff") else "bytes that are not text"
         raise InputError(f"file {path!r}", got, *IN_UTF8)
     delimiter = delimiter or delimiter_of(path, first)
     names = _names(path, delimiter)
@@ -204,13 +204,13 @@ def survey_csv(path: str, types: "Mapping[str, pa.DataType]", delimiter: str | N
             raise InputError(f"file {path!r}, line 1", f"column {name!r} twice", "names differ", "rename one of them")
     with _parsing(path, whole(path), delimiter), open_input(path) as stream:
         schema = _open(stream, PREFIX_BYTES, delimiter, types).schema
-        # Names are decoded when asked for; here bytes that are no text become a refusal.
+        # Names are decoded when asked for; here bytes that are not text become a refusal.
         long = [name for name in schema.names if pa.types.is_floating(schema.field(name).type) and name not in types]
         if long:
             schema = _without_long_numbers(schema, long, path, delimiter)
     for field in schema:
         if pa.types.is_binary(field.type):
-            raise InputError(f"file {path!r}, column {field.name!r}", "bytes that are no UTF-8", *IN_UTF8)
+            raise InputError(f"file {path!r}, column {field.name!r}", "bytes that are not UTF-8", *IN_UTF8)
     return FileSurvey(schema, split(path, lambda large: _row_ends(large, delimiter)))
 
 

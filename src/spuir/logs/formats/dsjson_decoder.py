@@ -68,7 +68,7 @@ class RecordPlan:
     absent: Any
 
     def gather(self, records: Sequence[Any], found: Columns) -> None:
-        """Add the columns of some records, one for each row; None is no record."""
+        """Add the columns of some records, one for each row; None means no record."""
         for field, kind, name, inner in self.fields:
             get = attrgetter(field)
             try:

@@ -15,7 +15,7 @@ _UNCLASHED = re.compile(f"^{re.escape(space_name('action'))}[.]")
 
 
 def is_ignored(key: str) -> bool:
-    """Return whether a key is no feature: it begins with ``_``, and holds no text to be split."""
+    """Return whether a key is not a feature: it begins with ``_``, and holds no text to be split."""
     return key[:1] == "_" and key != "_text"
 
 
@@ -145,7 +145,7 @@ def _says_nothing(name: str, value: Any, label: str | None) -> bool:
 
 @lru_cache(maxsize=1 << 12)
 def _feature_names(shape: tuple[Any, ...]) -> tuple[str | None, ...]:
-    """Return the names of the features of an action; None for what is no feature."""
+    """Return the names of the features of an action; None for what is not a feature."""
     names: list[str | None] = []
     for prefix, keys in zip(shape[::2], shape[1::2], strict=True):
         names += [

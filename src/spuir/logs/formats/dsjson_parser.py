@@ -141,7 +141,7 @@ class DsjsonParser(LineParser):
             self._seen = 0 if self._shapes < _MOST_SHAPES else _MOSTLY_OTHERS
 
     def _other(self, number: int, line: bytes) -> Iterable[Row]:
-        """Handle a line that does not begin with a brace: a checkpoint or an empty one is no event."""
+        """Handle a line that does not begin with a brace: a checkpoint or an empty one is not an event."""
         bare = line.lstrip(b"\xef\xbb\xbf \t\r\n")
         if bare[:1] == b"{":
             return self.feed(number, bare)
@@ -316,7 +316,7 @@ def _with_features(event: Any, context: Any, found: list[Any], ours: Any) -> Row
 
 @lru_cache(maxsize=1 << 12)
 def _named(shape: tuple[Any, ...]) -> tuple[str | None, ...]:
-    """Return the columns of a shape, which is prefixes and keys in turn; None for what is no feature.
+    """Return the columns of a shape, which is prefixes and keys in turn; None for what is not a feature.
 
     Kept, since a log has few shapes; the readers know equal ones by being the same object.
     """

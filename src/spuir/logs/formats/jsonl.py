@@ -83,7 +83,7 @@ def survey(path: str, options: Mapping[str, Any]) -> FileSurvey:
         return FileSurvey(pa.schema([]), ())
     if not lines:
         rule = f"a line has less than {PREFIX_BYTES >> 20} MiB"
-        raise InputError(f"file {path!r}, line 1", "no end of it", rule, "put each object on a line of its own")
+        raise InputError(f"file {path!r}, line 1", "no end of it", rule, "put each object on its own line")
     types: Mapping[str, Any] = options.get("types") or {}
     try:
         schema = _parse(lines, None).schema

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from spuir.logs.formats.offered_actions import OfferedActions
 
 Row = tuple[Sequence[str | None], Sequence[Any]]
-"""Columns and their values: text, number, boolean or list; None is no value, and a column None is no column.
+"""Columns and their values: text, number, boolean or list; None means no value, and a column None means no column.
 
 Rows that share the very object of their columns are turned together, and much faster.
 """
@@ -52,7 +52,7 @@ def json_parser() -> Callable[[bytes], dict[str, Any]]:
         except (ValueError, RecursionError) as error:
             raise BrokenLineError(f"no valid JSON: {error}") from None
         if type(found) is not dict:
-            raise BrokenLineError(f"{str(found)[:40]!r} is no JSON object")
+            raise BrokenLineError(f"{str(found)[:40]!r} is not a JSON object")
         return found
 
     return parse

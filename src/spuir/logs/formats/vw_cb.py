@@ -61,7 +61,7 @@ def labels(actions: Any) -> list[str] | None:
         return None
     found = [str(label) for label in actions]
     if len(set(found)) != len(found):
-        raise InputError("actions", "a label twice", "every action has a label of its own", "rename one")
+        raise InputError("actions", "a label twice", "every action has its own label", "rename one")
     return found
 
 

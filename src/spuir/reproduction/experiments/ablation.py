@@ -107,8 +107,7 @@ def lead_rows(cells: Ablated) -> list[dict[str, Any]]:
 def alpha_rows(cells: Ablated) -> list[dict[str, Any]]:
     """Return the regret without imputation over α."""
     return [
-        {"world": cell.world, "α": cell.alpha}
-        | with_error("regret", (1000 * value for value in cells.sample(cell).values.values()))
+        {"world": cell.world, "α": cell.alpha} | with_error("regret", (1000 * value for value in cells.sample(cell)))
         for cell in cells
         if cell.form == NONE
     ]

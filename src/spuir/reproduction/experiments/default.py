@@ -3,13 +3,14 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from statistics import fmean
 from typing import Any
 
 from spuir.reproduction import plots
 from spuir.reproduction.base import Drawing, Experiment, Findings, ReportTable, Scope
 from spuir.reproduction.claims import Claim, level, sample, with_error
 from spuir.reproduction.conversion import convert
-from spuir.reproduction.grids import fill, tasks_of
+from spuir.reproduction.grids import by_key, fill, tasks_of
 from spuir.reproduction.measured import Measured, text_of
 from spuir.reproduction.other_libraries import installed
 from spuir.reproduction.policy_runs import REGRET, Setup, by_world
@@ -19,6 +20,7 @@ from spuir.reproduction.tuning import SMALL, Search, SearchedMethod
 
 QUICK_WORLDS = ("poly",)
 AUTO, FLOORED, LEVELS = "auto, floor 0", "auto", "levels"
+FLOOR, SIZE = "floor", "batch size"
 FLOORS = (0.0, 0.01, 0.02, 0.05, 0.1)
 BATCHES = (100, 200, 500, 1000, 2000, 5000)
 STUDIED: Mapping[str, int] = {"heterogeneous": 5, "poly": 5, "digits": 10}
@@ -55,31 +57,35 @@ def floored(setup: Setup, seeds: Sequence[int], share: float, actions: int) -> l
     return setup.runs(seeds, "auto", parameters={} if floor is None else {"floor": floor}, tuning=True)
 
 
-def own_cells(scope: Scope, name: str, setup: Setup) -> dict[tuple[Any, ...], list[Task]]:
-    """Return the runs of `auto` in one world: without and with its floor; in some worlds, other floors and sizes."""
-    few = scope.seeds[:FEW_SEEDS]
-    cells: dict[tuple[Any, ...], list[Task]] = {
-        (AUTO,): floored(setup, scope.seeds, 0.0, 1),
-        (FLOORED,): floored(setup, few, 0.02, 1),
-        (LEVELS,): setup.levels(scope.seeds),
+def own_cells(scope: Scope, setup: Setup) -> dict[str, list[Task]]:
+    """Return the runs of `auto` in one world, without and with its floor, and the reference levels."""
+    return {
+        AUTO: floored(setup, scope.seeds, 0.0, 1),
+        FLOORED: floored(setup, scope.seeds[:FEW_SEEDS], 0.02, 1),
+        LEVELS: setup.levels(scope.seeds),
     }
-    if name in STUDIED:
-        for share in scope.axis(FLOORS, (0.0, 0.1)):
-            cells["floor", share] = floored(setup, few, share, STUDIED[name])
-        for size in scope.axis(BATCHES, (500, 5000)):
-            sized = replace(setup, episodes=EPISODES * BATCH // size, batch_size=size)
-            cells["batch", size] = floored(sized, few, 0.0, 1)
-            cells["batch levels", size] = sized.levels(few)
+
+
+def study_cells(scope: Scope, name: str, setup: Setup) -> dict[tuple[str, float], list[Task]]:
+    """Return the runs of `auto` in one world with several floors and batch sizes, each with its reference levels."""
+    few = scope.seeds[:FEW_SEEDS]
+    cells: dict[tuple[str, float], list[Task]] = {}
+    if name not in STUDIED:
+        return cells
+    for share in scope.axis(FLOORS, (0.0, 0.1)):
+        cells[FLOOR, share] = floored(setup, few, share, STUDIED[name])
+        cells[FLOOR + LEVELS, share] = setup.levels(few)
+    for size in scope.axis(BATCHES, (500, 5000)):
+        sized = replace(setup, episodes=EPISODES * BATCH // size, batch_size=size)
+        cells[SIZE, size] = floored(sized, few, 0.0, 1)
+        cells[SIZE + LEVELS, size] = sized.levels(few)
     return cells
 
 
 def sales_cells(scope: Scope) -> dict[bool, list[Task]]:
     """Return the runs of the shop: one offer better for everybody, or the better one depending on a column."""
     given: dict[str, Any] = {"policy": "auto", "parameters": {}, **SALES}
-    return {
-        contextual: [Task.of(convert, contextual=contextual, seed=seed, **given) for seed in scope.seeds]
-        for contextual in (False, True)
-    }
+    return {shop: Task.each(convert, scope.seeds, contextual=shop, **given) for shop in (False, True)}
 
 
 def rival_cells(
@@ -98,12 +104,13 @@ def rival_cells(
 
 def grid(scope: Scope, results: Sequence[Result]) -> list[Task]:
     """Return the runs of `auto`, the searches of its rivals and, once known, these at their best."""
-    known = {result.task.key: result for result in results}
+    known = by_key(results)
     tasks = tasks_of(sales_cells(scope))
     for name, setup in played(scope).items():
         cells, searching = rival_cells(scope, name, setup, known)
-        tasks += by_world([*tasks_of(own_cells(scope, name, setup)), *tasks_of(cells), *searching])
-    return list({task.key: task for task in tasks}.values())
+        own = [*tasks_of(own_cells(scope, setup)), *tasks_of(study_cells(scope, name, setup))]
+        tasks += by_world([*own, *tasks_of(cells), *searching])
+    return tasks
 
 
 SHOPS = {False: "one offer is better for everybody", True: "new customers want the other offer"}
@@ -113,36 +120,51 @@ ALLOWED, SALES_SHARE = -1.0, 0.95
 
 def report(scope: Scope, results: Sequence[Result]) -> Findings:
     """Return `auto` beside its rivals, the cost of floors, the effect of batch sizes, and the shop."""
-    known = {result.task.key: result for result in results}
+    known = by_key(results)
     found: dict[str, Measured[str]] = {}
-    studies: list[dict[str, Any]] = []
+    studies: dict[str, Shares] = {}
     for name, setup in played(scope).items():
-        own = fill(own_cells(scope, name, setup), results)
-        rivalled = fill(rival_cells(scope, name, setup, known)[0], results)
-        groups = {AUTO: own[AUTO,], FLOORED: own[FLOORED,], LEVELS: own[LEVELS,], **rivalled}
-        one = Measured(groups, lambda label, name=name: f"{label}, {name}")
+        cells = {**own_cells(scope, setup), **rival_cells(scope, name, setup, known)[0]}
+        one = Measured(fill(cells, results), lambda label, name=name: f"{label}, {name}")
         if AUTO in one and "SBUCB" in one:
             found[name] = one
-        studies += study_rows(name, {cell: group for cell, group in own.items() if len(cell) > 1}, own[LEVELS,])
+        studies[name] = shares_of(fill(study_cells(scope, name, setup), results))
+    studies = {name: shares for name, shares in studies.items() if shares}
     sales = Measured(fill(sales_cells(scope), results), lambda contextual: SHOPS[contextual])
     tables = [
-        ReportTable(name="", title="What `auto` (floor 0) earns more than each rival, %", rows=lead_rows(found)),
-        ReportTable(name="studies", title="Floors and batch sizes: reward in % of the best possible", rows=studies),
-        ReportTable(name="shop", title="The shop: later rows with the better offer", rows=sales_rows(sales)),
+        ReportTable(name="", title="What `auto` (floor 0) earns more than its rivals, %", rows=lead_rows(found)),
+        ReportTable(name="rewards", title="Expected reward", rows=reward_rows(found), formats=REWARD_FORMATS),
+        study_table("floors", studies, {share: f"{share:.0%}" for share in FLOORS}),
+        study_table("batches", studies, {size: f"B = {size:,}" for size in BATCHES}),
+        ReportTable(
+            name="shop",
+            title="The shop: later rows with the better offer",
+            rows=sales_rows(sales),
+            formats={"share": ".4f", "least": ".4f"},
+        ),
     ]
+    drawings = ({"": draw(found)} if found else {}) | ({"studies": draw_studies(studies)} if studies else {})
     return Findings(
         tables=[table for table in tables if table.rows],
         claims=[*(within(name, one) for name, one in found.items()), *(sold(sales, one) for one in sales)],
-        drawings={"": draw(found)} if found else {},
+        drawings=drawings,
     )
 
 
+def best_rival(one: Measured[str]) -> str:
+    """Return the sum-based rival with the highest reward on the reported seeds: a choice in hindsight."""
+    return min((label for label in SUM_BASED if label in one), key=lambda label: one.sample(label).mean)
+
+
 def lead_rows(found: Mapping[str, Measured[str]]) -> list[dict[str, Any]]:
-    """Return a row for each world: its size, and the lead of `auto` over each rival."""
+    """Return a row for each world: its size, and the lead of `auto` over the best sum-based rival and over each."""
     rows: list[dict[str, Any]] = []
     for name, one in found.items():
-        facts = one[LEVELS][0].rows[-1]
+        facts, best = one[LEVELS][0].rows[-1], best_rival(one)
+        lead = one.lead(AUTO, best).interval()
         row: dict[str, Any] = {"world": name, "actions": facts["actions"], "columns": facts["columns"]}
+        row |= {"best sum-based rival": best, "lead over it": text_of(lead)}
+        row |= {"within 1 %": lead.low > ALLOWED, "behind": lead.high < 0}
         for label in (*SUM_BASED, *OTHERS):
             row[label] = text_of(one.lead(AUTO, label).interval()) if label in one else None
         row["cost of the default floor"] = text_of(-one.lead(FLOORED, AUTO).interval()) if FLOORED in one else None
@@ -150,24 +172,51 @@ def lead_rows(found: Mapping[str, Measured[str]]) -> list[dict[str, Any]]:
     return rows
 
 
-def study_rows(
-    name: str, cells: Mapping[tuple[Any, ...], Sequence[Result]], levels: Sequence[Result]
-) -> list[dict[str, Any]]:
-    """Return a row for each floor and each batch size; the uniform episode counts where batch sizes are compared."""
+SHOWN = (AUTO, *SUM_BASED, *OTHERS)
+REWARD_FORMATS: Mapping[str, str] = dict.fromkeys((*SHOWN, "best possible"), ".4f")
+
+
+def reward_rows(found: Mapping[str, Measured[str]]) -> list[dict[str, Any]]:
+    """Return the expected reward of each policy in each world: what the best actions earn, minus the regret."""
     rows: list[dict[str, Any]] = []
+    for name, one in found.items():
+        best = one.sample(LEVELS, "oracle").values
+        regrets = {label: one.sample(label).values for label in SHOWN if label in one}
+        row = {label: fmean(best[seed] - lost for seed, lost in some.items()) for label, some in regrets.items()}
+        rows.append({"world": name, **row, "best possible": fmean(best.values())})
+    return rows
+
+
+Shares = dict[tuple[str, float], list[float]]
+"""What is varied, and its value → reward in per cent of the best possible, by seed."""
+
+
+def shares_of(cells: Mapping[tuple[str, float], Sequence[Result]]) -> Shares:
+    """Return the rewards of one world; the uniform episode counts where batch sizes are compared."""
+    shares: Shares = {}
     for (kind, value), group in cells.items():
-        reference = cells.get(("batch levels", value), ()) if kind == "batch" else levels
-        if kind == "batch levels" or not group or not reference:
+        levels = cells.get((kind + LEVELS, value))
+        if not levels or not group:
             continue
-        best, chance = (sample("", reference, column).values for column in ("oracle", "uniform"))
-        episodes = EPISODES * BATCH // value if kind == "batch" else math.inf
-        shares: list[float] = []
+        best, chance = (sample("", levels, column).values for column in ("oracle", "uniform"))
+        episodes = EPISODES * BATCH // value if kind == SIZE else math.inf
+        shares[kind, value] = []
         for seed, regret in sample("", group, REGRET).values.items():
             lost = (chance[seed] - best[seed] + regret) / (episodes + 1)
-            shares.append(100 * (best[seed] - regret + lost) / best[seed])
-        shown = {"floor, %": 100 * value} if kind == "floor" else {"batch size": value}
-        rows.append({"world": name, **shown} | with_error("reward, %", shares))
-    return rows
+            shares[kind, value].append(100 * (best[seed] - regret + lost) / best[seed])
+    return shares
+
+
+def study_table(name: str, studies: Mapping[str, Shares], heads: Mapping[float, str]) -> ReportTable:
+    """Return a row for each world, with a column for each floor or each batch size."""
+    rows: list[dict[str, Any]] = []
+    for world, shares in studies.items():
+        row: dict[str, Any] = {"world": world}
+        for (_, value), some in shares.items():
+            row |= with_error(heads[value], some) if value in heads else {}
+        rows.append(row)
+    title = f"{name.capitalize()}: reward in % of the best possible"
+    return ReportTable(name=name, title=title, rows=rows, formats=dict.fromkeys(heads.values(), ".2f"))
 
 
 def sales_rows(sales: Measured[bool]) -> list[dict[str, Any]]:
@@ -207,11 +256,10 @@ def sold(sales: Measured[bool], contextual: bool) -> Claim:
 
 def draw(found: Mapping[str, Measured[str]]) -> Drawing:
     """Draw the lead of `auto` over its best sum-based rival and over tuned SBUCB, in every world."""
-    best, plain = dict[str, plots.Pair](), dict[str, plots.Pair]()
-    for name, one in found.items():
-        leads = {label: one.lead(AUTO, label).interval() for label in SUM_BASED if label in one}
-        best[name] = None, min(leads.values(), key=lambda lead: lead.estimate)
-        plain[name] = None, leads["SBUCB"]
+    best: dict[str, plots.Pair] = {
+        name: (None, one.lead(AUTO, best_rival(one)).interval()) for name, one in found.items()
+    }
+    plain: dict[str, plots.Pair] = {name: (None, one.lead(AUTO, "SBUCB").interval()) for name, one in found.items()}
     panels = [
         plots.Dots(
             title=title,
@@ -229,6 +277,27 @@ def draw(found: Mapping[str, Measured[str]]) -> Drawing:
         "in per cent, with 95 % intervals over seeds (not corrected); the best rival is chosen with hindsight."
     )
     return Drawing(plots.compose(f"The default policy: N = {EPISODES}, B = {BATCH}", panels, width=3.2), caption)
+
+
+def draw_studies(studies: Mapping[str, Shares]) -> Drawing:
+    """Draw the reward over floors and over batch sizes, a line for each world."""
+    panels: list[plots.Lines] = []
+    for kind, xlabel in ((FLOOR, "probability of a random choice, %"), (SIZE, "batch size B")):
+        lines = []
+        for (name, shares), style in zip(studies.items(), plots.shades(len(studies)), strict=True):
+            known = {value: some for (varied, value), some in shares.items() if varied == kind}
+            places = [100 * value if kind == FLOOR else value for value in known]
+            lines.append(plots.curve(name, places, known.values(), style))
+        panel = plots.Lines(
+            title=kind, xlabel=xlabel, ylabel="reward, % of the best possible", lines=lines, log_x=kind == SIZE
+        )
+        panels.append(panel)
+    caption = (
+        f"Reward of `auto` in per cent of what the best actions earn, mean of {FEW_SEEDS} seeds ± standard error. "
+        f"Left: N = {EPISODES}, B = {BATCH}, the first, uniform episode is not counted. Right: {EPISODES * BATCH:,} "
+        "rows at floor 0, the first, uniform episode is counted."
+    )
+    return Drawing(plots.compose("The default policy: floors and batch sizes", panels), caption)
 
 
 EXPERIMENT = Experiment(

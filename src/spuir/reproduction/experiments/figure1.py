@@ -110,14 +110,7 @@ def draw(cells: Feedback) -> Drawing:
         plots.running(f"{100 * share:.0f} %", cells[PLAIN, share], style=shade)
         for share, shade in zip(shares, plots.shades(len(shares)), strict=True)
     ]
-    left = plots.Lines(
-        title="SBUCB, α = 1, by share of feedback",
-        xlabel="episode",
-        ylabel="running average reward",
-        lines=curves,
-        measured=False,
-        near=True,
-    )
+    left = plots.episodes("SBUCB, α = 1, by share of feedback", curves)
     lines = []
     for label in (PLAIN, CALM, IMPUTED):
         known = sorted(share for other, share in cells if other == label)

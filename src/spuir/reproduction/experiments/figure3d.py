@@ -111,14 +111,7 @@ def draw(cells: Nonlinear, names: Sequence[str]) -> Drawing:
     labels = [label for label in LABELS if (MAIN, label) in cells]
     curves = [plots.running(label, cells[MAIN, label]) for label in labels]
     curves.append(plots.running("oracle", cells[MAIN, LEVELS]))
-    left = plots.Lines(
-        title="synthetic data",
-        xlabel="episode",
-        ylabel="running average reward",
-        lines=curves,
-        measured=False,
-        near=True,
-    )
+    left = plots.episodes("synthetic data", curves)
     rows: dict[str, plots.Pair] = {}
     styles: dict[str, str] = {}
     for name in names:

@@ -146,13 +146,13 @@ def draw(cells: Sizes, names: Sequence[str]) -> Drawing:
             sizes = sorted(cell[2] for cell in cells if cell[:2] == (name, policy))
             own = (name, policy, some.rule)
             if own in cells:
-                leads = [cells.lead((name, policy, size), own).by_seed().values() for size in sizes]
+                leads = [cells.lead((name, policy, size), own) for size in sizes]
                 lines.append(plots.curve(policy, sizes, leads))
         panels.append(
             plots.Lines(
                 title=f"{name}, T = {some.steps:,}",
                 xlabel="batch size B",
-                ylabel="" if panels else "difference of reward, %",
+                ylabel="difference of reward, %",
                 lines=lines,
                 log_x=True,
                 marks={"C_B = 25": CONSTANT * sqrt(some.steps / some.columns)},

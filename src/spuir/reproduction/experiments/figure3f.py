@@ -34,7 +34,7 @@ def methods(scope: Scope) -> Sequence[str]:
 def cells(scope: Scope) -> dict[SizeCell, list[Task]]:
     """Return both methods with both kinds of moments at every sketch size, and PUIR, which has no sketch.
 
-    A sketch as large as the batch is no sketch: the rows are used as they are.
+    A sketch as large as the batch does nothing: the rows are used unchanged.
     """
     setup = synthetic(scope)
     made: dict[SizeCell, list[Task]] = {(GOAL, BATCH): setup.runs(scope.seeds, GOAL, preset=AUTHORS)}
@@ -110,7 +110,7 @@ def draw(cells: Sizes) -> Drawing:
     for label in labels:
         sizes = sorted(size for other, size in cells if other == label)
         if sizes:
-            leads = [cells.lead((label, size), (label, BATCH)).by_seed().values() for size in sizes]
+            leads = [cells.lead((label, size), (label, BATCH)) for size in sizes]
             differences.append(plots.curve(label, sizes, leads))
             regrets.append(plots.curve(label, sizes, cells.values((label, size) for size in sizes)))
     goal = cells.sample((GOAL, BATCH)).mean
@@ -134,8 +134,9 @@ def draw(cells: Sizes) -> Drawing:
         marks=marks,
     )
     caption = (
-        f"Settings of the authors' code except c; c = {BATCH:,} is the whole batch. “(ours)” keeps anchored moments in "
-        f"place of the paper's sketched ones. Mean of {cells.seeds} seeds ± standard error."
+        f"Settings of the authors' code except c; c = {BATCH:,} is the whole batch. “(ours)”, the upper lines on the "
+        "left and the lower ones on the right, keeps anchored moments in place of the paper's sketched ones. Mean of "
+        f"{cells.seeds} seeds ± standard error."
     )
     return Drawing(
         plots.compose("Sketch size, synthetic data: M = 5, d = 40, N = 90, B = 1,400", [left, right]), caption

@@ -56,8 +56,7 @@ class ClusteredClasses(Classification):
         columns = (columns - columns.mean(axis=0)) / columns.std(axis=0)
         labels = tuple(str(code) for code in range(CLASSES))
         table = Labelled(np.column_stack([columns, np.ones(ROWS)]), codes, labels)
-        for name, value in (("table", table), ("n_actions", CLASSES), ("dim", COLUMNS + 1)):
-            object.__setattr__(self, name, value)
+        self._put(table=table, n_actions=CLASSES, dim=COLUMNS + 1)
 
 
 def classify(*, parameters: Mapping[str, Any], episodes: int, batch_size: int, seed: int) -> list[dict[str, Any]]:
@@ -100,9 +99,7 @@ def cells(scope: Scope) -> dict[RateCell, list[Task]]:
         setup, seeds = places[cell.world], scope.seeds
         given = dict(RATES[cell.rate]) | {"alpha": cell.alpha}
         if setup is None:
-            made[cell] = [
-                Task.of(classify, parameters=given, seed=seed, episodes=EPISODES, batch_size=BATCH) for seed in seeds
-            ]
+            made[cell] = Task.each(classify, seeds, parameters=given, episodes=EPISODES, batch_size=BATCH)
         else:
             made[cell] = setup.runs(seeds, "puir", parameters=given, tuning=True)
     return made

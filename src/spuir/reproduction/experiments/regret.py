@@ -136,11 +136,7 @@ def claims(cells: Growth) -> list[Claim]:
 
     nonlinear = ("spuir-exp", "spuir-poly", "spuir-kernel")
     ratios = [
-        Contrast(
-            name=f"spuir over puir, {world}, in T",
-            terms=(*growth(cells, "T", world, "spuir").terms, *_negative(growth(cells, "T", world, "puir"))),
-            log=True,
-        )
+        growth(cells, "T", world, "spuir").minus(growth(cells, "T", world, "puir"), f"spuir over puir, {world}, in T")
         for world in ("synthetic", "heterogeneous")
     ]
     exponents: dict[str, Any] = {"kind": "less", "unit": "exponent"}
@@ -200,17 +196,13 @@ def claims(cells: Growth) -> list[Claim]:
     ]
 
 
-def _negative(one: Contrast) -> list[tuple[float, Sample]]:
-    return [(-weight, part) for weight, part in one.terms]
-
-
 def draw(cells: Growth) -> Drawing:
     """Draw the cumulative regret over T in three panels, and over M and d."""
     worlds = (("synthetic",), ("heterogeneous",), ("exp", "poly", "rbf"))
     panels: list[plots.Lines] = []
     for some in worlds:
         lines = [
-            plots.curve(policy, [cell.value for cell in line], [total(cells, cell).values.values() for cell in line])
+            plots.curve(policy, [cell.value for cell in line], [total(cells, cell) for cell in line])
             for world in some
             for policy in RUN_IN[world][2]
             if (line := along(cells, "T", world, policy))
@@ -223,7 +215,7 @@ def draw(cells: Growth) -> Drawing:
                 plots.Lines(
                     title=title,
                     xlabel="decisions T",
-                    ylabel="" if panels else "cumulative regret",
+                    ylabel="cumulative regret",
                     lines=[*lines, plots.guide("√T·log T", STEPS, order)],
                     log_x=True,
                     log_y=True,

@@ -16,7 +16,7 @@ from spuir.results import figures
 
 NOISES = (0.01, 0.1, 1.0, 10.0)
 SIZES = (50, 150, 400)
-PAPERS, EXACT, CORRECTED, OURS = MOMENTS = ("sketched", "exact", "corrected", "anchored")
+MOMENTS = PAPERS, _, _, OURS = ("sketched", "exact", "corrected", "anchored")
 UNSKETCHED = "no sketch"
 SYNTHETIC, LINEAR = "synthetic", "linear"
 LENGTHS = {SYNTHETIC: (90, 1400), LINEAR: (30, 1400)}
@@ -117,16 +117,14 @@ def draw(cells: Kept) -> Drawing:
         lines = []
         for moments in MOMENTS:
             some = sorted(cell for cell in cells if cell[0] == LINEAR and cell[2:] == (size, moments))
-            values = [
-                [np.exp(value) for value in against(cells, cell, unsketched(cell)).by_seed().values()] for cell in some
-            ]
+            values = [np.exp([*against(cells, cell, unsketched(cell))]) for cell in some]
             noises = [float(cell.noise or 0.0) for cell in some]
             lines.append(plots.curve(moments, noises, values, figures.style_of(styles[moments])))
         panels.append(
             plots.Lines(
                 title=f"c = {size}",
                 xlabel="noise / signal",
-                ylabel="" if panels else "regret / regret without a sketch",
+                ylabel="regret / regret without a sketch",
                 lines=lines,
                 log_x=True,
                 log_y=True,

@@ -119,7 +119,7 @@ def steps(method: str, shape: BatchShape, seed: int) -> dict[str, Callable[[], o
 def timing(
     *, part: str, methods: Sequence[str], shapes: Sequence[Sequence[int]], decide: bool, rounds: int, seed: int
 ) -> list[dict[str, Any]]:
-    """Let the methods take turns at every shape; return the median processor seconds of each over the rounds."""
+    """Run the methods alternately at every shape; return the median processor seconds of each over the rounds."""
     rows: list[dict[str, Any]] = []
     for sizes in shapes:
         shape = BatchShape(*sizes)
@@ -203,9 +203,7 @@ class LearningTimes(Measured[str]):
         own = exponent(name, AXES[letter], [self.taken(letter, shape, method) for shape in shapes])
         if against is None:
             return own
-        other = exponent(name, AXES[letter], [self.taken(letter, shape, against) for shape in shapes])
-        terms = (*own.terms, *((-weight, part) for weight, part in other.terms))
-        return Contrast(name=f"{method} over {against}, in {letter}", terms=terms, log=True)
+        return own.minus(self.growth(letter, against), f"{method} over {against}, in {letter}")
 
 
 def times(one: Interval) -> str:
@@ -296,7 +294,7 @@ def draw_map(taken: LearningTimes) -> Drawing:
         panel = plots.Shaded(
             title=title,
             xlabel="batch size B",
-            ylabel="" if panels else "d (c = 4d)",
+            ylabel="d (c = 4d)",
             columns=[f"{rows:,}" for rows in batches],
             rows=[str(dim) for dim in DIMS],
             values=np.exp(logs).reshape(len(DIMS), len(batches)),

@@ -24,7 +24,7 @@ from spuir.reproduction.grids import CellGrid
 from spuir.reproduction.measured import Measured
 from spuir.reproduction.policy_runs import AUTHORS
 from spuir.reproduction.tasks import Result, Task
-from spuir.results.figures import style_of
+from spuir.results.figures import Curve, style_of
 
 ENVIRONMENTS = ("synthetic", "heterogeneous")
 ALPHAS = (1.0, 0.1)
@@ -135,11 +135,9 @@ def _executed(table: Floats, actions: Codes) -> Floats:
 
 def cells(scope: Scope) -> dict[tuple[str, float], list[Task]]:
     """Return the tasks of each environment and α."""
+    given = {"episodes": EPISODES, "batch_size": BATCH_SIZE}
     return {
-        (environment, alpha): [
-            Task.of(compare, environment=environment, alpha=alpha, episodes=EPISODES, batch_size=BATCH_SIZE, seed=seed)
-            for seed in scope.seeds
-        ]
+        (environment, alpha): Task.each(compare, scope.seeds, environment=environment, alpha=alpha, **given)
         for environment in ENVIRONMENTS
         for alpha in ALPHAS
     }
@@ -181,7 +179,7 @@ def report(scope: Scope, results: Sequence[Result]) -> Findings:
                 for column in ("error", "executed error", "bound", "regret per step", *SHARES)
             }
             for column, one in at_end.items():
-                row |= {column: one.mean} if column in SHARES else with_error(column, one.values.values())
+                row |= {column: one.mean} if column in SHARES else with_error(column, one)
             rows.append(row)
     title = f"After episode {EPISODES}; covered: error within the bound; no wider, closer: than with bandit feedback"
     table = ReportTable(name="", title=title, rows=rows, formats=dict.fromkeys(SHARES, ".1%"))
@@ -227,27 +225,23 @@ def claims(errors: Errors) -> list[Claim]:
 def draw(errors: Errors) -> Drawing:
     """Draw the error over the episodes, a panel for each environment."""
     styles = {BANDIT: style_of("sbucb"), FULL: style_of("auto"), IMPUTED: style_of("puir")}
-    panels: list[plots.Lines] = []
-    for environment in ENVIRONMENTS:
-        cell = (environment, ALPHAS[0])
-        lines = [
-            plots.curve(
-                name,
-                CHECKPOINTS,
-                [errors.sample(cell, "error", setting=name, episode=n).values.values() for n in CHECKPOINTS],
-                styles[name],
-            )
-            for name in SETTINGS
-        ]
-        panel = plots.Lines(
-            title=f"{environment}, α = {ALPHAS[0]:g}",
+
+    def line(cell: tuple[str, float], name: str) -> Curve:
+        values = [errors.sample(cell, "error", setting=name, episode=n) for n in CHECKPOINTS]
+        return plots.curve(name, CHECKPOINTS, values, styles[name])
+
+    panels = [
+        plots.Lines(
+            title=_label(cell),
             xlabel="episode",
-            ylabel="" if panels else "mean |⟨θ,s⟩ − ⟨θ*,s⟩|",
-            lines=lines,
+            ylabel="mean |⟨θ,s⟩ − ⟨θ*,s⟩|",
+            lines=[line(cell, name) for name in SETTINGS],
             log_x=True,
             log_y=True,
         )
-        panels.append(panel)
+        for cell in errors
+        if cell[1] == ALPHAS[0]
+    ]
     caption = (
         "Estimation error, mean over contexts and actions, of SBUCB with bandit feedback and with all rewards "
         "revealed, and of PUIR at the same α; mean over seeds ± standard error."

@@ -20,6 +20,7 @@ from spuir.reproduction.claims import Claim, Contrast, Sample, ratio, with_error
 from spuir.reproduction.grids import CellGrid
 from spuir.reproduction.measured import Measured
 from spuir.reproduction.tasks import Result, Task
+from spuir.results.figures import Curve
 
 ENVIRONMENTS = ("linear", "heterogeneous")
 RATES = (0.0, 0.01, 0.1, 0.3, 1.0)
@@ -115,9 +116,9 @@ def cells(scope: Scope) -> dict[tuple[str, float, float], list[Task]]:
     """Return the tasks of each environment, γ and η; without imputation η has no meaning, and one value is enough."""
     rates, discounts = scope.axis(RATES, (0.0, 0.1, 1.0)), scope.axis(DISCOUNTS, (0.1, 0.9))
     return {
-        (environment, rate, discount): [
-            Task.of(spread, environment=environment, rate=rate, discount=discount, seed=seed) for seed in scope.seeds
-        ]
+        (environment, rate, discount): Task.each(
+            spread, scope.seeds, environment=environment, rate=rate, discount=discount
+        )
         for environment in ENVIRONMENTS
         for rate in rates
         for discount in (discounts if rate else DISCOUNTS[:1])
@@ -181,7 +182,7 @@ def report(scope: Scope, results: Sequence[Result]) -> Findings:
     for environment, rate, discount in spreads:
         row: dict[str, Any] = {"environment": environment, "γ": rate, "η": discount if rate else None}
         for title, column in COLUMNS.items():
-            row |= with_error(title, spreads.at((environment, rate, discount), column).values.values())
+            row |= with_error(title, spreads.at((environment, rate, discount), column))
         rows.append(row)
     title = f"After {EPISODES} episodes, mean over actions: ⟨θ,s⟩ over redrawn noise"
     table = ReportTable(name="", title=title, rows=rows)
@@ -275,34 +276,28 @@ def claims(spreads: BiasAndVariance) -> list[Claim]:
 def draw(spreads: BiasAndVariance) -> Drawing:
     """Draw variance, squared bias and their sum over γ, relative to no imputation."""
     environment = ENVIRONMENTS[0]
-    x = [0.003 if not rate else rate for rate in spreads.rates]
-    panels: list[plots.Lines] = []
-    for column, title in (
-        ("width", "width² (paper's variance term)"),
-        ("variance", "variance"),
-        ("error", "variance + bias²"),
-    ):
-        lines = []
-        for discount, style in zip(spreads.discounts, plots.shades(len(spreads.discounts)), strict=True):
-            plain = spreads.at((environment, 0.0, discount), column).values
-            values = [
-                [
-                    value / plain[seed]
-                    for seed, value in spreads.at((environment, rate, discount), column).values.items()
-                ]
-                for rate in spreads.rates
-            ]
-            lines.append(plots.curve(f"η = {discount:g}", x, values, style))
-        panels.append(
-            plots.Lines(
-                title=title,
-                xlabel="imputation rate γ (left end: none)",
-                ylabel="" if panels else "relative to no imputation",
-                lines=lines,
-                log_x=True,
-                log_y=True,
-            )
+    none = 0.003  # where the logarithmic axis shows γ = 0
+    x = [rate or none for rate in spreads.rates]
+    styles = dict(zip(spreads.discounts, plots.shades(len(spreads.discounts)), strict=True))
+
+    def line(column: str, discount: float) -> Curve:
+        plain, *others = (spreads.at((environment, rate, discount), column) for rate in spreads.rates)
+        values = [np.exp([*ratio("", one, plain)]) for one in (plain, *others)]
+        return plots.curve(f"η = {discount:g}", x, values, styles[discount])
+
+    titles = {"width": "width² (paper's variance term)", "variance": "variance", "error": "variance + bias²"}
+    panels = [
+        plots.Lines(
+            title=title,
+            xlabel="imputation rate γ",
+            names={none: "0"},
+            ylabel="relative to no imputation",
+            lines=[line(column, discount) for discount in styles],
+            log_x=True,
+            log_y=True,
         )
+        for column, title in titles.items()
+    ]
     caption = (
         f"After {EPISODES} episodes of a fixed log with redrawn noise, relative to no imputation: the paper's variance "
         "term, the variance of ⟨θ,s⟩ itself, and its squared error; mean over seeds ± standard error."

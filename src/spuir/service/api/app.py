@@ -9,11 +9,10 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing, asynccontextmanager
+from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 from urllib.parse import unquote
 
-import msgspec
 from starlette.routing import Route, Router
 from starlette.types import Scope, Send
 
@@ -21,8 +20,8 @@ from spuir.errors import ServiceError, SpuirError
 from spuir.service.api import decision_routes, experiment_routes, log_routes, probe_routes
 from spuir.service.api.bodies import Disconnected
 from spuir.service.api.openapi import describe
-from spuir.service.api.operations import Call, Operation, Reply
-from spuir.service.api.refusals import error_answer
+from spuir.service.api.operations import Call, Operation, check_query
+from spuir.service.api.sending import GONE, send_error, send_reply
 from spuir.service.config import ServerConfig
 from spuir.service.engine import Engine
 from spuir.service.keys import ANYBODY, ApiKey, KeyRing
@@ -45,13 +44,11 @@ OPERATIONS: tuple[Operation, ...] = (
 REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}\Z")
 TRACE = re.compile(rb"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}\Z")
 LOCAL_HOSTS = re.compile(rb"(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d+)?\Z")
+LOCAL_ORIGINS = re.compile(rb"https?://" + LOCAL_HOSTS.pattern)
 READERS = 4
 """Threads that read from the store."""
 MOST_ROUTED = 1_000
 """Addresses that are remembered, the first ones; others go through the router each time."""
-JSON_TYPE = (b"content-type", b"application/json")
-
-_encode = msgspec.json.Encoder(decimal_format="number").encode
 
 
 class RateLimits:
@@ -94,22 +91,13 @@ class Service:
         self.writer = Writer(engine, self.metrics, capacity=config.max_waiting, patience=config.request_seconds)
         self.rates = RateLimits(config.rate)
         self.description = describe(OPERATIONS, config)
-        self.router = Router([Route(path, _Resource(self, ways)) for path, ways in by_path(OPERATIONS).items()])
-        self.router.default = self._unknown_route
+        resources = [Route(path, _Resource(self, path, ways)) for path, ways in by_path(OPERATIONS).items()]
+        self.router = Router(resources, redirect_slashes=False, default=self._unknown_route)
         self.routed: dict[str, tuple[_Resource, dict[str, str]]] = {}
         """Where the router found addresses before: a busy one is found once."""
         self._readers = ThreadPoolExecutor(READERS, "spuir-reader")
         self._prefix, self._numbers = secrets.token_hex(6), itertools.count(1)
-        self.metrics.gauges += [
-            Gauge("spuir_rows_waiting", "Rows that wait to be recorded.", lambda: {(): self.writer.rows_waiting}),
-            Gauge("spuir_ready", "1 if decisions can be recorded.", lambda: {(): float(not self.problem())}),
-            Gauge("spuir_elected", "1 if this process learns.", lambda: {(): float(engine.status()["elected"])}),
-            Gauge(
-                "spuir_problems",
-                "Experiments that cannot be read or learned; the log of the service says why.",
-                lambda: {(): float(len(engine.status()["problems"]))},
-            ),
-        ]
+        self.metrics.gauges += _gauges(self)
 
     async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
         """Answer one request, or start and stop with the server."""
@@ -169,18 +157,23 @@ class Service:
             except SpuirError as wrong:
                 log.error("%s", wrong)
 
-    def admit(self, operation: Operation, headers: Mapping[bytes, bytes], params: Mapping[str, str]) -> ApiKey:
-        """Return the key of a caller who may call an operation; refuse others."""
+    def identify(self, operation: Operation, headers: Mapping[bytes, bytes]) -> ApiKey:
+        """Return the key of a caller; refuse one who needs a key and has none."""
         if operation.role is None:
             return ANYBODY
         if self.keys is None:
-            key = ANYBODY
-            if not LOCAL_HOSTS.match(host := headers.get(b"host", b"localhost")):
-                # A page in a browser could reach this machine under a name of its own.
-                raise _forbidden(repr(host.decode("latin-1")[:80]), "without keys only this machine is served")
-        elif (key := self.keys.find(headers.get(b"authorization"))) is None:
+            _check_local(headers)
+            return ANYBODY
+        key = self.keys.find(headers.get(b"authorization"))
+        if key is None:
             got, rule = ("no valid key", "the service needs one")
             raise ServiceError("unauthorized", "API key", got, rule, "send the header Authorization: Bearer KEY")
+        return key
+
+    def admit(self, operation: Operation, key: ApiKey, params: Mapping[str, str]) -> None:
+        """Refuse a caller who may not call an operation, or not so often, or not for this experiment."""
+        if operation.role is None:
+            return
         if operation.role != "any" and not key.may(operation.role):
             raise _forbidden(" and ".join(key.roles), f"this needs the role {operation.role}")
         wait = self.rates.take(key, time.monotonic())
@@ -191,10 +184,11 @@ class Service:
         if name is not None and not (NAME.fullmatch(name) and key.covers(name)):
             remedy = "list the experiments, or create it"
             raise ServiceError("unknown_experiment", "experiment", repr(name[:80]), "there is none", remedy)
-        return key
 
-    async def answer(self, operation: Operation, scope: Scope, receive: Any, send: Send) -> None:
-        """Answer one request."""
+    async def answer(
+        self, operation: Operation, scope: Scope, receive: Any, send: Send, more: tuple[tuple[bytes, bytes], ...] = ()
+    ) -> None:
+        """Answer one request; ``more`` are headers that the answer has in any case."""
         start = time.perf_counter()
         headers = dict(scope["headers"])
         params: Mapping[str, str] = scope["path_params"]
@@ -203,26 +197,29 @@ class Service:
         request_id = headers.get(b"x-request-id")
         if request_id is None or not REQUEST_ID.match(request_id):
             request_id = f"{self._prefix}-{next(self._numbers):x}".encode()
-        extra = [(b"x-request-id", request_id)]
+        extra = [(b"x-request-id", request_id), *more]
         trace = headers.get(b"traceparent")
         if trace is not None and TRACE.match(trace):
             extra.append((b"traceparent", trace))
         key = None
         try:
-            key = self.admit(operation, headers, params)
-            call = Call(self, key, params, scope["query_string"], headers, receive, request_id.decode())
+            key = self.identify(operation, headers)
+            self.admit(operation, key, params)
+            call = Call(self, key, params, scope["query_string"], headers, receive)
+            if call.query:
+                check_query(call, operation)
             reply = await operation.handler(call)
-            status = await _send(reply, extra, send)
+            status = await send_reply(reply, extra, receive, send)
         except ServiceError as wrong:
-            status = await _send_error(wrong, extra, send)
+            status = await send_error(wrong, extra, send)
         except Disconnected:
-            status = 499
+            status = GONE
         except Exception:
             self.metrics.failures.add(operation.path)
             log.exception("a request failed", extra=_about(operation, request_id, trace, 500, start, key))
             rule, remedy = "it was not foreseen", f"look for request {request_id.decode()} in the log of the service"
             failure = ServiceError("internal", "service", "an unexpected failure", rule, remedy)
-            status = await _send_error(failure, extra, send)
+            status = await send_error(failure, extra, send)
         self.metrics.requests.add(operation.method, operation.path, str(status))
         self.metrics.request_seconds.observe(time.perf_counter() - start, operation.method, operation.path)
         if self.config.access_log:
@@ -231,27 +228,59 @@ class Service:
     async def _unknown_route(self, scope: Scope, receive: Any, send: Send) -> None:
         path = repr(scope["path"][:80])
         remedy = "see /openapi.json for all addresses"
+        scope.setdefault("path_params", {})
         wrong = ServiceError("unknown_route", "address", path, "there is nothing", remedy)
-        await _send_error(wrong, [], send)
+        await self.answer(_refusing("(none)", wrong), scope, receive, send)
+
+
+def _gauges(service: Service) -> list[Gauge]:
+    """Return the numbers that are asked for whenever the metrics are read."""
+    status = service.engine.status
+    return [
+        Gauge("spuir_rows_waiting", "Rows that wait to be recorded.", lambda: {(): service.writer.rows_waiting}),
+        Gauge("spuir_ready", "1 if decisions can be recorded.", lambda: {(): float(not service.problem())}),
+        Gauge("spuir_elected", "1 if this process learns.", lambda: {(): float(status()["elected"])}),
+        Gauge(
+            "spuir_learner_failures",
+            "How often the process that learns died and was started again.",
+            lambda: {(): float(status()["learner_failures"])},
+        ),
+        Gauge(
+            "spuir_problems",
+            "Experiments that cannot be read or learned; the log of the service says why.",
+            lambda: {(): float(len(status()["problems"]))},
+        ),
+        Gauge(
+            "spuir_versions_refused",
+            "Versions that were learned and not published, because of a guard or of rows that cannot be learned.",
+            lambda: {
+                (name,): float(counts.get("versions refused", 0)) for name, counts in status()["experiments"].items()
+            },
+            ("experiment",),
+        ),
+    ]
 
 
 class _Resource:
     """An address with the operations of its methods."""
 
-    def __init__(self, service: Service, operations: Mapping[str, Operation]) -> None:
-        self.service, self.operations = service, operations
+    def __init__(self, service: Service, path: str, operations: Mapping[str, Operation]) -> None:
+        self.service, self.path, self.operations = service, path, operations
+        self.common = path.count("{") < 2
+        """Whether many requests have this address: those of one decision or one person come once."""
 
     async def __call__(self, scope: Scope, receive: Any, send: Send) -> None:
         operation, routed = self.operations.get(scope["method"]), self.service.routed
         if operation is not None:
-            if len(routed) < MOST_ROUTED:
+            if self.common and len(routed) < MOST_ROUTED:
                 routed[scope["path"]] = (self, scope["path_params"])
             await self.service.answer(operation, scope, receive, send)
             return
         allowed = ", ".join(self.operations)
         rule = f"it takes {allowed}"
-        wrong = ServiceError("method_not_allowed", "method", scope["method"], rule, "use one of these")
-        await _send_error(wrong, [(b"allow", allowed.encode())], send)
+        wrong = ServiceError("method_not_allowed", "method", scope["method"][:80], rule, "use one of these")
+        refusal = _refusing(self.path, wrong)
+        await self.service.answer(refusal, scope, receive, send, ((b"allow", allowed.encode()),))
 
 
 def by_path(operations: Iterable[Operation]) -> dict[str, dict[str, Operation]]:
@@ -260,6 +289,25 @@ def by_path(operations: Iterable[Operation]) -> dict[str, dict[str, Operation]]:
     for operation in operations:
         paths.setdefault(operation.path, {})[operation.method] = operation
     return paths
+
+
+def _refusing(path: str, wrong: ServiceError) -> Operation:
+    """Return the operation that refuses a request which no other one takes."""
+
+    async def refuse(call: Call) -> None:
+        raise wrong
+
+    return Operation(method="other", path=path, role=None, summary="", handler=refuse, answers={})
+
+
+def _check_local(headers: Mapping[bytes, bytes]) -> None:
+    """Refuse a request that a page of another site made in a browser on this machine."""
+    rule = "without keys only this machine is served"
+    if not LOCAL_HOSTS.match(host := headers.get(b"host", b"localhost")):
+        raise _forbidden(repr(host.decode("latin-1")[:80]), rule)
+    origin = headers.get(b"origin")
+    if origin is not None and not LOCAL_ORIGINS.match(origin):
+        raise _forbidden(f"a page of {origin.decode('latin-1')[:80]!r}", rule)
 
 
 def _forbidden(got: str, rule: str) -> ServiceError:
@@ -280,43 +328,3 @@ def _about(
         "seconds": round(time.perf_counter() - start, 6),
         "key": None if key is None else key.id,
     }
-
-
-async def _send(reply: Any, headers: list[tuple[bytes, bytes]], send: Send) -> int:
-    """Send a reply and return its status."""
-    if type(reply) is not Reply:
-        await _send_bytes(200, JSON_TYPE, _encode(reply), headers, send)
-        return 200
-    kind = (b"content-type", reply.media)
-    if not reply.streamed:
-        content = reply.content if isinstance(reply.content, bytes) else _encode(reply.content)
-        await _send_bytes(reply.status, kind, content, headers, send)
-        return reply.status
-    async with aclosing(reply.content) as pieces:
-        await send({"type": "http.response.start", "status": reply.status, "headers": [kind, *headers]})
-        async for piece in pieces:
-            await send({"type": "http.response.body", "body": piece, "more_body": True})
-        await send({"type": "http.response.body", "body": b""})
-    return reply.status
-
-
-async def _send_error(error: ServiceError, headers: list[tuple[bytes, bytes]], send: Send) -> int:
-    status, content = error_answer(error)
-    if isinstance(error, RetryLaterError):
-        headers = [*headers, (b"retry-after", str(error.seconds).encode())]
-    elif status in (503, 507):
-        headers = [*headers, (b"retry-after", b"5")]
-    elif status == 401:
-        headers = [*headers, (b"www-authenticate", b"Bearer")]
-    if status in (413, 415):
-        headers = [*headers, (b"connection", b"close")]  # the body is not read
-    await _send_bytes(status, JSON_TYPE, _encode(content), headers, send)
-    return status
-
-
-async def _send_bytes(
-    status: int, kind: tuple[bytes, bytes], content: bytes, headers: list[tuple[bytes, bytes]], send: Send
-) -> None:
-    length = (b"content-length", str(len(content)).encode())
-    await send({"type": "http.response.start", "status": status, "headers": [kind, length, *headers]})
-    await send({"type": "http.response.body", "body": content})

@@ -94,17 +94,24 @@ def decode(body: bytes, decoder: "msgspec.json.Decoder[T]", keys: Callable[[T], 
     return value
 
 
-def decode_lines(body: bytes, decoder: "msgspec.json.Decoder[T]") -> list[T]:
-    """Return what each line of a body says; the place of an error is its line."""
+def decode_lines(body: bytes, read: Callable[[bytes], T]) -> tuple[list[T], list[int]]:
+    """Return what ``read`` makes of each line that is not empty, and their numbers; errors name their line."""
     rows: list[T] = []
+    numbers: list[int] = []
     for number, line in enumerate(body.split(b"\n"), start=1):
         if line.strip():
             try:
-                rows.append(decode(line, decoder))
+                rows.append(read(line))
             except ServiceError as wrong:
-                place = f"line {number}" + (f", {wrong.where}" if wrong.where else "")
-                raise ServiceError(wrong.code, place, wrong.got, wrong.rule, wrong.remedy, place) from None
-    return rows
+                raise at_line(wrong, number, wrong.where) from None
+            numbers.append(number)
+    return rows, numbers
+
+
+def at_line(wrong: ServiceError, number: int, where: str | None = None) -> ServiceError:
+    """Return an error with the number of its line, and the place in it."""
+    place = f"line {number:,}" + (f", {where}" if where else "")
+    return ServiceError(wrong.code, f"{place}: {wrong.subject}", wrong.got, wrong.rule, wrong.remedy, place)
 
 
 def _check_depth(body: bytes) -> None:

@@ -63,9 +63,12 @@ async def reward(call: Call) -> Reply | RewardsAnswer:
     one: RewardAnswer = await call.execute(Reward(experiment=name, row=row))
     counter.add(name, one.status)
     if one.status == "unknown":
-        rule = "no decision has this id, so that the reward was recorded and will never be learned"
+        rule = "no decision has this id, so the reward was recorded and will never be learned"
         remedy = "send the id that the decision was answered with"
         raise ServiceError("unknown_decision", "decision_id", repr(row.decision_id), rule, remedy, "decision_id")
+    if one.status == "forgotten":
+        rule, remedy = "the unit of this decision was forgotten, and nothing was recorded", "drop the reward"
+        raise ServiceError("forgotten", "decision_id", repr(row.decision_id), rule, remedy, "decision_id")
     return Reply(one, 202 if one.status in ("late", "early") else 200)
 
 

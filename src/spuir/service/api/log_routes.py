@@ -13,7 +13,7 @@ import msgspec
 from spuir.errors import ServiceError, SpuirError
 from spuir.logs.columns import COLUMNS
 from spuir.service.api import shapes
-from spuir.service.api.bodies import BINARY, JSON_LINES, decode_lines
+from spuir.service.api.bodies import BINARY, JSON_LINES, at_line, decode, decode_lines
 from spuir.service.api.experiment_routes import number_in
 from spuir.service.api.operations import Call, Operation, Query, Reply
 from spuir.service.api.refusals import wrong_shape
@@ -48,27 +48,27 @@ async def import_log(call: Call) -> ImportAnswer:
     about = await call.read(call.service.engine.experiment, call.experiment)
     context = about.settings.context
     numbers = None if context is None else isinstance(context, NumberContext)
-    rows = await call.read(lambda: [_log_row(row, numbers) for row in decode_lines(body, shapes.log_line)])
+    rows, lines = await call.read(decode_lines, body, lambda line: _log_row(decode(line, shapes.log_line), numbers))
     total = ImportAnswer(recorded=0, duplicates=0)
     for first in range(0, len(rows), PART):
         part = ImportLog(experiment=call.experiment, rows=rows[first : first + PART])
         try:
             done: ImportAnswer = await call.execute(part)
         except ServiceError as refused:
-            raise _placed(refused, first) from None
+            raise _placed(refused, first, lines) from None
         total.recorded += done.recorded
         total.duplicates += done.duplicates
     return total
 
 
-def _placed(refused: ServiceError, first: int) -> ServiceError:
-    """Return the refusal of a part of an import with the place in all of it, and say what became of the rest."""
+def _placed(refused: ServiceError, first: int, lines: list[int]) -> ServiceError:
+    """Return the refusal of a part of an import with its line, and say what became of the parts before."""
+    found = re.match(r"rows\[(\d+)\]", refused.where or "")
+    placed = at_line(refused, lines[first + int(found[1])]) if found else refused
     if not first:
-        return refused
-    found = re.match(r"rows\[(\d+)\](.*)", refused.where or "")
-    where = f"rows[{first + int(found[1])}]{found[2]}" if found else refused.where
+        return placed
     remedy = f"{refused.remedy}, and send all again: the first {first:,} rows are recorded, and will be known"
-    return ServiceError(refused.code, refused.subject, refused.got, refused.rule, remedy, where)
+    return ServiceError(placed.code, placed.subject, placed.got, placed.rule, remedy, placed.where)
 
 
 def _log_row(row: dict[str, Any], numbers: bool | None) -> LogRow:
@@ -77,6 +77,9 @@ def _log_row(row: dict[str, Any], numbers: bool | None) -> LogRow:
     ``numbers`` says whether contexts of the experiment are lists of numbers; None if nobody has said so yet.
     """
     if "context" not in row:
+        if any(name.startswith("action.") and type(value) is list for name, value in row.items()):
+            rule, remedy = "only contexts can be imported", "drop the columns action.*"
+            raise ServiceError("unsupported", "row", "features of actions per decision", rule, remedy)
         context = {name.removeprefix("context_"): row[name] for name in row if name not in COLUMNS}
         names = [f"x{at}" for at in range(len(context))]
         listed = numbers is not False and list(context) == names and bool(names)
@@ -107,28 +110,57 @@ def _lines(blocks: Iterator[list[dict[str, Any]]]) -> Iterator[bytes]:
 
 
 def _parquet(blocks: Iterator[list[dict[str, Any]]]) -> Iterator[bytes]:
-    """Yield a Parquet file; its types are those that the library finds in the log."""
+    """Yield a Parquet file; its types are those of all values of the log."""
+    try:
+        import pyarrow  # noqa: F401
+    except ImportError:
+        rule, remedy = "Parquet needs it", "download JSON lines, or install spuir[data] where the service runs"
+        raise ServiceError("unsupported", "format", "no pyarrow", rule, remedy, "format") from None
     from spuir.logs import open_log
     from spuir.logs.write import write_log
 
     with tempfile.TemporaryDirectory(prefix="spuir-export-") as folder:
         lines, target = Path(folder) / "log.jsonl", Path(folder) / "log.parquet"
+        seen: dict[str, set[type]] = {}
         with lines.open("wb") as file:
             for rows in blocks:
                 file.write(_encode.encode_lines(rows))
+                _look_at_types(rows, seen)
+        types = {name: _parquet_type(name, kinds) for name, kinds in seen.items()}
         try:
             if lines.stat().st_size:
-                write_log(open_log(lines), target)
+                write_log(open_log(lines, types={name: kind for name, kind in types.items() if kind}), target)
             else:
                 _write_empty(target)
-        except SpuirError as wrong:  # a column of a Parquet file has one type, those of contexts may have several
-            got = str(wrong).replace(f"file {str(lines)!r}, ", "")[:200]
-            rule = "columns of a Parquet file have one type each"
-            raise ServiceError("unsupported", "format", got, rule, "download the log as JSON lines", "format") from None
+        except SpuirError as wrong:
+            got = str(wrong).replace(f"file {str(lines)!r}, ", "")[:200].rstrip(".")
+            rule, remedy = "a Parquet file cannot hold it", "download the log as JSON lines"
+            raise ServiceError("unsupported", "format", got, rule, remedy, "format") from None
         lines.unlink()
         with target.open("rb") as file:
             while piece := file.read(PIECE):
                 yield piece
+
+
+def _look_at_types(rows: list[dict[str, Any]], seen: dict[str, set[type]]) -> None:
+    """Note the types of the values of contexts, which may be missing for long before the first one."""
+    for row in rows:
+        for name, value in row.items():
+            if name not in COLUMNS and value is not None:
+                seen.setdefault(name, set()).add(type(value))
+
+
+def _parquet_type(name: str, kinds: set[type]) -> str | None:
+    """Return the type of a column that holds values of these types; None if it is left to the library."""
+    if list in kinds:
+        return None
+    if kinds == {int, float}:
+        return "float64"
+    if len(kinds) > 1:
+        rule, remedy = "a column of a Parquet file has one type", "download the log as JSON lines"
+        raise ServiceError("unsupported", "format", f"column {name!r} of several types", rule, remedy, "format")
+    (kind,) = kinds
+    return {str: "string", bool: "bool", int: "int64", float: "float64"}[kind]
 
 
 def _write_empty(path: Path) -> None:

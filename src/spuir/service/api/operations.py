@@ -1,7 +1,7 @@
 """What the routes are made of: an operation for each method and address, the call it answers, and the reply."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qsl
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 class Call:
     """One request: who calls, the parts of the address, and the body when it is asked for."""
 
-    __slots__ = ("headers", "key", "params", "query", "receive", "request_id", "service")
+    __slots__ = ("headers", "key", "params", "query", "receive", "service")
 
     def __init__(
         self,
@@ -32,10 +32,9 @@ class Call:
         query: bytes,
         headers: Mapping[bytes, bytes],
         receive: Receive,
-        request_id: str,
     ) -> None:
         self.service, self.key, self.params, self.query = service, key, params, query
-        self.headers, self.receive, self.request_id = headers, receive, request_id
+        self.headers, self.receive = headers, receive
 
     @property
     def experiment(self) -> str:
@@ -65,12 +64,16 @@ class Call:
             return default
         if given not in allowed:
             remedy = did_you_mean(given, allowed, "values")
-            raise ServiceError("wrong_shape", name, repr(given[:80]), "it has another set of values", remedy, name)
+            raise ServiceError("wrong_shape", name, repr(given[:80]), "it is one of a few values", remedy, name)
         return allowed[given]
 
     def options(self) -> dict[str, str]:
         """Return the parameters of the query."""
-        return dict(parse_qsl(self.query.decode("latin-1"), keep_blank_values=True)) if self.query else {}
+        return dict(self.pairs())
+
+    def pairs(self) -> list[tuple[str, str]]:
+        """Return the names and values in the query, in order."""
+        return parse_qsl(self.query.decode("latin-1"), keep_blank_values=True) if self.query else []
 
 
 @dataclass(frozen=True)
@@ -80,7 +83,6 @@ class Reply:
     content: Any
     status: int = 200
     media: bytes = b"application/json"
-    headers: tuple[tuple[bytes, bytes], ...] = ()
 
     @property
     def streamed(self) -> bool:
@@ -114,7 +116,7 @@ class Operation:
     answers
         The types of the answers by status; a text is the media type of an answer that is not JSON.
     errors
-        Error statuses beside those that every operation of its kind can have.
+        Error statuses besides those that every operation of its kind can have.
     """
 
     method: str
@@ -129,10 +131,6 @@ class Operation:
     media: tuple[str, ...] = ()
     query: tuple[Query, ...] = ()
     errors: tuple[int, ...] = ()
-    writes: bool = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "writes", self.method != "GET")
 
     @property
     def statuses(self) -> list[int]:
@@ -146,6 +144,20 @@ class Operation:
             errors |= {400, 413, 415, 422}
         if self.query:
             errors |= {422}
-        if self.writes:
-            errors |= {503, 507}
+        if self.path.startswith("/v1"):
+            errors |= {503} if self.method == "GET" else {503, 507}  # the store cannot be read, or not be written
         return sorted({*self.answers, *errors})
+
+
+def check_query(call: Call, operation: Operation) -> None:
+    """Refuse a misspelt or repeated parameter of the query, which would be ignored; other operations take any."""
+    if not operation.query:
+        return
+    known, seen = [one.name for one in operation.query], set[str]()
+    for name, _ in call.pairs():
+        if name not in known:
+            remedy = did_you_mean(name, known, "parameters")
+            raise ServiceError("wrong_shape", "query", repr(name[:80]), "there is no such parameter", remedy, name[:80])
+        if name in seen:
+            raise ServiceError("wrong_shape", "query", f"{name!r} twice", "it is given once", "drop one", name)
+        seen.add(name)

@@ -55,8 +55,9 @@ def error_answer(error: ServiceError) -> tuple[int, ErrorAnswer]:
     return ALL_CODES[error.code][0], ErrorAnswer(detail)
 
 
-_PLACE = re.compile(r" - at `\$?\.?(.*?)`\Z")
+_PLACE = re.compile(r" - at (`key` in )?`\$?\.?(.*?)`\Z")
 _EXPECTED = re.compile(r"Expected `(.+)`, got `(.+)`\Z")
+_LIMIT = re.compile(r"Expected `(\w+)` (.+)\Z")
 _FIELD = re.compile(r"Object (contains unknown|missing required) field `(.*)`\Z")
 SEE = "compare the body with the schema at /openapi.json"
 
@@ -65,9 +66,11 @@ def wrong_shape(error: Exception) -> ServiceError:
     """Return the refusal of a body that is JSON but does not fit the type of its address."""
     text = str(error)
     place = _PLACE.search(text)
-    where = place[1] if place else None
+    where = place[2] or None if place else None
     text = _PLACE.sub("", text)
     subject = where or "body"
+    if place and place[1]:
+        subject = f"a key of {subject}"
     if found := _EXPECTED.match(text):
         return ServiceError("wrong_shape", subject, found[2], f"it must be {_types(found[1])}", SEE, where)
     if found := _FIELD.match(text):
@@ -76,6 +79,9 @@ def wrong_shape(error: Exception) -> ServiceError:
         got, rule = (f"the field {name!r}", "it is unknown") if unknown else (f"no {name!r}", "it is required")
         remedy = "drop it, or check its spelling" if unknown else "add it"
         return ServiceError("wrong_shape", subject, got, rule, remedy, f"{where}.{name}" if where else name)
+    if found := _LIMIT.match(text):
+        limit = found[2].replace("<=", "≤").replace(">=", "≥")
+        return ServiceError("wrong_shape", subject, "another one", f"it must be {_types(found[1])} {limit}", SEE, where)
     return ServiceError("wrong_shape", subject, "a value of another kind", text[:1].lower() + text[1:], SEE, where)
 
 

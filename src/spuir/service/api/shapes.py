@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import msgspec
 
 from spuir.service.commands import DecisionRow, LogRow, RewardRow
-from spuir.service.settings import CHANGEABLE, LONGEST_ID, ExperimentSettings, Label
+from spuir.service.settings import CHANGEABLE, LONGEST_ID, ExperimentSettings, Features, Label, Number, Whole
 
 _FIELDS = {item.name: item for item in msgspec.structs.fields(ExperimentSettings)}
 
@@ -35,8 +35,7 @@ SettingsChange = msgspec.defstruct(
 
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=LONGEST_ID)]
-Whole = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
-Context = list[float] | dict[Name, str | Whole | float | bool | None]
+Context = list[Number] | dict[Name, str | Whole | Number | bool | None]
 """Numbers, or raw columns: texts, numbers, true, false and null by name."""
 
 
@@ -88,14 +87,14 @@ class NewAction(_Body):
     label: Label
     like: Label | None = None
     ramp: float | None = 0.1
-    ramp_episodes: int = 5
-    features: dict[str, Any] | None = None
+    ramp_episodes: Whole = 5
+    features: Features | None = None
 
 
 class ActionChange(_Body):
     """New features of an action."""
 
-    features: dict[str, Any] | None
+    features: Features | None
 
 
 class ProbeAnswer(msgspec.Struct):

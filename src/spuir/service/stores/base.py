@@ -139,7 +139,7 @@ class LogStore(LogReader, Protocol):
         ...
 
     def backup(self, path: str) -> None:
-        """Write a copy of everything to a new file, while others go on."""
+        """Write a copy of everything to a new file, while others keep using it."""
         ...
 
     def check(self) -> list[str]:

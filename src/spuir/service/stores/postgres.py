@@ -97,7 +97,7 @@ class _Transaction(_PostgresReads, SqlWrites):
         """Return the head of an experiment, which nobody else appends to until the transaction ends."""
         # An experiment that is not there yet has no row to lock: its name is locked instead.
         self._all("SELECT pg_advisory_xact_lock(?)", (_lock_number(f"experiment {name}"),))
-        # Whoever saves a piece of a model only needs the experiment to stay, and does not wait for this lock.
+        # Saving a piece of a model only needs the experiment to exist, and does not wait for this lock.
         rows = self._all(f"{HEAD} WHERE name = ? FOR NO KEY UPDATE", (name,))
         return self._as_head(rows[0]) if rows else None
 
@@ -248,7 +248,7 @@ class PostgresStore(_PostgresReads):
         return [f"the record at position {row[0]} is outside its log" for row in self._all(sql)]
 
     def backup(self, path: str) -> None:
-        """Write a copy of everything to a new SQLite file, which is a store too, while others go on."""
+        """Write a copy of everything to a new SQLite file, which is a store too, while others keep using it."""
         from spuir.service.stores.sqlite import SqliteStore
 
         if os.path.exists(path):

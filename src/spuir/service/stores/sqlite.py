@@ -275,7 +275,7 @@ class SqliteStore(_SqliteReads):
         return [row[0] for row in rows if row[0] != "ok"]
 
     def backup(self, path: str) -> None:
-        """Write a copy to a new file, page by page, while others go on."""
+        """Write a copy to a new file, page by page, while others keep using it."""
         if os.path.exists(path):
             rule = "a backup never overwrites a file"
             raise ServiceError("exists", "backup", repr(path), rule, "choose another name")
