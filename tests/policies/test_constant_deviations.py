@@ -231,7 +231,7 @@ class TestLife:
         assert bandit.state_.constants[:, -2].sum() == pytest.approx(live)
         assert bandit.last_info_.counts[0] == 40
 
-    def test_an_updated_action_begins_anew(self):
+    def test_an_updated_action_starts_again(self):
         """Its rows stay with the features they were learned with, and its own deviation is learned again."""
         bandit, shop = taught(**ALONE)
         X = shop.contexts(10)

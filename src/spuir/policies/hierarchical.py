@@ -277,7 +277,7 @@ class Hierarchical(Optimism):
         made, scale, form = self._own.problem(state), self._own.scale(state), form_of(state)
         columns, ridges, nothing = made.columns, made.ridges, Folded.nothing(made.columns)
         stiff = Ridges(ridges.shared, np.full(len(ridges.own), hierarchy.LARGEST_RIDGE))
-        if state.constants is not None:  # the sums of live and retired actions cannot be told apart
+        if state.constants is not None:  # the sums of live and retired actions are one
             shared = form.fit(state, replace(made, ridges=stiff), scale, 0)
             return {"hierarchical": fit.evidence, "shared": shared.evidence}
         alone = replace(state, folded=nothing)

@@ -282,7 +282,7 @@ class ConstantAlone(Form):
         return {"constants": np.delete(self._table(state), slot, axis=0)}
 
     def restarted(self, state: HierarchicalState, slot: int, made: FitInputs) -> Changes:
-        """Return the sums in which the rows of an action so far are folded, and the action begins anew."""
+        """Return the sums in which the rows of an action so far are folded, and the action starts again."""
         table = self._table(state).copy()
         table[slot] = 0.0
         return {"constants": table, "folded": self.fold(state, slot, made)}
