@@ -1,6 +1,7 @@
 """Actions with features: an episode beside Vowpal Wabbit's, all widths beside one product, lists beside all actions."""
 
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -11,10 +12,10 @@ import spuir
 from benchmarks.speed import Effort
 from benchmarks.timing import Clock, Task, ratio
 from spuir.base.records import Floats
-from spuir.core import hierarchy
+from spuir.core import packed_matrices
 
 ACTIONS, COLUMNS, ROWS = 1_000, 20, 1_000
-MANY, LISTED = 10_000, 50
+MANY, HUGE, LISTED = 10_000, 100_000, 50
 WABBIT_ROWS = 40
 """Rows of one turn of Vowpal Wabbit, whose time is scaled up."""
 
@@ -32,11 +33,11 @@ def episode(actions: int, seed: int) -> tuple[Floats, np.ndarray[Any, Any], Floa
     return contexts, codes, signal + rng.standard_normal(ROWS)
 
 
-def taught(actions: int) -> spuir.Bandit:
+def taught(actions: int, **given: Any) -> spuir.Bandit:
     """Return a bandit after five episodes, when ridges are estimated now and then only."""
     features = catalogue(actions)
     rows = {code: {f"f{at}": float(value) for at, value in enumerate(row)} for code, row in enumerate(features)}
-    bandit = spuir.Bandit("hierarchical", rows, random_state=0, components=COLUMNS)
+    bandit = spuir.Bandit("hierarchical", rows, random_state=0, components=COLUMNS, **given)
     for seed in range(5):
         bandit.partial_fit(*episode(actions, seed))
     return bandit
@@ -94,8 +95,8 @@ def measure(effort: Effort, say: Callable[[str], None]) -> tuple[dict[str, dict[
     say(title)
     learner: Any = bandit.policy_.learner  # type: ignore[attr-defined]
     rows, forms = learner.rows(bandit.state_, episode(ACTIONS, 1)[0]), learner.fitted(bandit.state_).forms
-    packed = hierarchy.packed_products(rows)
-    widths = {"widths": lambda: hierarchy.quadratic_forms(rows, forms), "product": lambda: packed @ forms.T}
+    packed = packed_matrices.packed_products(rows)
+    widths = {"widths": lambda: packed_matrices.quadratic_forms(rows, forms), "product": lambda: packed @ forms.T}
     tables[title] = effort.race(widths)
     found["catalogue/widths/one product"] = ratio(tables[title]["widths"], tables[title]["product"])
     title = f"actions with features, {MANY:,} actions: decide one batch"
@@ -112,4 +113,16 @@ def measure(effort: Effort, say: Callable[[str], None]) -> tuple[dict[str, dict[
     listed, every, small = tables[title].values()
     found["catalogue/lists/all of them"] = ratio(every, listed)
     found["catalogue/listed/a catalogue of 50"] = ratio(listed, small)
+    title = f"actions with features, {HUGE:,} actions that deviate by a constant: decide one batch"
+    say(title)
+    alone = {size: taught(size, deviations="constant") for size in (HUGE, ACTIONS)}
+    spread = {size: rng.integers(size, size=(ROWS, 1)) + np.arange(LISTED) * (size // LISTED) for size in alone}
+    chosen = {size: np.sort(one % size, axis=1).tolist() for size, one in spread.items()}
+    deciding = {
+        f"lists of {LISTED} of {size:,}": partial(one.decide, contexts, eligible=chosen[size])
+        for size, one in alone.items()
+    }
+    tables[title] = effort.race(deciding)
+    huge, usual = tables[title].values()
+    found["catalogue/huge/1,000"] = ratio(huge, usual)
     return tables, found

@@ -180,6 +180,12 @@ def grid(seeds: int = 20) -> list[Requirement]:
             "at most",
             {"a catalogue of 50": None},
         ),
+        *_rows(
+            "catalogue/huge",
+            "100,000 actions that deviate by a constant, deciding among lists of 50, time over a catalogue of",
+            "at most",
+            {"1,000": 2.5},
+        ),
         *_rows("scaling/learn", "exponent of exact learning around large", "at most", {"B": 1.1, "M": 1.1, "d": 2.2}),
         *_rows("scaling/decide", "exponent of dense deciding around large", "at most", {"B": 1.1, "M": 1.1, "d": 2.2}),
         *_rows(

@@ -7,6 +7,7 @@ import pandas as pd
 
 import spuir
 from spuir.base import streams
+from spuir.testing import laws_for
 
 COLUMNS, DIM = ("age", "price", "length"), 4
 
@@ -56,3 +57,17 @@ def taught(seed: int = 0, **parameters: Any) -> tuple[Any, Shop]:
     """Return a bandit with a catalogue after three episodes, and where it learned."""
     shop = Shop(items(), seed)
     return shop.teach(spuir.Bandit("hierarchical", shop.catalogue, random_state=seed, **parameters)), shop
+
+
+WITHOUT_FEATURES = {
+    "actions can be added",  # an action is added with features
+    "a loaded bandit continues bit for bit",
+    "foreign shards are refused",
+    "parameters are arguments",  # compares the number of actions that the laws pass
+}
+"""Laws that add an action without features, or look at the labels alone; they have tests of their own here."""
+
+
+def laws_with_a_catalogue(policy: spuir.policies.Policy) -> list[Any]:
+    """Return the laws that a policy obeys with a catalogue; they run with the fixture ``described``."""
+    return [law for law in laws_for(policy) if law.name not in WITHOUT_FEATURES]

@@ -68,7 +68,7 @@ def test_the_races_measure_every_requirement_on_speed(monkeypatch):
 
 def test_the_races_measure_every_requirement_on_the_catalogue(monkeypatch):
     """Every race runs at small sizes; Vowpal Wabbit is among the requirements of the tests."""
-    sizes = {"ACTIONS": 12, "COLUMNS": 3, "ROWS": 300, "MANY": 40, "LISTED": 4, "WABBIT_ROWS": 2}
+    sizes = {"ACTIONS": 12, "COLUMNS": 3, "ROWS": 300, "MANY": 40, "HUGE": 60, "LISTED": 4, "WABBIT_ROWS": 2}
     for name, size in sizes.items():
         monkeypatch.setattr(action_features, name, size)
     tables, found = action_features.measure(speed.Effort(seconds=0.0, rounds=1), lambda text: None)

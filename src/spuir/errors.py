@@ -128,3 +128,7 @@ class InterceptWarning(UserWarning):
 
 class DriftWarning(UserWarning):
     """Many values of a raw column are unlike the sample that the encoder was learned on."""
+
+
+class CatalogueWarning(UserWarning):
+    """A catalogue is so large that the model of its actions was simplified."""

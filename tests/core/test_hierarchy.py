@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spuir.base import streams
-from spuir.core import evidence, hierarchy
+from spuir.core import evidence, hierarchy, packed_matrices
 from spuir.core.evidence import CentredSums
 from spuir.core.hierarchy import Columns, Folded, Ridges
 from spuir.core.statistics import Statistics, summarise
@@ -236,9 +236,9 @@ def test_folding_two_actions_is_folding_one_after_the_other():
 
 def test_packed_widths_are_quadratic_forms():
     rng = streams.generator(6, "packed")
-    for width in (5, hierarchy.NARROW + 3):
+    for width in (5, packed_matrices.NARROW + 3):
         rows, roots = rng.standard_normal((30, width)), rng.standard_normal((7, width, width))
         matrices = roots @ roots.transpose(0, 2, 1)
         expected = np.einsum("ni,mij,nj->nm", rows, matrices, rows)
-        found = hierarchy.quadratic_forms(rows, hierarchy.packed_forms(matrices))
+        found = packed_matrices.quadratic_forms(rows, packed_matrices.packed_forms(matrices))
         np.testing.assert_allclose(found, expected, rtol=1e-11)

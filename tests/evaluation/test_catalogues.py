@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 
 import spuir
+from spuir.base import streams
 from spuir.errors import InputError
 from spuir.evaluation.encoded_rows import EncodedRows
 from spuir.evaluation.replay import replay
+from spuir.evaluation.reward_models import RidgeRewards
 from spuir.logs import open_log
 from tests.training.catalogues import BATCH, ITEMS, LABELS, executed_prices, make_log
 
@@ -50,3 +52,61 @@ def test_tuning_compares_and_trains_with_a_catalogue() -> None:
 def test_tuning_without_a_catalogue_is_refused_at_once() -> None:
     with pytest.raises(InputError, match="learns from the features of actions"):
         spuir.tune(make_log(), policies=["hierarchical"], budget=2, batch_size=BATCH)
+
+
+class TestRewardModels:
+    """The reward model of an evaluation reads the catalogue."""
+
+    def features(self) -> np.ndarray:
+        return np.column_stack([ITEMS["size"], [kind == "sport" for kind in ITEMS["kind"]]]).astype(float)
+
+    def rows(self, n: int, seed: int = 0):
+        rng = streams.generator(seed, "tests", "reward model")
+        contexts, codes = rng.standard_normal((n, 4)), rng.integers(len(LABELS), size=n)
+        contexts[:, -1] = 1.0
+        means = contexts[:, 0] * self.features()[:, :1] + contexts[:, 1] * self.features()[:, 1:]
+        return contexts, codes, means.T, means.T[np.arange(n), codes] + 0.5 * rng.standard_normal(n)
+
+    def test_few_rows_per_action_are_predicted_better(self):
+        contexts, codes, means, rewards = self.rows(150)
+        ones, folds, errors = np.ones(150), np.arange(150) % 5, []
+        for described in (None, self.features):
+            model = RidgeRewards(5, described=described)
+            model.collect(contexts, codes, rewards, ones, folds)
+            model.finish(len(LABELS))
+            errors.append(np.square(model.predict(contexts, folds) - means).mean())
+        assert errors[1] < 0.5 * errors[0]
+        assert model.ridge is None
+
+    def test_features_that_say_nothing_are_not_used_for_long(self):
+        """Where features are noise, held-out rewards decide; the error is at most a little above that without."""
+        rng = streams.generator(3, "tests", "noise")
+        contexts, codes = rng.standard_normal((3000, 3)), rng.integers(12, size=3000)
+        contexts[:, -1] = 1.0
+        theta = rng.standard_normal((12, 3))
+        means = contexts @ theta.T
+        rewards = means[np.arange(3000), codes] + 0.5 * rng.standard_normal(3000)
+        ones, folds, errors = np.ones(3000), np.arange(3000) % 5, []
+        for described in (None, lambda: rng.standard_normal((12, 2))):
+            model = RidgeRewards(5, described=described)
+            model.collect(contexts, codes, rewards, ones, folds)
+            model.finish(12)
+            errors.append(np.square(model.predict(contexts, folds) - means).mean())
+        assert errors[1] < 1.1 * errors[0]
+
+    def test_rewards_that_are_all_alike(self):
+        contexts, codes, _, _ = self.rows(40)
+        model = RidgeRewards(2, described=self.features)
+        model.collect(contexts, codes, np.full(40, 3.0), np.ones(40), np.arange(40) % 2)
+        model.finish(len(LABELS))
+        np.testing.assert_allclose(model.predict(contexts, np.arange(40) % 2), 3.0)
+
+    def test_an_evaluation_reads_the_catalogue(self):
+        """The model of an evaluation is the shared one where the log has a catalogue, and the plain one elsewhere."""
+        values = []
+        for given in ({}, {"catalogue": ITEMS}, {"catalogue": {"action": LABELS, "noise": [0.0] * len(LABELS)}}):
+            log = open_log(make_log(240, seed=4), **given)
+            found = spuir.evaluate(log, {"even": "uniform"}, against=[], estimators=["dm"])
+            values.append(found.estimates["value"].iloc[0])
+        assert values[0] != values[1]
+        assert values[0] == pytest.approx(values[2], abs=0.1)

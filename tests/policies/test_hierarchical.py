@@ -15,43 +15,13 @@ from spuir.core import hierarchy
 from spuir.core.hierarchy import Columns, Ridges
 from spuir.policies.hierarchical import SOLVING
 from spuir.policies.hierarchical_learner import REMEMBERED
-from spuir.testing import deciding, laws_for, learning, living, refusing, sharding, trial
-from tests.catalogues import COLUMNS, DIM, Shop, items, taught
-
-WITHOUT_FEATURES = {
-    "actions can be added",  # an action is added with features
-    "a loaded bandit continues bit for bit",
-    "foreign shards are refused",
-    "parameters are arguments",  # compares the number of actions that the laws pass
-}
-"""Laws that add an action without features, or look at the labels alone; they have tests of their own here."""
-
-
-@pytest.fixture
-def described(monkeypatch):
-    """Let the laws make bandits with a catalogue."""
-    rng = streams.generator(0, "described")
-    rows = {name: rng.standard_normal(3) for name in (*range(4), "red", "blue", "green", "black", "a")}
-
-    def fresh(policy, seed=7, actions=trial.N_ACTIONS):
-        labels = range(actions) if isinstance(actions, int) else actions
-        catalogue = {one: dict(zip("uvw", rows[one], strict=True)) for one in labels}
-        return spuir.Bandit(policy, catalogue, random_state=seed)
-
-    for module in (trial, deciding, learning, living, refusing, sharding):
-        if hasattr(module, "fresh"):
-            monkeypatch.setattr(module, "fresh", fresh)
-    trial._TRAINED.clear()
-    yield
-    trial._TRAINED.clear()
-
+from spuir.testing import trial
+from tests.catalogues import COLUMNS, DIM, Shop, items, laws_with_a_catalogue, taught
 
 POLICY = spuir.make_policy("hierarchical")
 
 
-@pytest.mark.parametrize(
-    "law", [law for law in laws_for(POLICY) if law.name not in WITHOUT_FEATURES], ids=lambda law: law.name
-)
+@pytest.mark.parametrize("law", laws_with_a_catalogue(POLICY), ids=lambda law: law.name)
 @pytest.mark.usefixtures("described")
 def test_the_contract_with_a_catalogue(law):
     law.check(POLICY)
@@ -62,8 +32,8 @@ class TestLearning:
         """The bandit's estimates follow from the rows by one regression over all columns."""
         bandit, shop = taught()
         state, learner = bandit.state_, bandit.policy_.learner
-        sums, x, columns, ridges, folded = learner.problem(state)
-        expected = hierarchy.fit(sums, x, columns, ridges, folded, state.variance)
+        made = learner.problem(state)
+        expected = hierarchy.fit(state.observed, made.features, made.columns, made.ridges, state.folded, state.variance)
         X = shop.contexts(20)
         phi = learner.rows(state, X)
         means = phi @ expected.theta.T + expected.mean + state.origin
@@ -146,7 +116,8 @@ class TestLearning:
             X, labels = shop.contexts(300), shop.rng.choice(shop.catalogue.index, 300)
             bandit.partial_fit(X, labels, shop.rewards(X, labels) + 3.0 * (labels == "n3"))
         ridges = bandit.diagnosis()["ridges"]["own"]
-        assert ridges["context"] == hierarchy.LARGEST_RIDGE
+        assert list(ridges) == ["constant"]
+        assert bandit.diagnosis()["deviations"] == deviations
         assert (ridges["constant"] == hierarchy.LARGEST_RIDGE) == (deviations == "none")
 
     def test_without_a_catalogue_it_is_one_regression_per_action(self):
@@ -212,6 +183,28 @@ class TestCatalogues:
             errors.append(np.abs(bandit.intercept_ - np.cos(3 * table.u)).mean())
         assert errors[1] < 0.2 < errors[0]
 
+    def test_products_fit_bent_features(self, tmp_path):
+        """With products the reward of an action may depend on its features by any polynomial of degree two."""
+        rng = streams.generator(0, "bent")
+        table = pd.DataFrame(rng.normal(5.0, 2.0, (80, 2)), columns=["u", "v"])
+        mean = (table.u - 5) * (table.v - 4) - 0.5 * (table.v - 5) ** 2
+        X, labels = rng.standard_normal((2000, 1)), rng.integers(80, size=2000)
+        rewards = mean.to_numpy()[labels] + 0.5 * rng.standard_normal(2000)
+        errors = []
+        for products in (False, True):
+            bandit = spuir.Bandit("hierarchical", table, random_state=0, products=products, deviations="none")
+            bandit.partial_fit(X, labels, rewards)
+            errors.append(np.abs(bandit.intercept_ - mean).mean())
+        assert errors[1] < 0.2 < errors[0]
+        assert "products × context" in bandit.diagnosis()["ridges"]["shared"]
+        bandit.save(tmp_path / "bent.spuir")
+        again = spuir.load(tmp_path / "bent.spuir")
+        np.testing.assert_array_equal(again.decide(X).means, bandit.decide(X).means)
+        both = spuir.Bandit("hierarchical", table, random_state=0, products=True, kernel=5)
+        both.partial_fit(X, labels, rewards)
+        assert np.abs(both.intercept_ - mean).mean() < 0.3
+        assert bandit.shared_coefficients_.shape == (3, 2)
+
     def test_the_order_of_the_catalogue_does_not_matter(self):
         table = items()
         shuffled = table.iloc[::-1]
@@ -251,10 +244,11 @@ class TestLife:
             again.fit(shop.contexts(2), ["n1", "n2"], [0.0, 1.0])
         assert trial.frozen(again) == trial.frozen(bandit)
 
-    def test_a_year_of_daily_replacement_keeps_its_size(self):
+    @pytest.mark.parametrize("deviations", ["all", "constant"])
+    def test_a_year_of_daily_replacement_keeps_its_size(self, deviations):
         """Three of 20 actions are replaced on each of 365 days: sums and features stay bounded."""
         shop = Shop(items(20))
-        bandit = spuir.Bandit("hierarchical", shop.catalogue, random_state=0)
+        bandit = spuir.Bandit("hierarchical", shop.catalogue, random_state=0, deviations=deviations)
         every, live, sizes = [shop.catalogue], list(shop.catalogue.index), {}
         for day in range(365):
             new = items(3, first=20 + 3 * day, seed=1)
@@ -464,7 +458,9 @@ def test_the_forecast_of_memory_covers_solving():
     assert 0.3 * SOLVING * sums < peak <= SOLVING * sums
 
 
-def test_more_memory_than_the_limit_is_refused():
-    small = replace(POLICY, memory_limit=1e-4)
-    with pytest.raises(spuir.errors.InputError, match=r"12 actions × 101² columns .* memory_limit is 0.0001 GiB"):
-        spuir.Bandit(small, items()).decide(np.ones((1, 100)))
+@pytest.mark.parametrize(("actions", "given"), [(list(items().index), {}), (items(), {"deviations": "all"})])
+def test_more_memory_than_the_limit_is_refused(actions, given):
+    """Without features nothing smaller is left to choose, and a choice of the user is kept."""
+    small = replace(POLICY, memory_limit=1e-3, **given)
+    with pytest.raises(spuir.errors.InputError, match=r"12 actions × 101² columns .* memory_limit is 0.001 GiB"):
+        spuir.Bandit(small, actions).decide(np.ones((1, 100)))

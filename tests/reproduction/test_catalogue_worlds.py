@@ -59,38 +59,54 @@ def outcomes(**means: float) -> list[str]:
 
     def results(mean: float) -> list[Result]:
         tasks = [Task(function="a:b", arguments={"seed": seed}) for seed in range(4)]
-        return [Result(task, [{"average_reward": mean * (1 + 0.001 * at)}], 0.0) for at, task in enumerate(tasks)]
+        rewards = [mean * (1 + 0.001 * at) for at in range(4)]
+        rows = [{"average_reward": reward, "new": 0.5 * reward**2} for reward in rewards]
+        return [Result(task, [row], 0.0) for task, row in zip(tasks, rows, strict=True)]
 
-    played = Measured({("world", name.replace("_", " ")): results(mean) for name, mean in means.items()})
-    return [judge(claim, 0.95).outcome for claim in catalogue.claims(played, ["world"])]
+    played = Measured({("news", name.replace("_", " ")): results(mean) for name, mean in means.items()})
+    return [judge(claim, 0.95).outcome for claim in catalogue.claims(played, ["news"])]
 
 
 def test_claims_are_judged_by_their_intervals():
-    assert outcomes(hierarchical=1.0, SBUCB=0.9, disjoint=0.9, shared=1.005) == [HOLDS, UNDECIDED]
+    assert outcomes(hierarchical=1.0, SBUCB=0.9, disjoint=0.9, shared=1.005) == [HOLDS, UNDECIDED, UNDECIDED]
     assert outcomes(hierarchical=1.0, shared=1.05)[0] == CONTRADICTED
-    assert outcomes(hierarchical=1.0, Vowpal_Wabbit=1.1)[1] == CONTRADICTED
+    assert outcomes(hierarchical=1.0, Vowpal_Wabbit=1.1)[1:] == [CONTRADICTED, CONTRADICTED]
+    assert outcomes(hierarchical=1.0, Vowpal_Wabbit=0.9)[1:] == [HOLDS, HOLDS]
 
 
 @pytest.mark.usefixtures("small")
-def test_wabbit_is_tuned_on_another_seed(monkeypatch):
+def test_wabbit_is_tuned_on_other_seeds(monkeypatch):
+    """All settings play on one seed, the best three on two more, and the best of these on the seeds of the report."""
     monkeypatch.setattr(catalogue, "installed", lambda library: True)
-    scope = Scope(repeats=4)
-    first = catalogue.grid(scope, [])
-    tuning = [task for task in first if task.arguments["seed"] == catalogue.TUNING_SEED]
-    assert {task.arguments["method"] for task in tuning} == {"Vowpal Wabbit"}
-    known = [
-        Result(task, [{"average_reward": float(task.arguments["options"]["options"] == catalogue.OPTIONS[2])}], 0.0)
-        for task in tuning
-    ]
-    later = [task for task in catalogue.grid(scope, known) if task not in first]
-    assert {task.arguments["options"]["options"] for task in later} == {catalogue.OPTIONS[2]}
-    assert {task.arguments["seed"] for task in later} == {0, 1, 2}
+    scope, known = Scope(repeats=4), dict[str, Result]()
+
+    def play(tasks: list[Task]) -> list[Task]:
+        new = [task for task in tasks if task.arguments["method"] == "Vowpal Wabbit" and task.key not in known]
+        for task in new:
+            place = catalogue.OPTIONS.index(task.arguments["options"]["options"])
+            # Setting 2 looks best on the first seed; setting 5 is best on the others, and on average.
+            reward = {2: 0.6, 5: 0.5, 7: 0.4}.get(place, 0.1)
+            reward = {2: 0.1, 5: 0.9}.get(place, reward) if task.arguments["seed"] > scope.tuning_seeds[0] else reward
+            known[task.key] = Result(task, [{"average_reward": reward}], 0.0)
+        return new
+
+    first = play(catalogue.grid(scope, []))
+    assert {task.arguments["seed"] for task in first} == {scope.tuning_seeds[0]}
+    assert len(first) == len(catalogue.OPTIONS) * len(WORLDS)
+    second = play(catalogue.grid(scope, list(known.values())))
+    assert {task.arguments["seed"] for task in second} == set(scope.tuning_seeds[1:3])
+    tried = {catalogue.OPTIONS.index(task.arguments["options"]["options"]) for task in second}
+    assert tried == {2, 5, 7}
+    third = play(catalogue.grid(scope, list(known.values())))
+    assert {task.arguments["options"]["options"] for task in third} == {catalogue.OPTIONS[5]}
+    assert {task.arguments["seed"] for task in third} == {0, 1, 2, 3}
+    assert not play(catalogue.grid(scope, list(known.values())))
 
 
 def test_a_quick_report_has_a_figure():
     scope = Scope(repeats=2, quick=True)
     results = [
-        Result(task, [{"average_reward": 0.3 + 0.01 * at, "oracle": 0.5, "new": None}], 0.0)
+        Result(task, [{"average_reward": 0.3 + 0.01 * at, "oracle": 0.5, "new": None, "processor": 1.0}], 0.0)
         for at, task in enumerate(catalogue.grid(scope, []))
     ]
     found = catalogue.report(scope, results)

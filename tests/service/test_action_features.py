@@ -119,6 +119,8 @@ def test_raw_columns_and_features_per_decision_start_uniformly(tmp_path):
         ({"action_features": {"jam": {"stock": 1.0}, "tea": {"age": 1.0}}}, "for every action that is offered"),
         ({"action_features": {"jam": {"row": 1.0}}}, "reserved"),
         ({"action_features": {"jam": {"stock": float("nan")}}}, "finite"),
+        ({"eligible": ["jam", "hat"]}, "'hat'"),
+        ({"eligible": []}, "got none"),
     ],
 )
 def test_bad_features_per_decision_are_refused(shop, row, words):

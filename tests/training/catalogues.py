@@ -60,12 +60,12 @@ def executed_prices(table: pa.Table) -> Any:
     return np.array([row["action.price"][row["eligible"].index(row["action"])] for row in rows])
 
 
-def one_by_one(table: pa.Table, size: int = BATCH) -> spuir.Bandit:
+def one_by_one(table: pa.Table, size: int = BATCH, **parameters: Any) -> spuir.Bandit:
     """Return what ``partial_fit`` makes of the episodes, in memory."""
     contexts = np.column_stack([table[f"x{at}"].to_numpy() for at in range(DIM)])
     actions, rewards = np.array(table["action"].to_pylist()), table["reward"].to_numpy()
     prices = executed_prices(table) if "action.price" in table.column_names else None
-    made = spuir.Bandit("hierarchical", frame(), random_state=0)
+    made = spuir.Bandit("hierarchical", frame(), random_state=0, **parameters)
 
     def features(rows: Any) -> dict[str, Any]:
         return {} if prices is None else {"action_features": {"price": prices[rows]}}

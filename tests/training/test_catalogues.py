@@ -176,3 +176,27 @@ class TestRefusals:
         known = train(ROWS, "hierarchical", batch_size=BATCH, actions=ITEMS).bandit
         with pytest.raises(SpuirError, match=r"no column 'action.price', but the model reads"):
             train(make_log(), batch_size=BATCH, start=known)
+
+
+class TestConstantDeviations:
+    """Catalogues so large that actions deviate by a constant alone."""
+
+    @pytest.mark.parametrize("varying", [False, True])
+    def test_the_bits_do_not_depend_on_workers(self, tmp_path: Path, varying: bool) -> None:
+        table = make_log(varying=varying)
+        folder = write_parts(tmp_path / "log", table)
+        policy = spuir.make_policy("hierarchical", deviations="constant")
+        models: list[bytes] = []
+        for workers in (1, 3):
+            trained = train(str(folder), policy, batch_size=BATCH, actions=ITEMS, workers=workers)
+            trained.bandit.save(tmp_path / "model.spuir")
+            models.append((tmp_path / "model.spuir").read_bytes())
+        assert len(set(models)) == 1
+        assert "numbers in all" in str(trained.needed)
+        assert same(trained.bandit, one_by_one(table, deviations="constant")) < 1e-9
+
+    def test_training_says_that_it_simplified_the_model(self) -> None:
+        policy = spuir.make_policy("hierarchical", memory_limit=5e-5)
+        trained = train(make_log(), policy, batch_size=BATCH, actions=ITEMS)
+        assert trained.bandit.diagnosis()["deviations"] == "constant"
+        assert [one for one in trained.notices if "deviate from what their features say by a constant alone" in one]

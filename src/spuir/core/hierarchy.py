@@ -9,29 +9,26 @@ With R = diag ρ, H_a = (G_a + R)⁻¹ and S_a = R H_a G_a:
 * θ_a = H_a (b_a + R Θᵀx_a), with posterior C_a = H_a + H_a R Q_a R H_a, Q_a = (x_a ⊗ I)ᵀ P⁻¹ (x_a ⊗ I).
 
 P₀ and h₀ are what retired actions left (:func:`fold`). Without features there is no Θ: one ridge regression per action,
-with shared ridges. In both tables of columns the constant is the last column. Matrices are packed by their upper
-triangle where that halves a product.
+with shared ridges. In both tables of columns the constant is the last column.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from scipy.linalg.lapack import dpotri
 
-from spuir.base.records import Codes, Floats
+from spuir.base.records import Floats
 from spuir.core.evidence import LEAST_FREEDOM, LEAST_RIDGE, LEAST_SHARE, Blocks
-from spuir.core.quiet import quietly
-from spuir.core.solving import diagonals, solve
+from spuir.core.packed_matrices import combined, packed_inverse, packed_products, triangle
+from spuir.core.solving import FINE, diagonals, solve
 from spuir.core.statistics import Statistics
 
 CONSTANT_RIDGE = 0.01
 """λ of the entry of Θ that is constant in the context and in the features."""
 LARGEST_RIDGE = 1e5
 """Largest ridge: a block this stiff takes no part, so that actions with the same features are alike."""
-NARROW = 24
-"""Rows of up to so many columns are multiplied by index, wider ones column by column (measured)."""
 SETTLED = 0.02
 """Fixed-point steps end when no ridge changes by more than this share."""
 
@@ -39,13 +36,13 @@ SETTLED = 0.02
 class Columns(NamedTuple):
     """Blocks of columns: ``own`` of φ (D columns) and ``features`` of x (K columns), the constant first in each.
 
-    ``features`` is empty where actions have no features. ``without`` are the own blocks in which actions do not
-    deviate from what their features say.
+    ``features`` is empty where actions have no features. ``deviations`` says in which columns actions deviate from
+    what their features say: ``"all"``, the ``"constant"``, or ``"none"``.
     """
 
     own: Blocks
     features: Blocks
-    without: tuple[int, ...] = ()
+    deviations: str = "all"
 
     @property
     def width(self) -> int:
@@ -58,31 +55,36 @@ class Columns(NamedTuple):
         return self.features[0].stop if self.features else 0
 
     @property
+    def deviating(self) -> Blocks:
+        """The blocks of the columns of deviations, each with a ridge: those of φ, or the constant alone."""
+        return self.own if self.deviations == "all" else (slice(0, 1),)
+
+    @property
     def shared(self) -> list[tuple[slice, slice]]:
         """The blocks of Θ that have a ridge of their own: all but the entry that is constant in both."""
         return [(x, phi) for x in self.features for phi in self.own][1:]
 
 
 class Ridges(NamedTuple):
-    """λ of each shared block of Θ, and ρ of each own block of columns."""
+    """λ of each shared block of Θ, and ρ of each block of columns in which actions deviate."""
 
     shared: Floats
     own: Floats
 
     def diagonals(self, columns: Columns) -> tuple[Floats, Floats]:
-        """Return Λ as (K, D) and the diagonal of R (D,)."""
+        """Return Λ as (K, D) and the diagonal of R (D,), or ρ (1,) of the constant alone."""
         shared = np.full((columns.feature_width, columns.width), CONSTANT_RIDGE)
         for (x, phi), ridge in zip(columns.shared, self.shared, strict=True):
             shared[x, phi] = ridge
-        own = np.empty(columns.width)
-        for block, ridge in zip(columns.own, self.own, strict=True):
+        own = np.empty(columns.width if columns.deviations == "all" else 1)
+        for block, ridge in zip(columns.deviating, self.own, strict=True):
             own[block] = ridge
         return shared, own
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Folded:
-    """What retired actions left, of rewards that are not centred.
+    """Sums over x ⊗ φ: what retired actions left, of rewards that are not centred.
 
     ``matrix`` (p, p) and ``vector`` (p,) are P₀ and h₀, p = K·D. ``weight`` is Σn, ``total`` Σr, ``energy``
     Σ(e − bᵀHb), ``logdet`` Σ ln|I + R⁻¹G|, ``slope`` Σ(R H b)₀ and ``curve`` Σ(R H G)₀₀, 0 being the constant.
@@ -109,18 +111,17 @@ class Folded:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class HierarchicalFit:
+class SharedFit:
     """A fit with given ridges.
 
-    ``theta`` (M, D), ``shared`` Θ (K, D), ``covariance`` C (M, D, D) in units of the noise, ``shared_inverse`` P⁻¹
-    (p, p), ``noise`` σ̂², ``mean`` the mean reward that was taken out, ``evidence`` its logarithm. ``deviation`` δ
-    (M, D) and ``spread`` (M, D), the diagonals of its posterior, are what the next ridges need.
+    ``theta`` (M, D), ``shared`` Θ (K, D), ``shared_inverse`` P⁻¹ (p, p), ``noise`` σ̂², ``mean`` the mean reward that
+    was taken out, ``evidence`` its logarithm. ``deviation`` δ and ``spread``, the diagonals of its posterior, are what
+    the next ridges need; both have one column for each in which actions deviate.
     """
 
     ridges: Ridges
     theta: Floats
     shared: Floats
-    covariance: Floats
     shared_inverse: Floats
     noise: float
     mean: float
@@ -130,60 +131,20 @@ class HierarchicalFit:
     worst: int
 
 
-@lru_cache(maxsize=64)
-def triangle(width: int) -> tuple[Codes, Codes, Codes]:
-    """Return rows and columns of the upper triangle (t,), and the place of each entry in it (width, width)."""
-    i, j = np.triu_indices(width)
-    place = np.empty((width, width), np.intp)
-    place[i, j] = place[j, i] = np.arange(len(i))
-    return i, j, place
+@dataclass(frozen=True, kw_only=True, eq=False)
+class HierarchicalFit(SharedFit):
+    """A fit of actions that deviate in all columns; ``covariance`` has C (M, D, D), in units of the noise."""
+
+    covariance: Floats
 
 
-def packed_products(rows: Floats) -> Floats:
-    """Return the upper triangle of r rᵀ for each row (n, t)."""
-    n, width = rows.shape
-    i, j, _ = triangle(width)
-    if width <= NARROW:
-        return rows[:, i] * rows[:, j]
-    out, start = np.empty((n, len(i))), 0
-    for column in range(width):
-        stop = start + width - column
-        np.multiply(rows[:, column : column + 1], rows[:, column:], out=out[:, start:stop])
-        start = stop
-    return out
-
-
-def packed_forms(matrices: Floats) -> Floats:
-    """Return symmetric matrices (M, D, D) as (M, t): times packed products they give the quadratic forms."""
-    i, j, _ = triangle(matrices.shape[1])
-    # In C order, so that rows are taken without a copy of the whole.
-    return np.ascontiguousarray(matrices[:, i, j] * np.where(i == j, 1.0, 2.0))
-
-
-@quietly
-def quadratic_forms(rows: Floats, forms: Floats) -> Floats:
-    """Return φᵀC_aφ of all rows (n, D) and packed forms (M, t) as (n, M), by one product; never below 0."""
-    found = packed_products(rows) @ forms.T
-    return np.maximum(found, 0.0, out=found)
-
-
-def _combined(features: Floats, matrices: Floats) -> Floats:
-    """Return Σ_a x_a x_aᵀ ⊗ matrix_a (p, p), for symmetric matrices (M, D, D), by one packed product."""
-    count, width = features.shape[1], matrices.shape[1]
-    i, j, place = triangle(width)
-    sums = packed_products(features).T @ matrices[:, i, j]
-    full = sums[triangle(count)[2][:, :, None, None], place]  # (K, K, D, D)
-    return np.ascontiguousarray(full.transpose(0, 2, 1, 3)).reshape(count * width, count * width)
+Fit = TypeVar("Fit", bound=SharedFit)
 
 
 def _uncertainty(features: Floats, inverse: Floats, width: int) -> Floats:
     """Return Q_a = (x_a ⊗ I)ᵀ P⁻¹ (x_a ⊗ I) of all actions (M, D, D), by one packed product."""
-    count = features.shape[1]
-    parts = inverse.reshape(count, width, count, width).transpose(0, 2, 1, 3)
-    (first, second, _), (i, j, place) = triangle(count), triangle(width)
-    twice = np.where(first == second, 0.0, 1.0)[:, None, None]
-    both = parts[first, second] + twice * parts[second, first]
-    return (packed_products(features) @ both[:, i, j])[:, place]
+    packed = packed_inverse(inverse, features.shape[1], width)
+    return (packed_products(features) @ packed)[:, triangle(width)[2]]
 
 
 def _symmetric(stack: Floats) -> Floats:
@@ -258,8 +219,8 @@ def fit(
     )
 
 
-class _Shared(NamedTuple):
-    """The solved system in Θ: Θ (K, D), P⁻¹ (p, p), what retired actions explain, ln|P| − ln|Λ|, the worst code."""
+class Shared(NamedTuple):
+    """The solved system in Θ: Θ (K, D), P⁻¹ (p, p), what folded sums explain, ln|P| − ln|Λ|, the worst code."""
 
     theta: Floats
     inverse: Floats
@@ -270,15 +231,21 @@ class _Shared(NamedTuple):
 
 def _shared(
     own: _Own, features: Floats, shared_ridges: Floats, own_ridges: Floats, folded: Folded, mean: float
-) -> _Shared:
-    """Solve P vec Θ = h; nothing where actions have no features."""
+) -> Shared:
+    """Solve P vec Θ = h."""
+    right = (features.T @ (own_ridges * own.solution)).ravel()
+    return solve_shared(lambda: combined(features, own.left), right, folded, shared_ridges, mean)
+
+
+def solve_shared(
+    matrix: Callable[[], Floats], right: Floats, folded: Folded, shared_ridges: Floats, mean: float
+) -> Shared:
+    """Solve P vec Θ = h, of the folded sums and of more; nothing where actions have no features."""
     if not shared_ridges.size:
-        return _Shared(shared_ridges, np.zeros((0, 0)), 0.0, 0.0, own.worst)
+        return Shared(shared_ridges, np.zeros((0, 0)), 0.0, 0.0, FINE)
     vector = folded.vector - mean * folded.matrix[:, -1]
-    right = (features.T @ (own_ridges * own.solution)).ravel() + vector
-    system = _combined(features, own.left) + folded.matrix
-    solved = solve(system[None], right[None], shared_ridges.ravel())
-    return _Shared(
+    solved = solve((matrix() + folded.matrix)[None], (right + vector)[None], shared_ridges.ravel())
+    return Shared(
         theta=solved.theta[0].reshape(shared_ridges.shape),
         inverse=_inverse(solved.upper[0]),
         explained=float(vector @ solved.theta[0]),
@@ -306,7 +273,7 @@ def _inverse(upper: Floats) -> Floats:
     return below + below.T + np.diag(np.diagonal(found))
 
 
-def next_ridges(made: HierarchicalFit, columns: Columns, weight: float, variance: float) -> Ridges:
+def next_ridges(made: SharedFit, columns: Columns, weight: float, variance: float) -> Ridges:
     """Return the ridges after one fixed-point step: σ̂² × effective number of parameters / squared length.
 
     A ridge is at least σ̂²/2v, so that no prior exceeds twice the variance v of the rewards. ``weight`` is that of all
@@ -323,14 +290,15 @@ def next_ridges(made: HierarchicalFit, columns: Columns, weight: float, variance
         step(made.shared[block].size, ridge, float(inverse[block].sum()), float(np.square(made.shared[block]).sum()))
         for block, ridge in zip(columns.shared, made.ridges.shared, strict=True)
     ]
-    parts = [(made.deviation[:, block], made.spread[:, block]) for block in columns.own]
+    parts = [(made.deviation[:, block], made.spread[:, block]) for block in columns.deviating]
     own = np.array(
         [
             step(delta.size, ridge, float(spread.sum()), float(np.square(delta).sum()))
             for (delta, spread), ridge in zip(parts, made.ridges.own, strict=True)
         ]
     )
-    own[list(columns.without)] = LARGEST_RIDGE
+    if columns.deviations == "none":
+        own[:] = LARGEST_RIDGE
     return Ridges(np.array(shared), own)
 
 
@@ -345,12 +313,21 @@ def improve(
 ) -> HierarchicalFit:
     """Return the fit after at most ``steps`` fixed-point steps from ``ridges``; fewer where these settle."""
     weight = float(sums.weight.sum()) + folded.weight
-    made = fit(sums, features, columns, ridges, folded, variance)
+
+    def solved(tried: Ridges) -> HierarchicalFit:
+        return fit(sums, features, columns, tried, folded, variance)
+
+    return settle(solved, ridges, lambda made: next_ridges(made, columns, weight, variance), steps)
+
+
+def settle(solved: Callable[[Ridges], Fit], ridges: Ridges, following: Callable[[Fit], Ridges], steps: int) -> Fit:
+    """Return the fit after at most ``steps`` steps of its ridges; fewer where these settle."""
+    made = solved(ridges)
     for _ in range(steps):
-        following = next_ridges(made, columns, weight, variance)
-        changes = (np.log(new / old) for new, old in zip(following, made.ridges, strict=True))
+        new = following(made)
+        changes = (np.log(after / before) for after, before in zip(new, made.ridges, strict=True))
         moved = max(float(np.abs(change).max(initial=0.0)) for change in changes)
-        made = fit(sums, features, columns, following, folded, variance)
+        made = solved(new)
         if moved <= SETTLED:
             break
     return made
@@ -365,7 +342,7 @@ def fold(sums: Statistics, features: Floats, columns: Columns, ridges: Ridges) -
     own = _own(sums.gram, sums.moment, own_ridges)
     pulled = own_ridges * own.solution
     return Folded(
-        matrix=_combined(features, own.left) if columns.feature_width else np.zeros((0, 0)),
+        matrix=combined(features, own.left) if columns.feature_width else np.zeros((0, 0)),
         vector=(features.T @ pulled).ravel(),
         weight=float(sums.weight.sum()),
         total=float(sums.moment[:, -1].sum()),

@@ -209,7 +209,7 @@ def read_rows(log: Log, cut: Cut, encoding: Mapping[str, Any], *, most: int = RO
     ranks[sorted(range(len(keys)), key=keys.__getitem__)] = np.arange(len(keys))
     rows = replace(
         _joined(kept, source, ranks, uniform),
-        catalogue=_catalogue(log, source),
+        catalogue=source.catalogue(),
         offered=_offered([block for block, _ in kept], source, names) if names else None,
         varying=names,
     )
@@ -239,13 +239,6 @@ def _joined(kept: list[tuple[LoggedRows, Floats]], source: EvaluationLog, ranks:
         eligible=eligible,
         units=np.concatenate([block.units for block in blocks if block.units is not None]) if grouped else None,
     )
-
-
-def _catalogue(log: Log, source: EvaluationLog) -> Any:
-    """Return the features of the actions by code; None where the catalogue does not have them all."""
-    if log.catalogue is None or not set(source.actions) <= set(log.catalogue.labels):
-        return None
-    return log.catalogue.to_frame().loc[source.actions].reset_index(drop=True)
 
 
 def _offered(blocks: list[LoggedRows], source: EvaluationLog, names: Sequence[str]) -> Pairs:

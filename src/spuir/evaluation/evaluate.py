@@ -87,7 +87,8 @@ def evaluate(
         equally likely), "estimate" (a model of them), or the name of another column. None = logged.
     reward_model, folds
         "linear" or "nystroem" ridge regression, a scikit-learn regressor, or None; and how many folds it is
-        cross-fitted in.
+        cross-fitted in. Where the log has a catalogue, actions share a ridge regression through their features if that
+        predicts held-out rewards better.
     interval, level
         "normal", "bootstrap", "empirical-bernstein" or "sequence", and its level.
     group_by

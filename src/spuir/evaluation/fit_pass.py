@@ -41,7 +41,7 @@ def fit_models(
             log=log,
             features=features,
             propensity=propensity,
-            reward_model=make_reward_model(reward_model, folds),
+            reward_model=make_reward_model(reward_model, folds, log.action_columns),
             propensity_model=PropensityModel(folds) if estimated else None,
             fold_by=by,
             folds=folds,

@@ -17,6 +17,7 @@ from spuir.logs.formats import Faults
 from spuir.logs.id_hashes import Hashes, hash_ids
 from spuir.tables.arrow import arrow, compute
 from spuir.tables.contexts import listed
+from spuir.tables.encoder import Encoder
 from spuir.training.collect import check_numbers, rows_by_key
 from spuir.training.scan import with_source
 
@@ -133,6 +134,18 @@ class EvaluationLog:
         self._codes = {label: code for code, label in enumerate(self.actions)}
         if self.cut is None and "episode" in self.log.schema.names:
             self.cut = Cut("column")
+
+    def catalogue(self) -> Any:
+        """Return the features of the actions by code, as a data frame; None where some have none."""
+        known = self.log.catalogue
+        if known is None or not known.features or not set(self.actions) <= set(known.labels):
+            return None
+        return known.to_frame().loc[self.actions].reset_index(drop=True)
+
+    def action_columns(self) -> Floats | None:
+        """Return the encoded features (M, k) of the actions by code; None where some have none."""
+        table = self.catalogue()
+        return None if table is None else Encoder.fit(table).transform(table)
 
     @property
     def episode_names(self) -> list[Any]:

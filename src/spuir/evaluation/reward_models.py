@@ -1,21 +1,26 @@
 """Reward models: predicted rewards of every action, cross-fitted, so that no row is predicted by a model that saw it.
 
 The ridge models sum rows per action and fold while the log is read. The model of a fold is solved from the sums of the
-other folds, added up: nothing is subtracted, and no row is read twice.
+other folds, added up: nothing is subtracted, and no row is read twice. Where the log has a catalogue, actions may share
+a model through their features.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from spuir.base.records import Codes, Floats
 from spuir.base.streams import generator
+from spuir.core import hierarchy
+from spuir.core.hierarchy import Columns, Folded, Ridges
 from spuir.core.solving import solve
 from spuir.core.statistics import Statistics, summarise
 from spuir.errors import InputError, ParameterError
 from spuir.features import FeatureMap, MapState
 from spuir.features.nystroem import Nystroem
+from spuir.features.standardised import ActionMap
 from spuir.tables.encoder import Encoder
 
 MOST_NUMBERS = 1 << 27
@@ -26,6 +31,13 @@ LANDMARKS = 100
 """Landmarks of the Nyström features of a reward model."""
 FIRST_ROWS = 20_000
 """Rows that fix the Nyström features."""
+MOST_COMPONENTS, MOST_SHARED = 16, 1_500
+"""Columns of the features of actions beside each context column, and in all."""
+STEPS = 6
+"""Steps of the ridges of a model that actions share."""
+
+Described = Callable[[], Floats | None]
+"""Returns the features (M, k) of all actions by code, once the log was read; None where some have none."""
 
 
 class ContextFeatures:
@@ -94,11 +106,15 @@ class RidgeRewards(RewardModel):
 
     ``ridge`` is λ; None chooses it by the squared error on the held-out folds, which their sums give. An action that
     the other folds never have is predicted by their mean reward.
+
+    ``described`` returns the features (M, k) of the actions, or None. With them a model that actions share through
+    their features, with ridges of its own, takes part in the choice; ``ridge`` stays None where it is chosen.
     """
 
-    def __init__(self, folds: int, ridge: float | None = None) -> None:
+    def __init__(self, folds: int, ridge: float | None = None, described: Described | None = None) -> None:
         super().__init__(folds)
         self.ridge = ridge
+        self._described = described
         self._sums: Statistics | None = None
 
     def collect(self, features: Floats, actions: Codes, rewards: Floats, weights: Floats, folds: Codes) -> None:
@@ -130,9 +146,12 @@ class RidgeRewards(RewardModel):
         held_out = [Statistics(width, by_fold[fold]) for fold in every]
         grid = RIDGES if self.ridge is None else (self.ridge,)
         fits = [[_ridge_fit(sums, ridge) for sums in others] for ridge in grid]
+        features = None if self._described is None or self.ridge is not None else self._described()
+        if features is not None:
+            fits.append([_shared_fit(sums, features) for sums in others])
         errors = [sum(map(_squared_error, held_out, fit)) for fit in fits]
         best = int(np.argmin(errors))
-        self.ridge = grid[best]
+        self.ridge = (*grid, None)[best]
         self._theta = np.stack([theta for theta, _ in fits[best]])
         self._mean = np.array([mean for _, mean in fits[best]])
 
@@ -152,6 +171,24 @@ def _ridge_fit(sums: Statistics, ridge: float) -> tuple[Floats, float]:
     # The last column is constant: its moment is the sum of rewards, its Gram column the sum of features.
     mean = float(sums.moment[:, -1].sum() / rows) if rows else 0.0
     return solve(sums.gram.copy(), sums.moment - mean * sums.gram[:, :, -1], ridge).theta, mean
+
+
+def _shared_fit(sums: Statistics, features: Floats) -> tuple[Floats, float]:
+    """Return θ (M, p) of a regression that actions share through their features (M, k), and the mean reward."""
+    width = sums.width
+    actions = ActionMap(components=max(1, min(MOST_COMPONENTS, MOST_SHARED // width)))
+    state = actions.fix(actions.init(features.shape[1], generator(0, "evaluation", "actions")), features)
+    x = actions.apply(state, features)
+    own = (slice(width - 1, width), *[slice(0, width - 1)] * (width > 1))
+    columns = Columns(own, (slice(x.shape[1] - 1, x.shape[1]), slice(0, x.shape[1] - 1)))
+    rows = float(sums.weight.sum())
+    mean = float(sums.moment[:, -1].sum()) / rows if rows else 0.0
+    variance = float(sums.energy.sum()) / rows - mean**2 if rows else 0.0
+    if variance <= 0:
+        return np.zeros((len(features), width)), mean
+    start = Ridges(np.ones(len(columns.shared)), np.full(len(own), 10.0))
+    made = hierarchy.improve(sums, x, columns, start, Folded.nothing(columns), variance, STEPS)
+    return made.theta, made.mean
 
 
 def _squared_error(sums: Statistics, fit: tuple[Floats, float]) -> float:
@@ -208,12 +245,15 @@ MODELS = ("linear", "nystroem")
 """The reward models by name: ridge regression on standardised columns, and on Nyström features beside them."""
 
 
-def make_reward_model(given: Any, folds: int) -> RewardModel | None:
-    """Return a reward model from a name or a scikit-learn regressor; None for none."""
+def make_reward_model(given: Any, folds: int, described: Described | None = None) -> RewardModel | None:
+    """Return a reward model from a name or a scikit-learn regressor; None for none.
+
+    ``described`` returns the features of actions, for the models by name.
+    """
     if given is None or isinstance(given, RewardModel):
         return given
     if given in MODELS if isinstance(given, str) else False:
-        return RidgeRewards(folds)
+        return RidgeRewards(folds, described=described)
     if hasattr(given, "fit") and hasattr(given, "predict"):
         return RegressorRewards(folds, given)
     rule = f"it is one of {', '.join(MODELS)}, a scikit-learn regressor, or None"

@@ -1,4 +1,4 @@
-"""Standardised columns of unit mean length; those of actions may be reduced, and joined by a kernel."""
+"""Standardised columns of unit mean length; those of actions may be reduced, joined by a kernel and by products."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -6,8 +6,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from spuir.base.parameters import SEED, Rule, parameter
+from spuir.base.parameters import FLAG, SEED, Rule, parameter
 from spuir.base.records import Codes, Floats, require_finite
+from spuir.core.packed_matrices import packed_products
 from spuir.core.statistics import dense_rows
 from spuir.errors import ParameterError
 from spuir.features.bandwidth import kernel_width
@@ -106,21 +107,25 @@ class ActionMapState(StandardisedState):
 
     ``directions`` (k, c) are the principal directions that standardised columns are reduced to, None without
     reduction. ``marks`` (L, c) are the landmarks of the kernel block, ``projection`` (L, L) and ``bandwidth`` as in
-    the Nyström map.
+    the Nyström map. ``product_means`` (c(c + 1)/2,) are the means of the products of two columns, and
+    ``product_factor`` what these are multiplied by.
     """
 
     directions: Floats | None = None
     marks: Floats | None = None
     projection: Floats | None = None
     bandwidth: float = 1.0
+    product_means: Floats | None = None
+    product_factor: float = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class ActionMap(Standardised):
-    """The columns of actions: ℓz, of at most ``components`` principal directions, then a kernel block, then 1."""
+    """The columns of actions: ℓz, of at most ``components`` principal directions, a kernel block, products, then 1."""
 
     components: int = parameter(16, "columns beyond this number are reduced to their principal directions", SEED)
     kernel: int = parameter(0, "number of kernel columns, for rewards that are curved in the features", SEED)
+    products: bool = parameter(False, "whether products of two columns follow, squares among them", FLAG)
 
     state_type: ClassVar[type[MapState]] = ActionMapState
 
@@ -129,16 +134,19 @@ class ActionMap(Standardised):
         return min(dim, self.components)
 
     def columns(self, dim: int) -> int:
-        """Return the number of linear and kernel columns."""
-        return self.reduced(dim) + self.kernel
+        """Return the number of linear and kernel columns and of products."""
+        width = self.reduced(dim)
+        return width + self.kernel + (width * (width + 1) // 2 if self.products else 0)
 
     def linear(self, dim: int) -> slice:
         """Return the linear block."""
         return slice(0, self.reduced(dim))
 
-    def joint(self, dim: int) -> slice:
-        """Return the kernel block."""
-        return slice(self.reduced(dim), self.columns(dim))
+    def curved(self, dim: int) -> list[slice]:
+        """Return the kernel block and that of products, as far as there are any."""
+        first, last = self.reduced(dim), self.columns(dim)
+        split = first + self.kernel
+        return [one for one in (slice(first, split), slice(split, last)) if one.stop > one.start]
 
     def choose(
         self, state: Any, contexts: Any, actions: Codes | None, rewards: Floats | None, weights: Floats | None
@@ -153,6 +161,11 @@ class ActionMap(Standardised):
         if self.kernel:
             marks, bandwidth = np.ascontiguousarray(z[: self.kernel]), kernel_width(z)
             projection = kernel_projection(marks, bandwidth)
+        product_means, product_factor = None, 1.0
+        if self.products:
+            squared = packed_products(z)
+            product_means = mass @ squared / mass.sum()
+            product_factor = unit_factor(squared - product_means, mass)
         return ActionMapState(
             scaling=state.scaling,
             factors=np.full(int(z.shape[1]), unit_factor(z, mass)),
@@ -160,6 +173,8 @@ class ActionMap(Standardised):
             marks=marks,
             projection=projection,
             bandwidth=bandwidth,
+            product_means=product_means,
+            product_factor=product_factor,
         )
 
     def check_state(self, state: ActionMapState, dim: int) -> None:
@@ -173,16 +188,20 @@ class ActionMap(Standardised):
             None if state.directions is None else state.directions.shape,
             None if state.marks is None else state.marks.shape,
             None if state.projection is None else state.projection.shape,
+            None if state.product_means is None else state.product_means.shape,
         )
         kernel = ((marks, width), (marks, marks)) if self.kernel else (None, None)
-        if found != ((width,), (dim, width) if dim > width else None, *kernel) or marks > self.kernel:
+        products = (width * (width + 1) // 2,) if self.products else None
+        needed = ((width,), (dim, width) if dim > width else None, *kernel, products)
+        if found != needed or marks > self.kernel:
             rule = f"this map has {dim} columns, {width} directions and at most {self.kernel} landmarks"
             raise ParameterError("action map", f"arrays of shapes {found}", rule, "call fit to start again")
-        parts = {name: getattr(state, name) for name in ("factors", "directions", "marks", "projection")}
-        require_finite(**parts, bandwidth=np.array([state.bandwidth]))
+        names = ("factors", "directions", "marks", "projection", "product_means")
+        parts = {name: getattr(state, name) for name in names}
+        require_finite(**parts, bandwidth=np.array([state.bandwidth, state.product_factor]))
 
     def write(self, state: ActionMapState, contexts: Floats, out: Floats) -> None:
-        """Fill the linear block, then the kernel block; all 0 before the map is fixed."""
+        """Fill the linear block, the kernel block and the products; all 0 before the map is fixed."""
         out[:] = 0.0
         if state.factors is None:
             return
@@ -192,6 +211,10 @@ class ActionMap(Standardised):
         if state.marks is not None and state.projection is not None:
             kernel = gaussian(z, state.marks, state.bandwidth)
             np.matmul(kernel, state.projection, out=out[:, width : width + len(state.marks)])
+        if state.product_means is not None:
+            count, start = len(state.product_means), width + self.kernel
+            squared = packed_products(z) - state.product_means
+            np.multiply(squared, state.product_factor, out=out[:, start : start + count])
 
     def in_user_units(self, state: ActionMapState, theta: Floats) -> tuple[Floats, Floats]:
         """Return the coefficients of the linear block per unit of each column (M, k), and the constant (M,)."""

@@ -114,6 +114,10 @@ class Policy(ABC):
         """Return how many feature columns the policy makes of ``dim`` context columns."""
         return dim
 
+    def fewer_numbers(self, n_actions: int, dim: int) -> int | None:
+        """Return how many numbers the sums of actions have, if they are not the usual p² + p + 2 of each."""
+        return None
+
     def fixed(self, state: Any) -> bool:
         """Return whether everything is fixed that the first batch decides; see :meth:`fix`."""
         return True

@@ -5,6 +5,7 @@ as ``auto`` does: a randomised bonus in units of the estimated noise, with exact
 and go: a new one starts from what its features say, a retired one is folded into the shared model and its sums dropped.
 """
 
+import warnings
 from dataclasses import dataclass, replace
 from typing import Any, cast, final
 
@@ -12,22 +13,23 @@ import numpy as np
 from numpy.random import Generator
 
 from spuir.base.pairs import Pairs
-from spuir.base.parameters import COUNT, NON_NEGATIVE, POSITIVE, SEED, UNIT, one_of, optional, parameter
+from spuir.base.parameters import COUNT, FLAG, NON_NEGATIVE, POSITIVE, SEED, UNIT, one_of, optional, parameter
 from spuir.base.records import Codes, Decision, Floats, Mask, Scores
 from spuir.base.streams import Draws
 from spuir.core import choosing, hierarchy
-from spuir.core.hierarchy import Columns, Folded, HierarchicalFit, Ridges
+from spuir.core.hierarchy import Columns, Folded, Ridges, SharedFit
 from spuir.core.quiet import quietly
-from spuir.errors import InputError
+from spuir.errors import CatalogueWarning, InputError
 from spuir.features import FeatureMap
 from spuir.features.standardised import ActionMap, Standardised
 from spuir.policies.base import Recipe
+from spuir.policies.hierarchical_forms import CONSTANT_ALONE, form_of
 from spuir.policies.hierarchical_learner import MAX_STEPS, HierarchicalLearner
 from spuir.policies.hierarchical_state import HierarchicalState
 from spuir.policies.optimistic import Optimism
 
-SOLVING = 12
-"""Memory while a model is solved, relative to that of its sums (measured)."""
+SOLVING, SOLVING_CONSTANTS = 12, 10
+"""Memory while a model is solved, relative to that of its sums: of all columns, and of constants (measured)."""
 
 
 @final
@@ -47,10 +49,14 @@ class Hierarchical(Optimism):
     )
     components: int = parameter(16, "columns of actions beyond this number are reduced to principal directions", COUNT)
     kernel: int = parameter(0, "kernel columns of the action features, such as 24 where rewards are curved", SEED)
+    products: bool = parameter(
+        False, "also learn from products of two action features, where rewards are curved; takes longer", FLAG
+    )
     deviations: str = parameter(
-        "all",
-        "how actions deviate from what their features say: in all columns, in the constant, or not",
-        one_of("all", "constant", "none"),
+        "auto",
+        "how actions deviate from what their features say: in all columns, in the constant, which takes little memory, "
+        "or not; auto = in all columns if memory_limit allows it, else in the constant",
+        one_of("auto", "all", "constant", "none"),
     )
     forgetting: float = parameter(1.0, "discount of observed sums per episode; 1 keeps everything", UNIT)
     memory_limit: float = parameter(8.0, "most memory for the sums and for solving them, in GiB", POSITIVE)
@@ -64,7 +70,7 @@ class Hierarchical(Optimism):
 
     def make_learner(self) -> HierarchicalLearner:
         """Build the learner from the parameters."""
-        actions = ActionMap(components=self.components, kernel=self.kernel)
+        actions = ActionMap(components=self.components, kernel=self.kernel, products=self.products)
         return HierarchicalLearner(
             feature_map=Standardised(), forgetting=self.forgetting, action_map=actions, deviations=self.deviations
         )
@@ -77,13 +83,18 @@ class Hierarchical(Optimism):
 
     def init(self, n_actions: int, dim: int, rng: Generator) -> HierarchicalState:
         """Return zero sums; refuse more memory than the limit before it is taken."""
-        self._check_memory(n_actions, dim, 0)
-        return self.learner.init(n_actions, dim, rng)
+        if self.deviations == "all" or self._fits(n_actions, dim, 0):
+            self._check_memory(n_actions, dim, 0, alone=False)
+            return self._own.init(n_actions, dim, rng)
+        return self._own.init(n_actions, dim, rng, CONSTANT_ALONE)  # whether it may stay is known with the catalogue
 
     def grow(self, state: HierarchicalState, like: int | None) -> HierarchicalState:
         """Return the state with one action more, whose features are those of ``like`` or all 0 until described."""
-        self._check_memory(len(state.live) + 1, state.dim, 0 if state.catalogue is None else state.catalogue.shape[1])
-        return self.learner.grow(state, like)
+        k = 0 if state.catalogue is None else state.catalogue.shape[1]
+        formed = self._formed(state, len(state.live) + 1, k)
+        if state.constants is None and formed.constants is not None:
+            self._warn(len(formed.live) + 1, state.dim, k)
+        return self.learner.grow(formed, like)
 
     def with_catalogue(self, state: HierarchicalState, features: Floats, varying: int) -> HierarchicalState:
         """Return a state that has seen nothing with the features (M, k) of its actions.
@@ -91,9 +102,22 @@ class Hierarchical(Optimism):
         The last ``varying`` columns of contexts are features of the executed action that change from decision to
         decision.
         """
-        self._check_memory(len(state.live), state.dim, features.shape[1])
         catalogue = np.ascontiguousarray(features, dtype=np.float64) if features.shape[1] else None
-        return replace(state, catalogue=catalogue, varying=varying)
+        n_actions, k = features.shape
+        formed = self._formed(replace(state, catalogue=catalogue, varying=varying), n_actions, k)
+        if formed.constants is not None and self.deviations == "auto":
+            self._warn(n_actions, state.dim, k)
+        return formed
+
+    def _formed(self, state: HierarchicalState, n_actions: int, k: int) -> HierarchicalState:
+        """Return the state with sums in the form that was asked for and fits into memory; one without features has all.
+
+        A form that is small stays, also when actions were removed since.
+        """
+        large = self.deviations == "auto" and not self._fits(n_actions, state.dim, k)
+        alone = k > 0 and (large or self.deviations in ("constant", "none") or state.constants is not None)
+        self._check_memory(n_actions, state.dim, k, alone=alone)
+        return self._own.constant_alone(state) if alone else state
 
     def describe(self, state: HierarchicalState, code: int, features: Floats) -> HierarchicalState:
         """Return the state with the features (k,) of one action changed; its sums stay."""
@@ -107,16 +131,43 @@ class Hierarchical(Optimism):
         """Fix the maps of contexts and of actions on a sample of contexts and on the catalogue."""
         return self._own.fixed_on(state, contexts, weights)
 
-    def _check_memory(self, n_actions: int, dim: int, k: int) -> None:
-        """Refuse more memory than the limit, with the arithmetic."""
+    def _needed(self, n_actions: int, dim: int, k: int, *, alone: bool) -> tuple[float, float]:
+        """Return the bytes of sums, and those while a model is solved; ``alone`` if actions deviate by a constant."""
         width = dim + 1
-        shared = ((min(k, self.components) + self.kernel + 1) * width) ** 2 if k else 0
-        sums, limit = 8.0 * (n_actions * (width * width + width + 2) + shared), self.memory_limit * 2**30
-        if SOLVING * sums > limit:
-            whole = f"{SOLVING * sums / 2**30:.3g} GiB while they are solved"
+        count = self._own.action_map.width(k) if k else 0
+        each = width + 1 + k + count if alone else width * width + width + 2
+        sums = 8.0 * (n_actions * each + (count * width) ** 2)
+        return sums, sums * (SOLVING_CONSTANTS if alone else SOLVING)
+
+    def fewer_numbers(self, n_actions: int, dim: int) -> int | None:
+        """Return how many numbers the sums have where actions deviate by a constant alone, with as many features."""
+        k = self.components
+        if self.deviations == "all" or (self.deviations == "auto" and self._fits(n_actions, dim, k)):
+            return None
+        return n_actions * (dim + 2) + (self._own.action_map.width(k) * (dim + 1)) ** 2
+
+    def _fits(self, n_actions: int, dim: int, k: int) -> bool:
+        """Return whether actions that deviate in all columns fit into memory."""
+        return self._needed(n_actions, dim, k, alone=False)[1] <= self.memory_limit * 2**30
+
+    def _warn(self, n_actions: int, dim: int, k: int) -> None:
+        """Say why actions deviate by a constant alone."""
+        needed = self._needed(n_actions, dim, k, alone=False)[1] / 2**30
+        said = (
+            f"{n_actions:,} actions that deviate in all {dim + 1:,} columns would take {needed:.3g} GiB, and "
+            f"memory_limit is {self.memory_limit:g} GiB: they deviate from what their features say by a constant "
+            "alone; raise memory_limit, or choose this yourself with deviations='constant'"
+        )
+        warnings.warn(said, CatalogueWarning, stacklevel=4)
+
+    def _check_memory(self, n_actions: int, dim: int, k: int, *, alone: bool) -> None:
+        """Refuse more memory than the limit, with the arithmetic."""
+        sums, needed = self._needed(n_actions, dim, k, alone=alone)
+        if needed > self.memory_limit * 2**30:
+            size = f"{n_actions:,} actions × {dim + 1:,}{'' if alone else '²'} columns × 8 bytes"
             raise InputError(
                 "actions",
-                f"{n_actions:,} actions × {width:,}² columns × 8 bytes = {sums / 2**30:.3g} GiB of sums, {whole}",
+                f"{size} = {sums / 2**30:.3g} GiB of sums, {needed / 2**30:.3g} GiB while they are solved",
                 f"memory_limit is {self.memory_limit:g} GiB",
                 "use fewer context columns, or raise memory_limit",
             )
@@ -191,12 +242,14 @@ class Hierarchical(Optimism):
         ``features explain`` is the part of the variance between the coefficients of actions that their features
         explain. ``evidence`` has the logarithms of the evidence of the model, of a model of features alone (shared)
         and of one regression per action (disjoint), all three on the rows of live actions: the largest describes them
-        best. Both are absent until rewards that differ were learned.
+        best. Both are absent until rewards that differ were learned. Where actions deviate by a constant alone, the
+        evidence is that of all rows, and not known of one regression per action.
         """
         readout = self._own.fitted(state)
         fit, columns = readout.fit, self._own.columns(state)
         own = dict(zip(("constant", "context", "per decision"), fit.ridges.own.tolist(), strict=False))
         found: dict[str, Any] = {
+            "deviations": columns.deviations,
             "noise": readout.noise,
             "mean reward": readout.mean,
             "actions": {"live": len(state.live), "retired": state.n_actions - len(state.live)},
@@ -204,30 +257,42 @@ class Hierarchical(Optimism):
         }
         if not columns.feature_width or not self._own.scale(state):  # nothing to explain while rewards are alike
             return found
-        names = ["constant", "linear", "kernel"][: len(columns.features)]
+        curved = ["kernel"] * bool(self.kernel) + ["products"] * self.products
+        names = ["constant", "linear", *curved]
         inputs = ["constant", "context", "per decision"][: len(columns.own)]
         blocks_of = [f"{x} × {phi}" for x in names for phi in inputs][1:]
         found["ridges"]["shared"] = dict(zip(blocks_of, fit.ridges.shared.tolist(), strict=True))
-        said = fit.theta - fit.deviation
+        said = fit.theta.copy()
+        said[:, -fit.deviation.shape[1] :] -= fit.deviation  # in all columns, or in the constant, which is the last
         apart = [float(np.square(part - part.mean(axis=0)).sum()) for part in (said, fit.deviation)]
         found["features explain"] = apart[0] / sum(apart) if sum(apart) > 0 else 0.0
         found["evidence"] = self._evidence(state, fit)
         return found
 
-    def _evidence(self, state: HierarchicalState, fit: HierarchicalFit) -> dict[str, float]:
+    def _evidence(self, state: HierarchicalState, fit: SharedFit) -> dict[str, float]:
         """Return the log evidence of the model, and of simpler ones with ridges of their own.
 
         What retired actions left was made with the ridges of this model, and would not be fair to the others.
         """
-        sums, x, columns, ridges, folded = self._own.problem(state)
-        scale, nothing = self._own.scale(state), Folded.nothing(columns)
-        if folded.weight > 0:
-            fit = hierarchy.fit(sums, x, columns, ridges, nothing, scale)
+        made, scale, form = self._own.problem(state), self._own.scale(state), form_of(state)
+        columns, ridges, nothing = made.columns, made.ridges, Folded.nothing(made.columns)
         stiff = Ridges(ridges.shared, np.full(len(ridges.own), hierarchy.LARGEST_RIDGE))
-        shared = hierarchy.fit(sums, x, columns, stiff, nothing, scale)
+        if state.constants is not None:  # the sums of live and retired actions are one
+            shared = form.fit(state, replace(made, ridges=stiff), scale, 0)
+            return {"hierarchical": fit.evidence, "shared": shared.evidence}
+        alone = replace(state, folded=nothing)
+        if state.folded is not None and state.folded.weight > 0:
+            fit = form.fit(alone, made, scale, 0)
+        shared = form.fit(alone, replace(made, ridges=stiff), scale, 0)
         plain = Columns(columns.own, ())
         disjoint = hierarchy.improve(
-            sums, np.zeros((len(x), 0)), plain, Ridges(np.empty(0), ridges.own), Folded.nothing(plain), scale, MAX_STEPS
+            state.observed,
+            np.zeros((len(state.live), 0)),
+            plain,
+            Ridges(np.empty(0), ridges.own),
+            Folded.nothing(plain),
+            scale,
+            MAX_STEPS,
         )
         return {"hierarchical": fit.evidence, "shared": shared.evidence, "disjoint": disjoint.evidence}
 

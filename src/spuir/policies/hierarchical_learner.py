@@ -1,4 +1,4 @@
-"""Learns the hierarchical model: rows → sums per action → shared coefficients and deviations."""
+"""Learns the hierarchical model: rows → sums → shared coefficients and deviations."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -10,15 +10,15 @@ from numpy.random import Generator
 from spuir.base.pairs import Pairs
 from spuir.base.records import Batch, Codes, Floats, Info, require_finite
 from spuir.core import hierarchy
-from spuir.core.hierarchy import Columns, Folded, HierarchicalFit, Ridges
+from spuir.core.hierarchy import Columns, Folded, Ridges, SharedFit
 from spuir.core.quiet import quietly
-from spuir.core.statistics import Statistics, blocks, count_codes, summarise
 from spuir.core.ties import check_finite
 from spuir.errors import InputError, ParameterError
 from spuir.features.standardised import ActionMap, ActionMapState, Standardised
 from spuir.policies.auto import EvidenceLearner
-from spuir.policies.exact import observed_entries
-from spuir.policies.hierarchical_state import CodedSums, HierarchicalReadout, HierarchicalState
+from spuir.policies.hierarchical_acting import HierarchicalReadout
+from spuir.policies.hierarchical_forms import ALL_COLUMNS, CONSTANT_ALONE, Entries, FitInputs, Form, form_of, known
+from spuir.policies.hierarchical_state import HierarchicalState
 from spuir.policies.learner import widened
 
 START_SHARED, START_OWN = 1.0, 10.0
@@ -27,10 +27,6 @@ MAX_STEPS = 12
 """Most fixed-point steps of the ridges at an update."""
 REMEMBERED = 1000
 """Retired actions whose features are kept, for rows that arrive late."""
-PAIR_COST = 4.0
-"""Cost of the width of one pair by itself, relative to one of a product over all rows and actions (measured)."""
-PAIR_BYTES = 2**20
-"""Working memory of one piece of pairs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,19 +35,19 @@ class HierarchicalLearner(EvidenceLearner):
 
     feature_map: Standardised
     action_map: ActionMap
-    deviations: str = "all"
+    deviations: str = "auto"
 
     # ---- state ----------------------------------------------------------------------------------------------
 
-    def init(self, n_actions: int, dim: int, rng: Generator) -> Any:
+    def init(self, n_actions: int, dim: int, rng: Generator, form: Form = ALL_COLUMNS) -> Any:
         """Return zero sums."""
         return HierarchicalState(
             n_actions=n_actions,
             dim=dim,
             features=self.feature_map.init(dim, rng),
-            observed=Statistics.zero(n_actions, dim + 1),
             live=np.arange(n_actions),
             retired=np.empty(0, np.int64),
+            **form.start(n_actions, dim + 1),
         )
 
     def columns(self, state: HierarchicalState) -> Columns:
@@ -61,22 +57,37 @@ class HierarchicalLearner(EvidenceLearner):
         if state.catalogue is None:
             return Columns(tuple(own), ())
         k = state.catalogue.shape[1]
-        linear, kernel, count = self.action_map.linear(k), self.action_map.joint(k), self.action_map.width(k)
-        features = [slice(count - 1, count), linear, *[kernel] * (kernel.stop > kernel.start)]
-        without = {"all": (), "constant": tuple(range(1, len(own))), "none": tuple(range(len(own)))}[self.deviations]
-        return Columns(tuple(own), tuple(features), without)
+        count = self.action_map.width(k)
+        features = [slice(count - 1, count), self.action_map.linear(k), *self.action_map.curved(k)]
+        fixed = state.constants is not None and self.deviations == "none"
+        return Columns(tuple(own), tuple(features), "none" if fixed else form_of(state).deviations)
 
-    def _described(self, state: HierarchicalState, features: Floats | None) -> Floats:
-        """Return the columns x (S, K) of actions with these features; none without a catalogue."""
-        if features is None:
+    def _live_features(self, state: HierarchicalState) -> Floats:
+        """Return the columns x (S, K) of the live actions; none without a catalogue."""
+        if state.catalogue is None:
             return np.zeros((len(state.live), 0))
-        return self.action_map.apply(state.action_map, features)
+        return self.action_map.apply(state.action_map, state.catalogue)
+
+    def _described(self, state: HierarchicalState, codes: Codes) -> Floats:
+        """Return the columns x (m, K) of some actions; a retired one whose features are forgotten counts as average."""
+        if state.catalogue is None:
+            return np.zeros((len(codes), 0))
+        x = np.zeros((len(codes), self.action_map.width(state.catalogue.shape[1])))
+        x[:, -1] = 1.0
+        slot, live = known(state, codes)
+        x[live] = self.action_map.apply(state.action_map, state.catalogue[slot[live]])
+        if not live.all() and state.retired_features is not None:
+            place = {int(code): at for at, code in enumerate(state.retired)}
+            found = np.array([place.get(int(code), -1) for code in codes])
+            some = ~live & (found >= 0)
+            x[some] = self.action_map.apply(state.action_map, state.retired_features[found[some]])
+        return x
 
     def ridges(self, state: HierarchicalState) -> Ridges:
         """Return the ridges of the last update, or those to start from."""
         columns = self.columns(state)
-        own = np.full(len(columns.own), START_OWN if columns.feature_width else 1.0)
-        own[list(columns.without)] = hierarchy.LARGEST_RIDGE
+        start = START_OWN if columns.feature_width else 1.0
+        own = np.full(len(columns.deviating), hierarchy.LARGEST_RIDGE if columns.deviations == "none" else start)
         return Ridges(
             np.full(len(columns.shared), START_SHARED) if state.shared_ridges is None else state.shared_ridges,
             own if state.own_ridges is None else state.own_ridges,
@@ -93,11 +104,19 @@ class HierarchicalLearner(EvidenceLearner):
         return replace(
             state,
             n_actions=state.n_actions + 1,
-            observed=state.observed.grown(source),
             live=np.append(state.live, state.n_actions),
             catalogue=catalogue,
             waiting=tuple(widened(batch) for batch in state.waiting),
+            **form_of(state).grow(state, source, self.problem(state)),
         )
+
+    def constant_alone(self, state: HierarchicalState) -> HierarchicalState:
+        """Return the state with the sums of actions that deviate by a constant alone."""
+        if state.constants is not None:
+            return state
+        if state.folded is None:  # nothing was learned yet
+            return replace(state, **CONSTANT_ALONE.start(len(state.live), state.dim + 1))
+        return replace(state, **CONSTANT_ALONE.of_full(state, self._live_features(state)))
 
     @staticmethod
     def _slot(state: HierarchicalState, code: int) -> int:
@@ -112,46 +131,34 @@ class HierarchicalLearner(EvidenceLearner):
         """Return the state with the features (k,) of one action changed."""
         if state.catalogue is None:
             raise InputError("features", "features of an action", "there is no catalogue", "make the bandit with one")
+        slot, changes = self._slot(state, code), dict[str, Any]()
+        if state.constants is not None and not np.array_equal(state.catalogue[slot], features):
+            changes = CONSTANT_ALONE.restarted(state, slot, self.problem(state))
         catalogue = state.catalogue.copy()
-        catalogue[self._slot(state, code)] = features
-        return replace(state, catalogue=catalogue)
+        catalogue[slot] = features
+        return replace(state, catalogue=catalogue, **changes)
 
     def retire(self, state: HierarchicalState, code: int) -> HierarchicalState:
         """Return the state with an action folded and its sums dropped; before the map is fixed, its rows still wait."""
         if state.waiting:
             return replace(state, leaving=(*state.leaving, code))
-        slot = self._slot(state, code)
-        chosen = np.array([slot])
-        folded = state.folded
-        if folded is not None:
-            folded = folded.combined(
-                1.0, self._fold(state, Statistics(state.observed.width, state.observed.table[chosen]), chosen)
-            )
-        features = None if state.catalogue is None else state.catalogue[chosen]
-        kept = state.retired_features
-        if features is not None:
+        slot, form, kept = self._slot(state, code), form_of(state), state.retired_features
+        if state.catalogue is not None:
+            features = state.catalogue[slot : slot + 1]
             kept = (features if kept is None else np.concatenate([kept, features]))[-REMEMBERED:]
         return replace(
             state,
             live=np.delete(state.live, slot),
-            observed=Statistics(state.observed.width, np.delete(state.observed.table, slot, axis=0)),
             catalogue=None if state.catalogue is None else np.delete(state.catalogue, slot, axis=0),
             retired=np.append(state.retired, code)[-REMEMBERED:],
             retired_features=kept,
-            folded=folded,
+            **form.without(state, slot) | {"folded": form.fold(state, slot, self.problem(state))},
         )
-
-    def _fold(self, state: HierarchicalState, sums: Statistics, slots: Codes) -> Folded:
-        x = self._described(state, state.catalogue)[slots]
-        return hierarchy.fold(sums, x, self.columns(state), self.ridges(state))
 
     def check_state(self, state: Any) -> None:
         """Refuse sums of another width, and what no episode leaves."""
-        width, s = state.dim + 1, len(state.live)
-        needed = (s, width * width + width + 2)
-        if state.observed.width != width or state.observed.table.shape != needed:
-            got, rule = f"sums of shape {state.observed.table.shape}", f"this policy needs {needed}"
-            raise ParameterError("policy", got, rule, "call fit to start again with changed features")
+        self._check_sums(state)
+        s = len(state.live)
         codes = np.concatenate([state.live, state.retired])
         ordered = (np.diff(state.live) > 0).all() and len(np.unique(codes)) == len(codes)
         if not (ordered and s and ((codes >= 0) & (codes < state.n_actions)).all()):
@@ -164,10 +171,11 @@ class HierarchicalLearner(EvidenceLearner):
                 raise ParameterError("catalogue", "another number of rows", "each action has one row", "load a copy")
         columns = self.columns(state)
         p, every = columns.feature_width * columns.width, self.ridges(state)
-        for name, found, count in zip(("λ", "ρ"), every, (len(columns.shared), len(columns.own)), strict=True):
+        for name, found, count in zip(("λ", "ρ"), every, (len(columns.shared), len(columns.deviating)), strict=True):
             if found.shape != (count,) or not (found > 0).all():
                 raise ParameterError(name, found.tolist(), f"there are {count} numbers > 0", "load a copy")
-        parts: dict[str, Any] = {"catalogue": state.catalogue, "retired_features": state.retired_features}
+        names = ("catalogue", "retired_features", "constants")
+        parts: dict[str, Any] = {name: getattr(state, name) for name in names}
         if state.folded is not None:
             if state.folded.matrix.shape != (p, p) or state.folded.vector.shape != (p,):
                 got, rule = f"folded sums {state.folded.matrix.shape}", f"this policy needs {(p, p)}"
@@ -179,6 +187,17 @@ class HierarchicalLearner(EvidenceLearner):
         self.feature_map.check_state(state.features, state.dim)
         if k is not None:
             self.action_map.check_state(state.action_map, k)
+
+    @staticmethod
+    def _check_sums(state: HierarchicalState) -> None:
+        """Refuse sums of another width, or that no rows have."""
+        form = form_of(state)
+        found, needed = form.shape(state)
+        if state.observed.width != state.dim + 1 or found != needed:
+            got, rule = f"sums of shape {found}", f"this policy needs {needed}"
+            raise ParameterError("policy", got, rule, "call fit to start again with changed features")
+        if (form.weights(state) < 0).any():
+            raise ParameterError("policy", "a weight below 0", "sums over rows have none", "load a copy")
 
     # ---- the maps -------------------------------------------------------------------------------------------
 
@@ -210,105 +229,71 @@ class HierarchicalLearner(EvidenceLearner):
     # ---- learning -------------------------------------------------------------------------------------------
 
     @quietly
-    def collect(self, state: Any, batch: Batch, rng: Generator) -> CodedSums:
+    def collect(self, state: Any, batch: Batch, rng: Generator) -> Any:
         """Return a shard's sums of the actions it has, of rewards relative to their median."""
         if state.varying and batch.revealed is not None:
             rule = "the features of the other actions are not known"
             raise InputError("revealed", "rewards of actions not executed", rule, "leave them out")
-        mapped = self.mapped(state, batch)
-        rows, codes, rewards, weights = observed_entries(mapped)
-        count_codes(codes, state.n_actions)
-        own, member = np.unique(codes, return_inverse=True)
-        counted = rewards if weights is None else rewards[weights > 0]
-        origin = float(np.median(counted)) if len(counted) else 0.0
-        if not len(own):
-            return CodedSums(len(batch), origin, Statistics.zero(0, state.dim + 1), own)
-        observed = summarise(mapped.contexts, member, rewards - origin, weights, len(own), rows)
-        return CodedSums(len(batch), origin, observed, own)
+        entries = Entries.of(self.mapped(state, batch), state.n_actions)
+        return form_of(state).collect(entries, self.problem(state))
 
     @quietly
     def absorb(self, state: Any, sums: Any) -> tuple[Any, Info]:
         """Add an episode's sums; late rows of retired actions are folded. Estimate the ridges when it is time."""
         origin = sums.origin if state.origin is None else state.origin
-        fresh: Statistics = sums.relative_to(origin)
-        codes: Codes = sums.codes
-        live: Codes = state.live
         counts = np.zeros(int(state.n_actions))
-        counts[codes] = fresh.weight
-        total = state.observed.decayed(self.forgetting)
-        slot = np.minimum(np.searchsorted(live, codes), len(live) - 1)
-        known = live[slot] == codes
-        total.table[slot[known]] += fresh.table[known]
-        folded: Folded = state.folded
-        late = Folded.nothing(self.columns(state))
-        if not known.all():
-            late = self._late(state, Statistics(fresh.width, fresh.table[~known]), codes[~known])
+        counts[sums.codes] = sums.weights
+        changes = form_of(state).absorb(state, sums, origin, self.forgetting, self.problem(state))
         after = replace(
             state,
             episode=state.episode + 1,
             origin=origin,
-            observed=total,
-            folded=folded.combined(self.forgetting, late),
             variance=max(self.forgetting * state.variance, sums.variance),
+            **changes,
         )
         after = self._updated(after)
         for code in state.leaving:
             after = self.retire(replace(after, leaving=()), code)
         return after, Info(sums.rows, counts, None, self.fitted(after).fit.worst)
 
-    def _late(self, state: HierarchicalState, sums: Statistics, codes: Codes) -> Folded:
-        """Return what late rows of retired actions leave; one whose features are forgotten counts as average."""
-        columns = self.columns(state)
-        x = np.zeros((len(codes), columns.feature_width))
-        if columns.feature_width and state.retired_features is not None:
-            x[:, -1] = 1.0
-            place = {int(code): at for at, code in enumerate(state.retired)}
-            found = np.array([place.get(int(code), -1) for code in codes])
-            some = found >= 0
-            x[some] = self.action_map.apply(state.action_map, state.retired_features[found[some]])
-        return hierarchy.fold(sums, x, columns, self.ridges(state))
-
     def _updated(self, state: Any) -> Any:
         """Return the state with new ridges, if it is time for them."""
         variance = self.scale(state)
         if not self._steps(state, variance):
             return state
-        made = hierarchy.improve(*self.problem(state), variance, MAX_STEPS)
+        made = form_of(state).fit(state, self.problem(state), variance, MAX_STEPS)
         shared, own = made.ridges
         after: HierarchicalState = replace(state, shared_ridges=shared, own_ridges=own, updated=state.episode)
         chosen = self._acts(after, made)
         after.derived.get(self, lambda _: chosen, after)  # solved already: kept for acting
         return after
 
-    def problem(self, state: HierarchicalState) -> tuple[Statistics, Floats, Columns, Ridges, Folded]:
-        """Return what the fit of a state starts from."""
-        columns = self.columns(state)
-        folded = Folded.nothing(columns) if state.folded is None else state.folded
-        return state.observed, self._described(state, state.catalogue), columns, self.ridges(state), folded
+    def problem(self, state: HierarchicalState) -> FitInputs:
+        """Return what the fit of a state starts from, beside its sums."""
+        return FitInputs(
+            columns=self.columns(state),
+            ridges=self.ridges(state),
+            live=lambda: self._live_features(state),
+            described=lambda codes: self._described(state, codes),
+        )
 
     @staticmethod
     def scale(state: HierarchicalState) -> float:
         """Return the variance that ridges are measured by: within episodes, or of all rewards where these are small."""
-        if state.variance:
-            return state.variance
-        sums = state.observed
-        weight = float(sums.weight.sum())
-        if weight <= 0:
-            return 0.0
-        mean = float(sums.moment[:, -1].sum()) / weight
-        return max(float(sums.energy.sum()) / weight - mean**2, 0.0)
+        return state.variance or form_of(state).variance(state)
 
     # ---- what was learned -----------------------------------------------------------------------------------
 
     def solve(self, state: Any) -> Any:
         """Return the fit with the ridges of the last update."""
-        return self._acts(state, hierarchy.fit(*self.problem(state), self.scale(state)))
+        return self._acts(state, form_of(state).fit(state, self.problem(state), self.scale(state), 0))
 
     @staticmethod
-    def _acts(state: HierarchicalState, made: HierarchicalFit) -> HierarchicalReadout:
+    def _acts(state: HierarchicalState, made: SharedFit) -> HierarchicalReadout:
         place = np.full(state.n_actions, -1)
         place[state.live] = np.arange(len(state.live))
-        return HierarchicalReadout(made, place, made.mean + (state.origin or 0.0), float(np.sqrt(made.noise)))
+        mean, noise = made.mean + (state.origin or 0.0), float(np.sqrt(made.noise))
+        return form_of(state).readout(made, place, mean, noise)
 
     def fitted(self, state: Any) -> HierarchicalReadout:
         """Return the fit of a state, computed once."""
@@ -324,50 +309,18 @@ class HierarchicalLearner(EvidenceLearner):
         if not self.fixed(state):
             check_finite(contexts, contexts)
             return np.zeros(len(pairs.codes)), np.ones(len(pairs.codes))
-        readout = self.fitted(state)
-        at = readout.place[pairs.codes]
-        d = state.dim - state.varying
+        readout, d = self.fitted(state), state.dim - state.varying
         if state.varying:
             base, own = self.feature_map.part(state.features, contexts, slice(0, d)), pairs.features
             assert own is not None
             varying = self.feature_map.part(state.features, own, slice(d, state.dim))
             check_finite(varying, own)
-            means, squares = self._by_pair(readout, base, varying, pairs.rows, at)
-        elif PAIR_COST * len(at) >= len(pairs) * len(state.live):
-            rows = self.rows(state, contexts)
-            table = rows @ readout.fit.theta.T, hierarchy.quadratic_forms(rows, readout.forms)
-            whole = len(at) == table[0].size
-            means, squares = (one.ravel() if whole else one[pairs.rows, at] for one in table)
+            means, squares = readout.by_pair(base, varying, pairs)
         else:
-            means, squares = self._by_row(readout, self.rows(state, contexts), pairs.starts, at)
+            means, squares = readout.by_row(self.rows(state, contexts), pairs)
         if len(means):
             check_finite(means + squares, contexts)
         return means, np.sqrt(np.maximum(squares, 0.0, out=squares))
-
-    @staticmethod
-    def _by_row(readout: HierarchicalReadout, rows: Floats, starts: Codes, at: Codes) -> tuple[Floats, Floats]:
-        """Return means and squared widths of pairs (k,), the actions of one row at a time."""
-        means, squares = np.empty(len(at)), np.empty(len(at))
-        theta, forms, packed = readout.fit.theta, readout.forms, hierarchy.packed_products(rows)
-        bounds: list[int] = starts.tolist()
-        for row, products, start, stop in zip(rows, packed, bounds, bounds[1:], strict=False):
-            own = at[start:stop]
-            np.dot(theta.take(own, axis=0), row, out=means[start:stop])
-            np.dot(forms.take(own, axis=0), products, out=squares[start:stop])
-        return means, squares
-
-    @staticmethod
-    def _by_pair(
-        readout: HierarchicalReadout, base: Floats, varying: Floats, rows: Codes, at: Codes
-    ) -> tuple[Floats, Floats]:
-        """Return means and squared widths of pairs (k,) with columns of their own, a piece at a time."""
-        means, squares = np.empty(len(at)), np.empty(len(at))
-        theta, forms = readout.fit.theta, readout.forms
-        for piece in blocks(len(at), 8 * forms.shape[1], PAIR_BYTES):
-            phi = np.column_stack([base[rows[piece]], varying[piece], np.ones(len(at[piece]))])
-            means[piece] = np.vecdot(phi, theta[at[piece]])
-            squares[piece] = np.vecdot(hierarchy.packed_products(phi), forms[at[piece]])
-        return means, squares
 
     def estimates(self, state: Any, contexts: Floats) -> tuple[Floats, Floats]:
         """Return estimates and widths of all actions (n, M), 0 for retired ones."""
@@ -390,7 +343,7 @@ class HierarchicalLearner(EvidenceLearner):
     def observed_weights(self, state: Any) -> Floats:
         """Return the weight of the rows of each action (M,); those of retired actions are folded."""
         weights = np.zeros(state.n_actions)
-        weights[state.live] = state.observed.weight
+        weights[state.live] = form_of(state).weights(state)
         return weights
 
     def coefficients(self, state: Any) -> tuple[Floats, Floats]:
@@ -405,7 +358,7 @@ class HierarchicalLearner(EvidenceLearner):
         readout = self.fitted(state)
         per_unit, constant = self.feature_map.in_user_units(state.features, np.eye(state.dim + 1))
         changed = np.column_stack([per_unit, constant])
-        spread = np.einsum("ic,mij,jc->mc", changed, readout.fit.covariance, changed, optimize=True)
+        spread = readout.variances(changed)
         out = np.zeros((state.n_actions, state.dim + 1))
         out[state.live] = readout.noise * np.sqrt(np.maximum(spread, 0.0))
         return out

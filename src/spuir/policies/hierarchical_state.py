@@ -1,16 +1,14 @@
-"""What the hierarchical model keeps, sums and reads out."""
+"""What the hierarchical model keeps and sums."""
 
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from spuir.base.records import Codes, Floats
-from spuir.core import hierarchy
-from spuir.core.hierarchy import Folded, HierarchicalFit
+from spuir.core.hierarchy import Folded
 from spuir.core.statistics import Statistics
 from spuir.features.standardised import ActionMapState
-from spuir.policies.auto import AutoSums
+from spuir.policies.auto import VARIANCE_WEIGHT, AutoSums
 from spuir.policies.learner import RidgeState
 
 
@@ -23,9 +21,13 @@ class HierarchicalState(RidgeState):
     ``folded`` is what all of them left; ``leaving`` are retired while their rows wait, and folded with these.
     ``varying`` is how many of the last columns are features per decision. ``shared_ridges`` and ``own_ridges`` are λ
     and ρ; the rest as in the state of ``auto``.
+
+    Where actions deviate by a constant alone, ``constants`` (S, D + 1) has Σwφ and Σwr of each, ``folded`` the sums of
+    the rows of all actions, and ``observed`` no row. Otherwise ``constants`` is None.
     """
 
     live: Codes
+    constants: Floats | None = None
     varying: int = 0
     catalogue: Floats | None = None
     action_map: ActionMapState = field(default_factory=ActionMapState)
@@ -46,6 +48,11 @@ class CodedSums(AutoSums):
 
     codes: Codes
 
+    @property
+    def weights(self) -> Floats:
+        """The weight of the rows of each of the actions."""
+        return self.observed.weight
+
     def __add__(self, other: AutoSums) -> "CodedSums":
         """Return the sums of both shards."""
         assert isinstance(other, CodedSums)
@@ -57,22 +64,56 @@ class CodedSums(AutoSums):
 
 
 @dataclass(frozen=True, eq=False)
-class HierarchicalReadout:
-    """What acting needs: the fit, the place of each action in it (M,), −1 where retired, and the mean reward."""
+class ConstantSums:
+    """Sums of a shard's rows where actions deviate by a constant alone, of rewards relative to ``origin``.
 
-    fit: HierarchicalFit
-    place: Codes
-    mean: float
-    noise: float
+    ``table`` (m, D + 1) has Σwφ and Σwr of the actions ``codes``, in increasing order, ``shared`` the sums of all rows.
+    """
 
-    @cached_property
-    def forms(self) -> Floats:
-        """The posteriors C_a, packed (S, t)."""
-        return hierarchy.packed_forms(self.fit.covariance)
+    rows: int
+    origin: float
+    table: Floats
+    shared: Folded
+    codes: Codes
 
-    def of(self, codes: Codes) -> tuple[Codes, Floats]:
-        """Return the places of some codes, and their coefficients (n, D); 0 for a retired action."""
-        at = self.place[codes]
-        theta = self.fit.theta[at]
-        theta[at < 0] = 0.0
-        return at, theta
+    @property
+    def weights(self) -> Floats:
+        """The weight of the rows of each of the actions."""
+        return self.table[:, -2]
+
+    def __add__(self, other: "ConstantSums") -> "ConstantSums":
+        """Return the sums of both shards."""
+        table, shared = other.relative_to(self.origin)
+        every = np.union1d(self.codes, other.codes)
+        total = np.zeros((len(every), table.shape[1]))
+        total[np.searchsorted(every, self.codes)] += self.table
+        total[np.searchsorted(every, other.codes)] += table
+        return ConstantSums(self.rows + other.rows, self.origin, total, self.shared.combined(1.0, shared), every)
+
+    def relative_to(self, origin: float) -> tuple[Floats, Folded]:
+        """Return the sums of rewards relative to another origin."""
+        shift, shared = self.origin - origin, self.shared
+        if shift == 0.0:
+            return self.table, shared
+        table = self.table.copy()
+        table[:, -1] += shift * table[:, -2]
+        moved = shared.total + shift * shared.weight
+        return table, replace(
+            shared,
+            vector=shared.vector + (shift * shared.matrix[:, -1] if shared.vector.size else 0.0),
+            total=moved,
+            slope=moved,
+            energy=shared.energy + 2.0 * shift * shared.total + shift**2 * shared.weight,
+        )
+
+    @property
+    def variance(self) -> float:
+        """The variance of the rewards; 0 where there are too few."""
+        return variance_of(self.shared) if self.shared.weight >= VARIANCE_WEIGHT else 0.0
+
+
+def variance_of(sums: Folded) -> float:
+    """Return the variance of the rewards in sums over rows."""
+    if sums.weight <= 0:
+        return 0.0
+    return max(sums.energy / sums.weight - (sums.total / sums.weight) ** 2, 0.0)

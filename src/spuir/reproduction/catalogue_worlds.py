@@ -8,6 +8,7 @@ the same.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
+from time import process_time
 from typing import Any, Protocol
 
 import numpy as np
@@ -63,8 +64,23 @@ WORLDS: Mapping[str, CatalogueWorld] = {
 """The worlds of the comparison by name."""
 
 
+@dataclass
+class Clock:
+    """Processor time, in seconds, of what ran inside ``with clock:``."""
+
+    seconds: float = 0.0
+
+    def __enter__(self) -> None:
+        self.seconds -= process_time()
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds += process_time()
+
+
 class Chooser(Protocol):
-    """What plays in a world."""
+    """What plays in a world; ``clock`` counts what its library takes."""
+
+    clock: "Clock"
 
     def choose(self, contexts: Floats, lists: Codes, varying: Floats) -> tuple[Codes, Floats]:
         """Return the place (n,) in its list (n, m) of the action chosen in each row, and its probability."""
@@ -88,11 +104,14 @@ class OwnPolicy:
         options = {"floor": 0.0, **given}
         policy, self._described = options.pop("policy", "hierarchical"), options.pop("catalogue", True)
         actions = {label: _named(row) for label, row in catalogue.items()} if self._described else list(catalogue)
+        self.clock = Clock()
         self._bandit = Bandit(policy, actions, random_state=seed, **options)
 
     def choose(self, contexts: Floats, lists: Codes, varying: Floats) -> tuple[Codes, Floats]:
         """Decide among the listed actions."""
-        self._last = self._bandit.decide(contexts, **self._sets(lists, varying))
+        given = self._sets(lists, varying)
+        with self.clock:
+            self._last = self._bandit.decide(contexts, **given)
         chosen = (lists == self._last.actions[:, None]).argmax(axis=1)
         return chosen, self._last.propensities
 
@@ -107,14 +126,16 @@ class OwnPolicy:
         self, contexts: Floats, lists: Codes, varying: Floats, chosen: Codes, propensities: Floats, rewards: Floats
     ) -> None:
         """Learn from the last decision."""
-        self._bandit.partial_fit(self._last, rewards)
+        with self.clock:
+            self._bandit.partial_fit(self._last, rewards)
 
     def replace(self, gone: Sequence[int], new: Mapping[int, Floats]) -> None:
         """Replace actions; nothing ramps up, since rivals have no ramp."""
-        for label, row in new.items():
-            self._bandit.add_action(label, ramp=None, features=_named(row) if self._described else None)
-        for label in gone:
-            self._bandit.remove_action(label)
+        with self.clock:
+            for label, row in new.items():
+                self._bandit.add_action(label, ramp=None, features=_named(row) if self._described else None)
+            for label in gone:
+                self._bandit.remove_action(label)
 
 
 def _named(row: Floats) -> dict[str, float]:
@@ -128,7 +149,7 @@ class WabbitCatalogue:
         command = "--cb_explore_adf --cb_type mtr -q sa -q si --quiet"
         library: Any = import_module("vowpalwabbit")
         self._model: Any = library.Workspace(f"{command} --random_seed {seed + 1} {given['options']}")
-        self._rng, self._lines = generator(seed, "policy", "wabbit"), {}
+        self._rng, self._lines, self.clock = generator(seed, "policy", "wabbit"), dict[int, str](), Clock()
         self.replace([], catalogue)
 
     def replace(self, gone: Sequence[int], new: Mapping[int, Floats]) -> None:
@@ -150,7 +171,9 @@ class WabbitCatalogue:
     def choose(self, contexts: Floats, lists: Codes, varying: Floats) -> tuple[Codes, Floats]:
         """Draw from its probabilities."""
         self._last = self._examples(contexts, lists, varying)
-        chances = np.array([self._model.predict(example) for example in self._last], dtype=np.float64)
+        with self.clock:
+            found = [self._model.predict(example) for example in self._last]
+        chances = np.array(found, dtype=np.float64)
         chances /= chances.sum(axis=1, keepdims=True)
         uniforms = self._rng.random((len(contexts), 1))
         chosen = np.minimum((chances.cumsum(axis=1) < uniforms).sum(axis=1), lists.shape[1] - 1)
@@ -164,7 +187,9 @@ class WabbitCatalogue:
             self._last, chosen.tolist(), propensities.tolist(), rewards.tolist(), strict=True
         ):
             example[at + 1] = f"0:{-reward}:{max(chance, 1e-6)} {example[at + 1]}"
-            self._model.learn(example)
+        with self.clock:
+            for example in self._last:
+                self._model.learn(example)
 
 
 def _text(row: Floats) -> str:
@@ -256,7 +281,8 @@ def browse(
 ) -> list[dict[str, Any]]:
     """Let a method choose in a world; return its expected reward per row, and on rows whose best action is new.
 
-    The first episode is uniform for everybody and does not count.
+    The first episode is uniform for everybody and does not count. ``processor`` is the processor time, in seconds, of
+    the method's own calls; the text that Vowpal Wabbit reads is written outside of it.
     """
     truth = Truth(WORLDS[world], seed)
     made, given = METHODS[method]
@@ -281,4 +307,5 @@ def browse(
             player.replace(gone, {label: truth.features[label] for label in added})
     names = ("average_reward", "uniform", "oracle")
     share = (cold[0] - cold[1]) / (cold[2] - cold[1]) if cold[3] else None
-    return [*rows[:-1], {"episode": episodes, **dict(zip(names, totals / episodes, strict=True)), "new": share}]
+    last = dict(zip(names, totals / episodes, strict=True))
+    return [*rows[:-1], {"episode": episodes, **last, "new": share, "processor": player.clock.seconds}]

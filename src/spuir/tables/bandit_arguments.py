@@ -125,9 +125,9 @@ class BanditArguments:
         if model.state is None:
             m = len(model.labels.names)
             state: Any = policy.init(m, dim, streams.generator(self._seed, "init"))
-            if model.catalogue is None:
+            if model.catalogue is None and not policy.takes_features:
                 return state
-            features = model.catalogue.features
+            features = None if model.catalogue is None else model.catalogue.features
             state = policy.with_catalogue(state, np.zeros((m, 0)) if features is None else features, varying)
             for code in np.flatnonzero(~np.array(model.labels.active)):
                 state = policy.retire(state, int(code))

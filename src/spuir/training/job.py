@@ -1,6 +1,7 @@
 """The steps of a training, and what they keep between them."""
 
 import json
+import warnings
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from spuir.base.column_drift import Drift
 from spuir.base.hashing import digest
 from spuir.base.parameters import parameters_of
 from spuir.core.ties import check_floor
-from spuir.errors import InputError, SpuirError
+from spuir.errors import CatalogueWarning, InputError, SpuirError
 from spuir.logs import Cut, Log
 from spuir.logs.action_columns import columns_of, executed_features
 from spuir.logs.formats import Faults
@@ -115,7 +116,14 @@ class Job:
                 given["action_features"] = dict(zip(names, own.T, strict=True))
         except SpuirError as error:
             raise sample.with_source(error) from None
-        bandit.fix(contexts, weights, **given)
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always", CatalogueWarning)
+            bandit.fix(contexts, weights, **given)
+        for one in found:
+            if issubclass(one.category, CatalogueWarning):
+                self.add_notices(f"{one.message}.")
+            else:
+                warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
 
     def settings(self, labels: Sequence[Hashable], encoder: Encoder) -> str:
         """Return the digest of everything that the model depends on."""

@@ -19,10 +19,10 @@ FREE_SHARE = 0.8
 class Forecast:
     """The memory that training needs, in bytes.
 
-    ``tables`` of ``table`` bytes hold the model while an episode is learned. ``open_episodes`` shards of at most
-    ``shard`` bytes wait for the rest of their rows, and ``coming`` bytes are the shards of parts that workers have
-    collected. ``sketch`` is for the hashed rows of all actions and of their complements, ``reading`` for the rows that
-    workers read and sort.
+    ``tables`` of ``table`` bytes hold the model while an episode is learned: of ``actions`` and ``width`` columns, or
+    of ``numbers`` in all where sums are smaller. ``open_episodes`` shards of at most ``shard`` bytes wait for the rest
+    of their rows, and ``coming`` bytes are the shards of parts that workers have collected. ``sketch`` is for the
+    hashed rows of all actions and of their complements, ``reading`` for the rows that workers read and sort.
     """
 
     actions: int
@@ -34,6 +34,7 @@ class Forecast:
     coming: int
     sketch: int
     reading: int
+    numbers: int | None = None
 
     @property
     def total(self) -> int:
@@ -44,9 +45,12 @@ class Forecast:
     def __str__(self) -> str:
         """Return the sum and its terms."""
         sketch = f"{amount(self.sketch)} for sketches, " if self.sketch else ""
+        each = f"× ({self.width:,}² + {self.width:,} + 2) numbers"
+        if self.numbers is not None:
+            each = f"with {self.numbers:,} numbers in all"
         return (
-            f"{amount(self.total)} of memory: {self.tables} tables of {self.actions:,} actions × "
-            f"({self.width:,}² + {self.width:,} + 2) numbers = {amount(self.tables * self.table)}, "
+            f"{amount(self.total)} of memory: {self.tables} tables of {self.actions:,} actions "
+            f"{each} = {amount(self.tables * self.table)}, "
             f"{self.open_episodes:,} open episodes of up to {amount(self.shard)}, "
             f"{amount(self.coming)} for what workers have collected, {sketch}"
             f"{amount(self.reading)} for reading"
@@ -72,9 +76,10 @@ def block_rows(width: int) -> int:
     return min(BLOCK_ROWS, max(1, BLOCK_BYTES // row_bytes(width)))
 
 
-def table_bytes(actions: int, width: int) -> int:
-    """Return the bytes of the sums of one episode: Gram, moment, weight and energy of every action."""
-    return FLOAT * actions * (width * width + width + 2)
+def table_bytes(policy: Policy, actions: int, dim: int) -> int:
+    """Return the bytes of the sums of one episode: Gram, moment, weight and energy of every action, or fewer."""
+    width = policy.width(dim)
+    return FLOAT * (policy.fewer_numbers(actions, dim) or actions * (width * width + width + 2))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +98,7 @@ class ShardSize:
     def of(cls, policy: Policy, actions: int, dim: int) -> "ShardSize":
         """Return the sizes for a policy."""
         width, held = policy.width(dim), 0
-        sums = table_bytes(actions, width)
+        sums = table_bytes(policy, actions, dim)
         if "sketched" in policy.traits:
             held = getattr(policy, "sketch_size", 0)
             # Hashed rows and rewards, and residual, acting and reference coefficients of every action.
@@ -133,7 +138,7 @@ def forecast(
         Bytes of rows that each worker sorts at a time.
     """
     width = policy.width(dim)
-    table = table_bytes(actions, width)
+    table = table_bytes(policy, actions, dim)
     # Observed sums, the factors that act and those that will act, the sums of an episode and a copy; with imputation
     # also the imputed sums and the complement of the episode.
     tables = 7 if "imputing" in policy.traits else 5
@@ -155,6 +160,7 @@ def forecast(
         coming=coming,
         sketch=sketch,
         reading=reading,
+        numbers=policy.fewer_numbers(actions, dim),
     )
 
 

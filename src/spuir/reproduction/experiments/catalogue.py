@@ -1,6 +1,7 @@
 """Actions with features: `hierarchical` against disjoint and shared models and Vowpal Wabbit in nine worlds."""
 
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 from spuir.reproduction import plots
@@ -18,9 +19,15 @@ RIVALS = ("SBUCB", "disjoint", "shared")
 KERNEL, CURVED = "hierarchical, kernel", "curved in the features"
 SHOWN = (*RIVALS, WABBIT, HIERARCHICAL, KERNEL)
 QUICK_WORLDS = ("five actions",)
-OPTIONS = tuple(f"--squarecb --gamma_scale {gamma} -l {rate}" for gamma in (100, 1000) for rate in (0.5, 2))
-"""Settings among which Vowpal Wabbit chooses in each world."""
-TUNING_SEED, WABBIT_SEEDS = 100_000, 3
+OPTIONS = (
+    *(f"--squarecb --gamma_scale {gamma} -l {rate}" for gamma in (100, 1000, 10000) for rate in (0.5, 2)),
+    *(f"--epsilon 0.05 -l {rate}" for rate in (0.5, 2)),
+    *(f"--bag 5 -l {rate}" for rate in (0.5, 2)),
+    "--softmax --lambda 30 -l 2",
+    "--cover 5 -l 2",
+)
+"""Settings among which Vowpal Wabbit chooses in each world: all on the first tuning seed, the best on the others."""
+FINALISTS, TUNING_SEEDS = 3, 3
 ALLOWED = 1.0
 """Per cent of reward that may be lost to the best model of ours."""
 
@@ -28,12 +35,16 @@ Played = Measured[tuple[str, str]]
 """Results by world and method."""
 
 
+def worlds_of(scope: Scope) -> Sequence[str]:
+    """Return the names of the worlds."""
+    return scope.axis(tuple(WORLDS), QUICK_WORLDS)
+
+
 def own_cells(scope: Scope) -> dict[tuple[str, str], list[Task]]:
     """Return the runs of our models in all worlds."""
-    worlds = scope.axis(tuple(WORLDS), QUICK_WORLDS)
     return {
         (world, method): [Task.of(browse, world=world, method=method, seed=seed) for seed in scope.seeds]
-        for world in worlds
+        for world in worlds_of(scope)
         for method in (HIERARCHICAL, *RIVALS, *[KERNEL] * (world == CURVED))
     }
 
@@ -43,26 +54,45 @@ def wabbit(world: str, options: str, seed: int) -> Task:
     return Task.of(browse, world=world, method=WABBIT, seed=seed, options={"options": options})
 
 
+def best_options(world: str, known: Mapping[str, Result], seeds: Sequence[int]) -> list[str]:
+    """Return the settings of Vowpal Wabbit by their mean reward on some seeds, the best first; none before all ran."""
+    finalists = best_options(world, known, seeds[:1])[:FINALISTS] if len(seeds) > 1 else OPTIONS
+    tried = {options: [known.get(wabbit(world, options, seed).key) for seed in seeds] for options in finalists}
+    rewards = {
+        options: fmean(run.rows[-1][REWARD] for run in runs if run is not None)
+        for options, runs in tried.items()
+        if None not in runs
+    }
+    return sorted(rewards, key=lambda options: -rewards[options]) if len(rewards) == len(tried) else []
+
+
 def wabbit_cells(scope: Scope, results: Sequence[Result]) -> dict[tuple[str, str], list[Task]]:
     """Return the runs of Vowpal Wabbit at its best setting, in the worlds where that is known."""
-    known = {result.task.key: result for result in results}
-    cells: dict[tuple[str, str], list[Task]] = {}
-    for world in {world for world, _ in own_cells(scope)}:
-        tried = {options: known.get(wabbit(world, options, TUNING_SEED).key) for options in OPTIONS}
-        rewards = {options: one.rows[-1]["average_reward"] for options, one in tried.items() if one is not None}
-        if len(rewards) == len(OPTIONS):
-            best = max(rewards, key=lambda options: rewards[options])
-            cells[world, WABBIT] = [wabbit(world, best, seed) for seed in scope.seeds[:WABBIT_SEEDS]]
-    return cells
+    known, seeds = {result.task.key: result for result in results}, scope.tuning_seeds[:TUNING_SEEDS]
+    best = {world: best_options(world, known, seeds)[:1] for world in worlds_of(scope)}
+    return {
+        (world, WABBIT): [wabbit(world, options, seed) for seed in scope.seeds]
+        for world, found in best.items()
+        for options in found
+    }
+
+
+def tuning_tasks(scope: Scope, results: Sequence[Result]) -> list[Task]:
+    """Return the runs that choose the setting of Vowpal Wabbit in each world, as far as they are known."""
+    known, seeds = {result.task.key: result for result in results}, scope.tuning_seeds[:TUNING_SEEDS]
+    tasks: list[Task] = []
+    for world in worlds_of(scope):
+        tasks += [wabbit(world, options, seeds[0]) for options in OPTIONS]
+        finalists = best_options(world, known, seeds[:1])[:FINALISTS]
+        tasks += [wabbit(world, options, seed) for options in finalists for seed in seeds[1:]]
+    return tasks
 
 
 def grid(scope: Scope, results: Sequence[Result]) -> list[Task]:
-    """Return the runs of our models, then the tuning runs of Vowpal Wabbit and, once known, its best setting."""
+    """Return the tuning runs of Vowpal Wabbit, once known those of its best setting, and the runs of our models."""
     tasks = tasks_of(own_cells(scope))
     if installed("vowpalwabbit") and not scope.quick:
-        worlds = dict.fromkeys(world for world, _ in own_cells(scope))
-        tasks += [wabbit(world, options, TUNING_SEED) for world in worlds for options in OPTIONS]
-        tasks += tasks_of(wabbit_cells(scope, results))
+        tasks = tuning_tasks(scope, results) + tasks_of(wabbit_cells(scope, results)) + tasks
     return tasks
 
 
@@ -70,6 +100,12 @@ def gain(played: Played, world: str, rival: str) -> Contrast:
     """Return what `hierarchical` earns more than a rival in one world, in per cent."""
     ours, theirs = (played.sample((world, method), REWARD) for method in (HIERARCHICAL, rival))
     return difference(f"{HIERARCHICAL} − {rival}, {world}", ours, theirs, percent_of=theirs)
+
+
+def new_gain(played: Played, world: str) -> Contrast:
+    """Return how much farther `hierarchical` gets than Vowpal Wabbit on rows whose best action is new, as a share."""
+    ours, theirs = (played.sample((world, method), "new") for method in (HIERARCHICAL, WABBIT))
+    return difference(f"{HIERARCHICAL} − {WABBIT}, new actions, {world}", ours, theirs)
 
 
 def report(scope: Scope, results: Sequence[Result]) -> Findings:
@@ -86,18 +122,37 @@ def report(scope: Scope, results: Sequence[Result]) -> Findings:
         {"world": world} | means(world, REWARD) | {"oracle": played.sample((world, HIERARCHICAL), "oracle").mean}
         for world in worlds
     ]
-    cold = [{"world": world} | means(world, "new") for world in worlds if WORLDS[world].replaced]
+    cold = [{"world": world} | means(world, "new") for world in renewed(worlds)]
+    times = [{"world": world} | means(world, "processor") for world in worlds]
     formats: dict[str, str] = {name: ".4f" for name in (*SHOWN, "oracle")}
     title = "Rows whose best action is new: share of the way from uniform to oracle"
     tables = [
         ReportTable(name="", title="Expected reward per decision", rows=rows, formats=formats),
         ReportTable(name="new", title=title, rows=cold, formats=formats),
+        ReportTable(
+            name="time", title="Processor time of a run in seconds", rows=times, formats=dict.fromkeys(SHOWN, ".2f")
+        ),
+        ReportTable(name="settings", title="Settings of Vowpal Wabbit", rows=settings(played, worlds)),
     ]
     return Findings(
         tables=[table for table in tables if table.rows],
         claims=claims(played, worlds),
         drawings={"": draw(played, worlds)} if worlds else {},
     )
+
+
+def renewed(worlds: Sequence[str]) -> list[str]:
+    """Return the worlds in which actions are replaced."""
+    return [world for world in worlds if WORLDS[world].replaced]
+
+
+def settings(played: Played, worlds: Sequence[str]) -> list[dict[str, str]]:
+    """Return the setting that Vowpal Wabbit chose in each world."""
+    return [
+        {"world": world, "setting": played[world, WABBIT][0].arguments["options"]["options"]}
+        for world in worlds
+        if (world, WABBIT) in played
+    ]
 
 
 def claims(played: Played, worlds: Sequence[str]) -> list[Claim]:
@@ -122,6 +177,14 @@ def claims(played: Played, worlds: Sequence[str]) -> list[Claim]:
             coded=gains(WABBIT),
             **ours,
         ),
+        Claim(
+            id="ahead-on-new-actions",
+            wording="On rows whose best action is in its first episode, `hierarchical` gets farther than Vowpal Wabbit "
+            "on the way from a uniform to the best choice, in every world with new actions.",
+            coded=[new_gain(played, world) for world in renewed(worlds) if (world, WABBIT) in played],
+            unit="of the way",
+            **ours,
+        ),
     ]
 
 
@@ -139,9 +202,16 @@ def draw(played: Played, worlds: Sequence[str]) -> Drawing:
                 title=f"over {name}", xlabel="%", rows=rows, styles=styles, band=ALLOWED, named=not panels
             )
             panels.append(panel)
+    new: Mapping[str, plots.Pair] = {
+        world: (None, new_gain(played, world).interval()) for world in renewed(worlds) if (world, WABBIT) in played
+    }
+    if new:
+        styles = dict.fromkeys(new, "auto")
+        panels.append(plots.Dots(title=f"new actions, over {WABBIT}", xlabel="of the way", rows=new, styles=styles))
     caption = (
         f"Lead of `hierarchical` (floor 0) in per cent of the rival's reward, {EPISODES} episodes, with 95 % intervals "
-        "over seeds (not corrected). Vowpal Wabbit chooses its setting on another seed."
+        "over seeds (not corrected); at the right, on rows whose best action is new, as a share of the way from a "
+        f"uniform to the best choice. Vowpal Wabbit chooses among {len(OPTIONS)} settings on other seeds."
     )
     return Drawing(plots.compose("Actions with features", panels, width=2.6), caption)
 
