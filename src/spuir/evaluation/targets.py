@@ -130,9 +130,9 @@ class FixedTarget(Target):
 class LabelledTarget(Target):
     """A policy with labels of its own, whose columns are put into the order of the log's labels."""
 
+    @abstractmethod
     def own_labels(self) -> Sequence[Hashable]:
         """Return the labels in the order of the policy's own columns."""
-        raise NotImplementedError
 
     def prepare(self, log: EvaluationLog) -> list[str]:
         """Match labels: those of the policy that no log row has are never logged, which support will show."""

@@ -1,5 +1,6 @@
 """What acting needs of a hierarchical model: estimates and widths of rows and the actions that they may choose."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -19,7 +20,7 @@ PAIR_BYTES = 2**20
 
 
 @dataclass(frozen=True, eq=False)
-class HierarchicalReadout:
+class HierarchicalReadout(ABC):
     """The fit, the place of each action in it (M,), −1 where retired, the mean reward and the noise."""
 
     fit: SharedFit
@@ -34,13 +35,13 @@ class HierarchicalReadout:
         theta[at < 0] = 0.0
         return at, theta
 
+    @abstractmethod
     def by_row(self, rows: Floats, pairs: Pairs) -> tuple[Floats, Floats]:
         """Return means and squared widths of pairs (k,), the actions of one row at a time."""
-        raise NotImplementedError
 
+    @abstractmethod
     def squares(self, rows: Floats, at: Codes) -> Floats:
         """Return the squared widths (k,) of rows (k, D), one for each of the actions ``at``."""
-        raise NotImplementedError
 
     def by_pair(self, base: Floats, varying: Floats, pairs: Pairs) -> tuple[Floats, Floats]:
         """Return means and squared widths of pairs (k,) with columns of their own, a piece at a time."""
@@ -53,9 +54,9 @@ class HierarchicalReadout:
             squares[piece] = self.squares(phi, at[piece])
         return means, squares
 
+    @abstractmethod
     def variances(self, combinations: Floats) -> Floats:
         """Return the posterior variances (S, c) of combinations (D, c) of coefficients, in units of the noise."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, eq=False)

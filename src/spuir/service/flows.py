@@ -7,6 +7,7 @@ responses, and returns the answer. The two clients differ only in how they carry
 import asyncio
 import random
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Generator, Mapping
 from functools import update_wrapper
 from inspect import signature
@@ -60,7 +61,7 @@ class Method(Generic[P, T]):
         return self._method if client is None else MethodType(self._method, client)
 
 
-class Sender:
+class Sender(ABC):
     """Sends requests to a service, and repeats those that may be repeated.
 
     Parameters
@@ -89,8 +90,9 @@ class Sender:
         # Requests go to the service alone: no proxy of the environment, no redirection.
         self._http = self._open(base_url=self.url, headers=headers, timeout=timeout, limits=limits, trust_env=False)
 
+    @abstractmethod
     def _open(self, **how: Any) -> Any:
-        raise NotImplementedError
+        """Return the connections of HTTPX that requests go through."""
 
     def ask(
         self,

@@ -7,6 +7,7 @@ connection, so that another process takes over when the learner dies.
 
 import os
 import threading
+from abc import abstractmethod
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from hashlib import blake2b
@@ -79,8 +80,9 @@ def _carry_out(connection: psycopg.Connection[Any], sql: str, values: Sequence[A
 class _PostgresReads(SqlReads):
     among = "{} = ANY(?)"
 
+    @abstractmethod
     def _connection(self) -> psycopg.Connection[Any]:
-        raise NotImplementedError
+        """Return the connection to read from."""
 
     def _all(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
         with _storage_errors():

@@ -5,6 +5,7 @@ log, so that one primary key gives the records of an experiment in order.
 """
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -50,7 +51,7 @@ def check_new(path: str) -> None:
         raise ServiceError("exists", "backup", repr(path), rule, "choose another name")
 
 
-class SqlReads:
+class SqlReads(ABC):
     """Reads of a log; a store says how to carry out a statement with ``?`` where values go."""
 
     among = ""
@@ -59,13 +60,13 @@ class SqlReads:
     def __init__(self, numbers: dict[str, int]) -> None:
         self._numbers = numbers
 
+    @abstractmethod
     def _all(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
         """Return the rows of a query."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _values(self, values: Sequence[str]) -> Any:
         """Return many values as the one that :attr:`among` takes."""
-        raise NotImplementedError
 
     def _number(self, name: str) -> int:
         """Return the number of an experiment, −1 if there is none."""
@@ -187,9 +188,9 @@ class SqlReads:
 class SqlWrites(SqlReads):
     """Writes of one transaction; a store says how to carry out a statement many times, and how to lock a head."""
 
+    @abstractmethod
     def _many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
         """Carry out a statement with each row of values."""
-        raise NotImplementedError
 
     def append(self, head: Head, records: Sequence[Record]) -> None:
         """Add records behind the head that was locked; ``head`` is the new one."""

@@ -7,6 +7,7 @@ backup interface, and a virtual file system in which tests make the disk fail.
 import os
 import threading
 import weakref
+from abc import abstractmethod
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import chain
@@ -72,8 +73,9 @@ _INSERTS = {size: "INSERT INTO record VALUES " + ", ".join([ROW] * size) for siz
 class _SqliteReads(SqlReads):
     among = "{} IN (SELECT value FROM json_each(?))"
 
+    @abstractmethod
     def _connection(self) -> apsw.Connection:
-        raise NotImplementedError
+        """Return the connection to read from."""
 
     def _all(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
         with _storage_errors():
