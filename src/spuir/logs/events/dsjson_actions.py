@@ -14,7 +14,7 @@ from typing import Annotated, Any
 from spuir.logs.columns import ACTION_PREFIX
 from spuir.logs.events.dsjson_features import KeyTree, OfferedAction, action_column, named_action, says_nothing
 from spuir.logs.events.dsjson_records import Columns, UnusualBlockError, plan_record
-from spuir.logs.events.event_rows import BrokenLineError, as_list, inner_type, msgspec, split_lists
+from spuir.logs.events.event_rows import BrokenLineError, as_list, msgspec, split_lists
 from spuir.logs.events.offered_actions import OfferedActions
 from spuir.tables.arrow import pa
 
@@ -69,6 +69,7 @@ class ActionRecords(ActionReader):
             if name in features:
                 raise UnusualBlockError(name)
             features[name] = _telling(name, as_list(values), labels)
+        features = {name: values for name, values in features.items() if values}
         self._note(labels, features)
         nothing = [None] * len(records)
         return {f"{ACTION_PREFIX}{name}": _lists(events, features.get(name, nothing)) for name in self._wanted}
@@ -87,11 +88,11 @@ class ActionRecords(ActionReader):
 
 
 def _telling(name: str, values: Sequence[Any], labels: Sequence[str]) -> Sequence[Any]:
-    """Return the values of a feature, None where it says nothing."""
+    """Return the values of a feature, None where it says nothing; no values if it says nothing at all."""
     if name not in ("i.constant", "i.id"):
         return values
-    if values == labels:
-        return [None] * len(values)
+    if values == labels or (name == "i.constant" and values.count(1) == len(values)):
+        return ()
     pairs = zip(values, labels, strict=True)
     return [None if value is None or says_nothing(name, value, label) else value for value, label in pairs]
 
@@ -101,9 +102,10 @@ def _lists(events: Sequence[Sequence[Any]], values: Sequence[Any]) -> Any:
 
     Flags and large whole numbers would become numbers, which read otherwise if the column turns out to be text.
     """
-    if bool not in set(map(type, values)):
+    kinds = set(map(type, values))
+    if bool not in kinds:
         with suppress(pa.ArrowInvalid, pa.ArrowTypeError):
-            return split_lists(events, pa.array(values, inner_type(values)))
+            return split_lists(events, pa.array(values, pa.string() if str in kinds else pa.float64()))
     every = iter(values)
     return [list(islice(every, len(actions))) for actions in events]
 

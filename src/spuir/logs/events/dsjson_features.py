@@ -40,7 +40,9 @@ class KeyTree:
         self.many |= len(spaces) > 1
         for space in spaces:
             for key, inner in space.items():
-                self.keys.setdefault(key, KeyTree()).learn(inner)
+                if key not in self.keys:
+                    self.keys[key] = KeyTree()
+                self.keys[key].learn(inner)
 
     def has_lists_of_several(self) -> bool:
         """Return whether a list inside had several objects."""

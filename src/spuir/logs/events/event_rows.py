@@ -242,7 +242,7 @@ def list_array(lists: Sequence[Sequence[Any] | None], kind: "pa.DataType | None"
 
 def split_lists(lists: Sequence[Sequence[Any] | None], values: "pa.Array") -> "pa.Array":
     """Return values of actions, one list after the other, as an Arrow array of lists; ``lists`` give the lengths."""
-    offsets = [0, *accumulate(len(one or ()) for one in lists)]
+    offsets = [0, *accumulate([len(one or ()) for one in lists])]
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values)
 
 
