@@ -330,7 +330,7 @@ class TestTheFastWay:
                 offered[0]["action"] = {"of": at}
             if at % 47 == 0:
                 del offered[0]["_tag"]
-            more = {"_skipLearn": True} if at % 60 == 0 else {"pdrop": 0.5} if at % 61 == 0 else {}
+            more: dict[str, Any] = {"_skipLearn": True} if at % 60 == 0 else {"pdrop": 0.5} if at % 61 == 0 else {}
             line = json.dumps(event(*offered, number=at, **more))
             line = line.replace('"j":', '"j": [{"price": 9}], "j":', 1) if at % 53 == 0 else line
             found.append('{"c": ' if at % 200 == 199 else line)
