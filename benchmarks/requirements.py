@@ -214,6 +214,7 @@ def grid(seeds: int = 20) -> list[Requirement]:
             "at least",
             {
                 "plain": 0.5,
+                "articles that stay": 0.5,
                 "two objects in a namespace list": 0.5,
                 "a text list": 0.5,
                 "an empty list": 0.5,

@@ -3,7 +3,7 @@
 import json
 import pickle
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pytest
@@ -304,3 +304,50 @@ class TestColumns:
     def test_a_feature_of_actions_is_no_context(self) -> None:
         with pytest.raises(Exception, match=r"'action.age', but it describes an action"):
             open_log(pa.table(ROWS), context=["u.age", "action.age"])
+
+
+class TestTheFastWay:
+    """Actions of usual events are read together; every event by itself must give the same."""
+
+    ACTIONS: ClassVar[dict[str, Any]] = {
+        "numbers and texts": lambda at: {"price": at % 7, "kind": "ab"[at % 2], "score": at / 8, "size": 3},
+        "fixed": lambda at: {"kind": "ab", "size": 3},
+        "flags, large numbers and nothing": lambda at: {"of": [True, 2**60, None, 0.5][at % 4], "late": at < 300},
+        "a number or a text": lambda at: {"of": "x" if at % 50 == 0 else True if at % 3 else at},
+        "lists": lambda at: {"tags": ["red", "blue"][: at % 3], "vector": [at, 0.5]},
+        "further keys": lambda at: {f"k{at % 4}": at, "inner": {f"k{at % 300}": "x"}},
+        "other kinds": lambda at: {"of": [1, {"x": at}, [2], None, [{"y": 1}, {"y": None}]][at % 5]},
+    }
+
+    def lines(self, shape: str) -> list[str]:
+        """Return events with these actions, and odd lines among them."""
+        found: list[str] = []
+        for at in range(600):
+            offered = [action(f"x{(at + k) % 5}", **self.ACTIONS[shape](at + k)) for k in range(1 + at % 3)]
+            if at % 40 == 0:
+                offered[0]["i"] = {"constant": 2, "id": "other"}
+            if at % 45 == 0:
+                offered[0]["action"] = {"of": at}
+            if at % 47 == 0:
+                del offered[0]["_tag"]
+            more: dict[str, Any] = {"_skipLearn": True} if at % 60 == 0 else {"pdrop": 0.5} if at % 61 == 0 else {}
+            line = json.dumps(event(*offered, number=at, **more))
+            line = line.replace('"j":', '"j": [{"price": 9}], "j":', 1) if at % 53 == 0 else line
+            found.append('{"c": ' if at % 200 == 199 else line)
+        return found
+
+    @pytest.mark.parametrize("shape", ACTIONS)
+    @pytest.mark.parametrize("block", [1 << 13, 1 << 20])
+    def test_it_reads_what_single_events_read(
+        self, shape: str, block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        path = tmp_path / "log.dsjson"
+        path.write_text("\n".join(self.lines(shape)) + "\n", encoding="utf-8")
+        monkeypatch.setattr("spuir.logs.events.line_reader.BLOCK_BYTES", block)
+        fast = open_log(path)
+        read = fast.table()
+        monkeypatch.setattr("spuir.logs.events.dsjson_parser._SAMPLE", -1)
+        slow = open_log(path)
+        assert read.schema == slow.table().schema
+        assert repr(read.to_pylist()) == repr(slow.table().to_pylist())
+        assert repr(catalogue(fast)) == repr(catalogue(slow))

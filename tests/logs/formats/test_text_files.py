@@ -5,6 +5,8 @@ import gzip
 import io
 import json
 import pickle
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -147,3 +149,32 @@ def test_a_compressed_file_stays_one_part(tmp_path: Path, section_bytes: int) ->
     path.write_bytes(gzip.compress(b"action,reward\n" + b"a,1\n" * 50))
     log = open_log(path)
     assert (len(log.parts), log.table().num_rows) == (1, 50)
+
+
+class TestDeepLines:
+    """Arrow's parser ends the process on a line that is nested too deeply, so that such a line must not reach it."""
+
+    ROW = '{"action": "a", "reward": 1.0, "x": 0.5}\n'
+    READ = (
+        "import sys; from spuir.logs import open_log; print(sum(b.num_rows for b in open_log(sys.argv[1]).batches()))"
+    )
+
+    def read(self, path: Path) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run([sys.executable, "-c", self.READ, str(path)], capture_output=True, text=True, check=False)
+
+    @pytest.mark.parametrize("before", [0, 3, 200_000])
+    @pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"k":', "}")])
+    def test_a_deep_line_is_refused(self, before: int, opening: str, closing: str, tmp_path: Path) -> None:
+        path = tmp_path / "log.jsonl"
+        deep = opening * 20_000 + "1" + closing * 20_000
+        path.write_text(f'{self.ROW * before}{{"action": "a", "reward": 1.0, "x": {deep}}}\n{self.ROW}')
+        done = self.read(path)
+        assert done.returncode == 1
+        assert f"line {before + 1}" in done.stderr and "nested at most 2,048 levels deep" in done.stderr
+
+    def test_brackets_within_texts_and_beside_each_other_are_fine(self, tmp_path: Path) -> None:
+        path = tmp_path / "log.jsonl"
+        row = {"action": "a", "reward": 1.0, "note": '\\"[{' * 20_000, "x": [[1.0]] * 5_000}
+        path.write_text(f"{json.dumps(row)}\n" * 2)
+        done = self.read(path)
+        assert (done.returncode, done.stdout) == (0, "2\n"), done.stderr

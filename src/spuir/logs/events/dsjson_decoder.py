@@ -6,25 +6,18 @@ always give the same rows.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain, compress
-from operator import attrgetter
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from spuir.logs.columns import ACTION_PREFIX
-from spuir.logs.events.dsjson_features import KeyTree, OfferedAction, is_ignored, named_action
-from spuir.logs.events.event_rows import BrokenLineError, as_list, msgspec
-from spuir.logs.events.feature_names import context_name, space_name, unescape
-from spuir.logs.events.offered_actions import OfferedActions, list_array
+from spuir.logs.events.dsjson_actions import ActionReader
+from spuir.logs.events.dsjson_features import KeyTree
+from spuir.logs.events.dsjson_records import Columns, UnusualBlockError, plan_record
+from spuir.logs.events.event_rows import msgspec
 from spuir.tables.arrow import pa
 
-Columns = dict[str, Any]
-"""Values by column: a list, or an Arrow array."""
-
-_SCALAR = str | int | float | bool | None
 _LABELS = {
     "cost": "_label_cost",
     "index": "_labelIndex",
@@ -42,164 +35,12 @@ _LABELS = {
 }
 
 
-_MOST_KNOWN = 1 << 16
-"""Actions that are known by their text; more begin anew."""
-
-
-class UnusualBlockError(Exception):
-    """Some values of a block cannot be turned into columns; all its events take the general way."""
-
-
-class FieldPlan(NamedTuple):
-    """How a field of a record becomes columns: its kind, the name (or prefix) of these, and the record inside."""
-
-    field: str
-    kind: str
-    name: str
-    inner: "RecordPlan | None"
-
-
-@dataclass(frozen=True)
-class RecordPlan:
-    """How records become columns: their type, and their fields; ``absent`` is the value of a key that is not there."""
-
-    record: Any
-    fields: list[FieldPlan]
-    absent: Any
-
-    def gather(self, records: Sequence[Any], found: Columns) -> None:
-        """Add the columns of some records, one for each row; None means no record."""
-        for field, kind, name, inner in self.fields:
-            get = attrgetter(field)
-            try:
-                values = list(map(get, records))
-            except AttributeError:  # some row has no record
-                values = [self.absent if one is None else get(one) for one in records]
-            if inner is None and kind == "scalar":
-                _put(found, name, values)
-            elif kind == "items":
-                self._gather_items(name, values, found)
-            elif inner is not None and kind == "object":
-                inner.gather([None if value is self.absent else value for value in values], found)
-            elif inner is not None:
-                _put_objects(found, inner, [value or () for value in values])
-
-    def _gather_items(self, prefix: str, lists: list[Any], found: Columns) -> None:
-        if self.absent is None:
-            _put_items(found, prefix, lists)
-            return
-        made: Columns = {}
-        _put_items(made, prefix, [None if one is self.absent else one for one in lists])
-        for name, values in made.items():
-            _put(found, name, [self.absent if value is None else value for value in as_list(values)])
-
-
-def _put(found: Columns, name: str, values: Any) -> None:
-    if name in found:
-        raise UnusualBlockError(name)
-    found[name] = values
-
-
-def _put_objects(found: Columns, inner: RecordPlan, lists: list[Any]) -> None:
-    """Add lists of objects, which share the names of their features; the last object that has a key counts."""
-    longest = max(map(len, lists), default=0)
-    if inner.absent is None:
-        inner.gather([one[0] if one else None for one in lists], found)
-        return
-    merged: Columns = {}
-    for place in range(longest):
-        part: Columns = {}
-        inner.gather([one[place] if len(one) > place else None for one in lists], part)
-        for name, values in part.items():
-            old = merged.get(name)
-            merged[name] = values if old is None else [_later(a, b, inner) for a, b in zip(old, values, strict=True)]
-    for name, values in merged.items():
-        _put(found, name, [None if value is inner.absent else value for value in values])
-
-
-def _later(old: Any, new: Any, inner: RecordPlan) -> Any:
-    return old if new is inner.absent else new
-
-
-def _put_items(found: Columns, prefix: str, lists: list[Any]) -> None:
-    """Add lists of scalars: numbers are numbered from 0, texts are indicators."""
-    items = list(chain.from_iterable(one for one in lists if one))
-    kinds = set(map(type, items)) - {type(None)}
-    lengths = {len(one) if one else 0 for one in lists}
-    if kinds <= {int, float} and len(lengths) == 1 and None not in items:
-        # Vectors of one length, which need no look at each number.
-        table = np.array(items, np.float64).reshape(len(lists), -1).T
-        for place, column in enumerate(np.ascontiguousarray(table)):
-            _put(found, f"{prefix}{place}", pa.array(column))
-        return
-    if str not in kinds:
-        for place in range(max((len(one) for one in lists if one), default=0)):
-            _put(found, f"{prefix}{place}", [one[place] if one and len(one) > place else None for one in lists])
-        return
-    if kinds != {str}:
-        raise UnusualBlockError(prefix)
-    owners = np.repeat(np.arange(len(lists)), [len(one) if one else 0 for one in lists])
-    coded = pa.array(items, pa.string()).dictionary_encode()
-    codes = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
-    for code, text in enumerate(coded.dictionary.to_pylist()):
-        there = np.zeros(len(lists), np.bool_)
-        there[owners[codes == code]] = True
-        _put(found, prefix + text, pa.array(np.ones(len(lists)), mask=~there))
-
-
-def plan_record(node: KeyTree, prefix: str, absent: Any, lead: tuple[tuple[str, str, Any], ...] = ()) -> RecordPlan:
-    """Return the plan of an object.
-
-    Parameters
-    ----------
-    node
-        Its keys.
-    prefix
-        What its features are led by.
-    absent
-        What stands for a key that is not there: None, or a mark that no JSON value equals.
-    lead
-        Fields that it must have in addition, each with its key and type; they give no columns.
-    """
-    fields: list[Any] = [(name, kind) for name, _, kind in lead]
-    keys = {name: key for name, key, _ in lead}
-    plans: list[FieldPlan] = []
-    for place, (key, below) in enumerate(node.keys.items(), len(lead)):
-        field = f"field_{place}"
-        keys[field] = key
-        name = prefix + unescape(key)
-        kind, inner = msgspec.Raw, None
-        if not is_ignored(key):
-            named, name = (name, name) if prefix else (context_name(name), space_name(name))
-            kind, inner = _typed(below, name, absent)
-            plans.append(FieldPlan(field, below.kind, named if below.kind == "scalar" else f"{name}.", inner))
-        fields.append((field, kind | None if absent is None else kind | None | msgspec.UnsetType, absent))
-    record = msgspec.defstruct("Features", fields, rename=keys, forbid_unknown_fields=True, gc=False)
-    return RecordPlan(record, [one for one in plans if one.kind not in ("unknown", "other")], absent)
-
-
-def _typed(node: KeyTree, name: str, absent: Any) -> tuple[Any, RecordPlan | None]:
-    """Return the type of a field, and the plan of the objects in it."""
-    if node.kind == "scalar":
-        return _SCALAR, None
-    if node.kind == "items":
-        return list[_SCALAR], None
-    if node.kind == "object":
-        inner = plan_record(node, f"{name}.", absent)
-        return inner.record, inner
-    if node.kind == "objects":
-        # Only where a list has several objects does it matter which keys are absent and which are null.
-        inner = plan_record(node, f"{name}.", msgspec.UNSET if node.many else absent)
-        return list[inner.record] if node.many else Annotated[list[inner.record], msgspec.Meta(max_length=1)], inner
-    return Annotated[list[int], msgspec.Meta(max_length=0)], None
-
-
 class UsualEvents(NamedTuple):
     """The usual events among some lines: their places, their actions, and probabilities by action."""
 
     places: list[int]
     events: list[Any]
-    actions: list[Sequence[OfferedAction]]
+    actions: list[Sequence[Any]]
     probabilities: Any
 
     def filter(self, kept: list[bool]) -> "UsualEvents":
@@ -220,13 +61,9 @@ class UsualEvents(NamedTuple):
 
 
 class EventDecoder:
-    """A decoder of the usual event, made for contexts with certain keys.
+    """A decoder of the usual event, made for contexts with certain keys, and a way to read their actions."""
 
-    It takes note of the features of actions in ``offered``, and gives columns of the ``wanted`` ones. An action is
-    decoded once, and known again by its text.
-    """
-
-    def __init__(self, node: KeyTree, offered: OfferedActions, wanted: tuple[str, ...]) -> None:
+    def __init__(self, node: KeyTree, actions: ActionReader) -> None:
         names = list(node.names())
         if len(set(names)) < len(names):
             raise UnusualBlockError("two keys give one column, whose value depends on their order")
@@ -235,7 +72,7 @@ class EventDecoder:
         chance = Annotated[float, msgspec.Meta(gt=0, le=1)]
         place: Any = Annotated[int, msgspec.Meta(ge=0)]
         state = msgspec.defstruct("State", [("m", str | None, None)], gc=False)
-        self._plan = plan_record(node, "", None, (("actions", "_multi", list[msgspec.Raw]),))
+        self._plan = plan_record(node, "", None, (("actions", "_multi", list[actions.kind]),))
         fields = [("cost", float), ("index", place), ("probability", chance), ("event", text)]
         fields += [("a", list[int]), ("p", list[float]), ("c", self._plan.record)]
         fields += [("number", place | None, None), ("original", float | None, None), ("time", str | None, None)]
@@ -243,15 +80,10 @@ class EventDecoder:
         fields += [(name, bool | None, None) for name in ("skipped", "deferred", "deferred_action")]
         event = msgspec.defstruct("Event", fields, rename=_LABELS, gc=False)
         self._decode = msgspec.json.Decoder(event).decode
-        self._decode_any = msgspec.json.Decoder().decode
-        self._offered, self._wanted = offered, wanted
-        self._known: dict[bytes, OfferedAction | None] = {}
-        self._noted: set[int] = set()
+        self._actions = actions
 
     def decode(self, lines: Sequence[bytes]) -> UsualEvents:
         """Return the usual events among some lines."""
-        if len(self._known) > _MOST_KNOWN:
-            self._known, self._noted = {}, set()
         events: list[Any] = []
         places: list[int] = []
         decode = self._decode
@@ -261,7 +93,7 @@ class EventDecoder:
             except (ValueError, RecursionError, OverflowError):
                 continue
             places.append(place)
-        actions = [self._actions(event.c.actions) for event in events]
+        actions = [self._actions.read(event.c.actions) for event in events]
         try:
             kept, usual = UsualEvents(places, events, actions, None), _are_usual(events, actions)
             if not usual.all():
@@ -273,38 +105,6 @@ class EventDecoder:
             kept = kept.filter(good.tolist())
             aligned, _ = _align(kept.events)
         return kept._replace(probabilities=aligned)
-
-    def _actions(self, raw: Sequence[Any]) -> Sequence[OfferedAction]:
-        """Return the actions of an event, none if one of them is unusual."""
-        found: list[OfferedAction] = []
-        for one in raw:
-            text = bytes(one)
-            action = self._known[text] if text in self._known else self._action(text)
-            if action is None:
-                return ()
-            found.append(action)
-        return found
-
-    def _action(self, text: bytes) -> OfferedAction | None:
-        """Return an action that has a tag; None for others."""
-        action = None
-        try:
-            content = self._decode_any(text)
-            tag = content.get("_tag") if type(content) is dict else None
-            if type(tag) is str and tag:
-                action = OfferedAction(tag, named_action(content, 1)[1])
-        except (ValueError, RecursionError, TypeError, AttributeError, OverflowError, BrokenLineError):
-            pass  # the general way says what is wrong
-        self._known[text] = action
-        return action
-
-    def _note(self, usual: UsualEvents) -> None:
-        """Take note of the features of actions that were not noted before."""
-        for actions in usual.actions:
-            for action in actions:
-                if id(action) not in self._noted:
-                    self._noted.add(id(action))
-                    self._offered.see(action.label, action.features)
 
     def columns(self, usual: UsualEvents) -> Columns:
         """Return the columns of usual events."""
@@ -322,12 +122,8 @@ class EventDecoder:
             "eligible": eligible,
             "probabilities": usual.probabilities,
         }
-        for name in self._wanted:
-            values = [[action.features.get(name) for action in actions] for actions in usual.actions]
-            found[f"{ACTION_PREFIX}{name}"] = list_array(values, None)
         self._plan.gather([event.c for event in events], found)
-        self._note(usual)
-        return found
+        return found | self._actions.columns(usual.actions)
 
 
 def _offered(usual: UsualEvents) -> tuple[Any, Any]:
@@ -343,7 +139,7 @@ def _offered(usual: UsualEvents) -> tuple[Any, Any]:
     return names.take(pa.array(chosen)), pa.array(list(known), pa.list_(pa.string())).take(pa.array(codes))
 
 
-def _are_usual(events: Sequence[Any], actions: Sequence[Sequence[OfferedAction]]) -> NDArray[np.bool_]:
+def _are_usual(events: Sequence[Any], actions: Sequence[Sequence[Any]]) -> NDArray[np.bool_]:
     """Return which events (n,) have one choice of the actions that they offer, and no flag."""
     n = len(events)
     index = np.fromiter([event.index for event in events], np.int64, n)

@@ -40,7 +40,13 @@ class KeyTree:
         self.many |= len(spaces) > 1
         for space in spaces:
             for key, inner in space.items():
-                self.keys.setdefault(key, KeyTree()).learn(inner)
+                if key not in self.keys:
+                    self.keys[key] = KeyTree()
+                self.keys[key].learn(inner)
+
+    def has_lists_of_several(self) -> bool:
+        """Return whether a list inside had several objects."""
+        return self.many or any(below.has_lists_of_several() for below in self.keys.values())
 
     def names(self, prefix: str = "") -> Iterator[str]:
         """Yield the names of the columns of single values inside, in full; what was always null may be one."""
@@ -139,9 +145,9 @@ def named_action(action: Any, number: int) -> tuple[str | None, dict[str, Any]]:
     label = None if found is None else as_text(found)
     pairs: Features = []
     flatten(action, "", action_column, pairs)
-    return label, {name: value for name, value in pairs if value is not None and not _says_nothing(name, value, label)}
+    return label, {name: value for name, value in pairs if value is not None and not says_nothing(name, value, label)}
 
 
-def _says_nothing(name: str, value: Any, label: str | None) -> bool:
+def says_nothing(name: str, value: Any, label: str | None) -> bool:
     """Return whether a feature is what Personalizer adds to every action: the label once more, and a constant."""
     return (name == "i.constant" and value == 1) or (name == "i.id" and as_text(value) == label)

@@ -1,12 +1,15 @@
 """One line of dsjson as rows: labels in all their spellings, actions by name, features by namespace."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from spuir.errors import InputError
 from spuir.logs.columns import ACTION_PREFIX
-from spuir.logs.events.dsjson_decoder import EventDecoder, UnusualBlockError
+from spuir.logs.events.dsjson_actions import ActionReader, ActionRecords, ActionTexts
+from spuir.logs.events.dsjson_decoder import EventDecoder
 from spuir.logs.events.dsjson_features import Features, KeyTree, OfferedAction, context_column, flatten, offered_actions
+from spuir.logs.events.dsjson_records import UnusualBlockError
 from spuir.logs.events.event_rows import (
     BrokenLineError,
     EventRows,
@@ -34,7 +37,7 @@ class DsjsonParser(LineParser):
 
     def __init__(self, path: str, faults: Faults, wanted: tuple[str, ...] = ()) -> None:
         self.path, self.skip, self._parse = path, faults.skip, json_parser()
-        self._node, self._seen, self._shape = KeyTree(), 0, None
+        self._node, self._action, self._seen, self._shape = KeyTree(), KeyTree(), 0, None
         self._shapes = 0
         self.offered, self._wanted = OfferedActions(), wanted
 
@@ -109,11 +112,21 @@ class DsjsonParser(LineParser):
         """Take the keys of a context; after enough of them make the decoder of the usual event."""
         self._seen += 1
         self._node.learn({key: value for key, value in context.items() if key != "_multi"})
+        if self.offered.varying:
+            for action in context["_multi"]:
+                self._action.learn({key: value for key, value in action.items() if key != "_tag"})
         if self._seen == _SAMPLE:
             try:
-                self._shape = EventDecoder(self._node, self.offered, self._wanted)
+                self._shape = EventDecoder(self._node, self._reader())
             except UnusualBlockError:
                 self._seen = _MOSTLY_OTHERS
+
+    def _reader(self) -> ActionReader:
+        """Return the faster way to read actions: records if their features vary, and if a shape of them may last."""
+        if self.offered.varying and not self._shapes:
+            with suppress(UnusualBlockError):
+                return ActionRecords(self._action, self.offered, self._wanted)
+        return ActionTexts(self.offered, self._wanted)
 
     def _count(self, usual: int, lines: int) -> None:
         """Count usual events and others; where most are others, learn the keys of these too, a few times."""

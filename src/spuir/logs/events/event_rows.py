@@ -132,7 +132,7 @@ class EventRows:
         for name, values in self.columns().items():
             kind = fixed.get(name)
             if is_action_column(name):
-                array = list_array(as_list(values), None)
+                array = _action_lists(values, None)
             elif kind is None:
                 array = _inferred_array(name, values, name in fixed, bad)
             else:
@@ -149,7 +149,7 @@ class EventRows:
         columns, nothing, arrays = self.columns(), [None] * len(self.rows), []
         for one in fields:
             if is_action_column(one.name):
-                arrays.append(list_array(as_list(columns.get(one.name, nothing)), one.type))
+                arrays.append(_action_lists(columns.get(one.name, nothing), one.type))
                 continue
             array = _array(one, columns.get(one.name, nothing), bad)
             arrays.append(array if blank is None or not pa.types.is_floating(one.type) else array.fill_null(blank))
@@ -214,12 +214,18 @@ def _fitted(field: "pa.Field", value: Any, row: int, bad: dict[int, str]) -> Any
 
 def inner_type(values: Iterable[Any]) -> "pa.DataType":
     """Return the type of the values of a feature: numbers, or texts if one of them is text."""
-    return pa.string() if any(type(value) is str for value in values) else pa.float64()
+    return pa.string() if str in set(map(type, values)) else pa.float64()
 
 
 def inner_values(values: Sequence[Any], kind: "pa.DataType", blank: float | None) -> "pa.Array":
     """Return the values of a feature as an Arrow array of numbers or texts; a number that is not there is ``blank``."""
-    if pa.types.is_string(kind):
+    text = pa.types.is_string(kind)
+    try:
+        array = pa.array(values, kind)
+        return array if text or blank is None else array.fill_null(blank)
+    except (pa.ArrowInvalid, pa.ArrowTypeError):  # some values are of another type
+        pass
+    if text:
         return pa.array([None if value is None else as_text(value) for value in values], kind)
     return pa.array([blank if value is None else float(value) for value in values], kind)
 
@@ -231,8 +237,22 @@ def list_array(lists: Sequence[Sequence[Any] | None], kind: "pa.DataType | None"
     """
     values = [value for one in lists for value in one or ()]
     inner = inner_type(values) if kind is None else kind.value_type
-    offsets = [0, *accumulate(len(one or ()) for one in lists)]
-    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), inner_values(values, inner, 0.0))
+    return split_lists(lists, inner_values(values, inner, 0.0))
+
+
+def split_lists(lists: Sequence[Sequence[Any] | None], values: "pa.Array") -> "pa.Array":
+    """Return values of actions, one list after the other, as an Arrow array of lists; ``lists`` give the lengths."""
+    offsets = [0, *accumulate([len(one or ()) for one in lists])]
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values)
+
+
+def _action_lists(values: Any, kind: "pa.DataType | None") -> "pa.Array":
+    """Return a column of values of actions in its type; only now is it known whether a missing value is a number."""
+    if not isinstance(values, pa.Array) or not values.type.equals(kind or values.type):
+        return list_array(as_list(values), kind)
+    if not values.values.null_count or pa.types.is_string(values.type.value_type):
+        return values
+    return pa.ListArray.from_arrays(values.offsets, values.values.fill_null(0.0))
 
 
 def as_text(value: Any) -> str:

@@ -1,7 +1,9 @@
 """JSON lines, plain or compressed: one object per line; types are inferred once over the beginning."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import accumulate
 from math import isnan
 from typing import Any, NoReturn
 
@@ -10,6 +12,41 @@ from spuir.logs.columns import declaring
 from spuir.logs.formats.base import FileSection, FileSurvey, Format, Request, ending, head, open_output, refusals
 from spuir.logs.formats.text_files import PREFIX_BYTES, line_blocks, line_ends, lines_before, split
 from spuir.tables.arrow import pa
+
+_BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]')
+"""A text, or a bracket outside of texts."""
+
+DEEPEST = 2048
+"""Levels of objects and lists in a line; with some tens of thousands Arrow's parser ends the whole process."""
+
+
+def _check_depth(path: str, before: Callable[[], int], lines: bytes) -> None:
+    """Refuse a line that is nested too deeply; ``before`` returns the number of lines before these."""
+    for start, stop in _long_lines(lines):
+        brackets = lines.count(b"[", start, stop) + lines.count(b"{", start, stop)
+        if brackets > DEEPEST and _depth(lines[start:stop]) > DEEPEST:
+            line = before() + lines.count(b"\n", 0, start) + 1
+            rule = f"objects and lists are nested at most {DEEPEST:,} levels deep"
+            got, remedy = f"{brackets:,} opening brackets", "correct or drop that line"
+            raise InputError(f"file {path!r}, line {line}", got, rule, remedy)
+
+
+def _long_lines(lines: bytes) -> Iterator[tuple[int, int]]:
+    """Yield where the lines that are long enough to be nested too deeply begin and end; others are leapt over."""
+    start = 0
+    while start + DEEPEST < len(lines):
+        stop = lines.rfind(b"\n", start, start + DEEPEST + 1)
+        if stop < 0:
+            stop = lines.find(b"\n", start)
+            stop = len(lines) if stop < 0 else stop
+            yield start, stop
+        start = stop + 1
+
+
+def _depth(text: bytes) -> int:
+    """Return the levels of objects and lists in a line; brackets within texts do not count."""
+    steps = {b"[": 1, b"{": 1, b"]": -1, b"}": -1}
+    return max(accumulate(steps.get(found, 0) for found in _BRACKETS.findall(text)), default=0)
 
 
 def _parse(lines: bytes, schema: "pa.Schema | None") -> "pa.Table":
@@ -78,6 +115,7 @@ def survey(path: str, options: Mapping[str, Any]) -> FileSurvey:
         rule = f"a line has less than {PREFIX_BYTES >> 20} MiB"
         raise InputError(f"file {path!r}, line 1", "no end of it", rule, "put each object on its own line")
     types: Mapping[str, Any] = options.get("types") or {}
+    _check_depth(path, lambda: 0, lines)
     try:
         schema = _parse(lines, None).schema
     except pa.ArrowInvalid:
@@ -93,6 +131,7 @@ def read(path: str, request: Request) -> "Iterator[pa.RecordBatch]":
     for line, lines in line_blocks(path, request.section):
         if not lines.strip():
             continue
+        _check_depth(path, lambda line=line: lines_before(path, request.section) + line - 1, lines)
         try:
             table = _parse(lines, request.schema)
         except pa.ArrowInvalid:
