@@ -116,8 +116,9 @@ class WarmServerProcess(ServerProcess):
         """Kill what runs."""
         if self._copy is not None or self._process is not None:
             self.kill()
-        assert self._warm.stdin is not None
+        assert self._warm.stdin is not None and self._warm.stdout is not None
         self._warm.stdin.close()
+        self._warm.stdout.close()
         self._warm.wait(timeout=30)
 
 
