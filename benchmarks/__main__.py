@@ -92,7 +92,7 @@ FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option("--quick", is_flag=True, help="Fewer rounds and seeds, nothing slow: a look, not a verdict.")
 @click.option("--out", type=FILE, help=f"Page to write; a full run writes {PAGE.relative_to(ROOT)}.")
 @click.option("--stored", type=FILE, help=f"Results as JSON; a full run writes {STORED.relative_to(ROOT)}.")
-@click.option("--add", is_flag=True, help="Keep the stored results of the other parts, and write the page again.")
+@click.option("--add", is_flag=True, help="Keep the stored results of the other parts, and write the pages again.")
 @click.option("--render", is_flag=True, help="Measure nothing: read the stored results, show and write them.")
 def main(only: str, quick: bool, out: Path | None, stored: Path | None, add: bool, render: bool) -> None:
     """Measure spuir on one thread and say which requirements are met; fails if one is missed."""
@@ -117,7 +117,7 @@ def main(only: str, quick: bool, out: Path | None, stored: Path | None, add: boo
     for path, text in (
         (stored, json.dumps(results, indent=1, ensure_ascii=False) + "\n"),
         (out, report.markdown(results)),
-        (README if full else None, report.with_summary(README.read_text(encoding="utf-8"), results)),
+        (README if written else None, report.with_summary(README.read_text(encoding="utf-8"), results)),
     ):
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)

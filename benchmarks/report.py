@@ -11,6 +11,7 @@ from benchmarks.peers import PEERS
 from benchmarks.requirements import HORIZONS, Requirement, grid
 
 Results = dict[str, Any]
+REQUIREMENTS = "Requirements"
 
 INTRODUCTION = """\
 The command below measures every number on this page: one process, one BLAS thread, the same rows for all methods, which
@@ -61,7 +62,7 @@ def requirements_sheet(results: Results) -> Sheet:
         floor = "–" if item.floor is None else f"{sign}\N{NO-BREAK SPACE}{number(item.floor)}"
         rows.append((item.text, floor, "–" if value is None else number(value), item.verdict(value)))
     return Sheet(
-        "Requirements", "Where there is no floor, it is only reported.", ("what", "floor", "measured", "verdict"), rows
+        REQUIREMENTS, "Where there is no floor, it is only reported.", ("what", "floor", "measured", "verdict"), rows
     )
 
 
@@ -219,6 +220,18 @@ def with_summary(page: str, results: Results) -> str:
     return before + begin + summary(results) + end + after if begin and end else page
 
 
+def missed_floors(results: Results) -> list[str]:
+    """Return a list of the floors that are missed, each with what limits it; nothing if there is none."""
+    lines = dict[tuple[str, str], list[str]]()
+    for item, value in requirement_rows(results["measured"], results["seeds"]):
+        if value is not None and item.verdict(value) == "fail":
+            what, _, name = item.text.rpartition(": ")
+            asked = f"{what} ({number(item.floor or 0.0)} asked)"
+            lines.setdefault((asked, item.limit or ""), []).append(f"{name} {number(value)}")
+    listed = [f"- {what}: {', '.join(names)}. {limit}".strip() for (what, limit), names in lines.items()]
+    return ["**Missed**, and what limits it:", "\n".join(listed)] if listed else []
+
+
 def markdown(results: Results) -> str:
     """Return the page."""
     about = [f"- {name}: {value}" for name, value in results["about"].items()]
@@ -229,6 +242,8 @@ def markdown(results: Results) -> str:
     for sheet in sheets(results):
         parts.append(f"## {sheet.title}")
         parts += [sheet.caption] if sheet.caption else []
+        if sheet.title == REQUIREMENTS:
+            parts += missed_floors(results)
         lines = [sheet.columns, tuple("---" for _ in sheet.columns), *sheet.rows]
         parts.append("\n".join("| " + " | ".join(cells) + " |" for cells in lines))
     parts += ["## How the peers were run", "\n".join(notes)]
