@@ -104,8 +104,8 @@ class TestRewardModels:
     def test_an_evaluation_reads_the_catalogue(self):
         """The model of an evaluation is the shared one where the log has a catalogue, and the plain one elsewhere."""
         values = []
-        for given in ({}, {"catalogue": ITEMS}, {"catalogue": {"action": LABELS, "noise": [0.0] * len(LABELS)}}):
-            log = open_log(make_log(240, seed=4), **given)
+        for catalogue in (None, ITEMS, {"action": LABELS, "noise": [0.0] * len(LABELS)}):
+            log = open_log(make_log(240, seed=4), catalogue=catalogue)
             found = spuir.evaluate(log, {"even": "uniform"}, against=[], estimators=["dm"])
             values.append(found.estimates["value"].iloc[0])
         assert values[0] != values[1]

@@ -15,8 +15,8 @@ from spuir.policies.hierarchical import SOLVING_CONSTANTS
 from spuir.testing import trial
 from tests.catalogues import DIM, Shop, items, laws_with_a_catalogue, taught
 
-POLICY = spuir.make_policy("hierarchical", deviations="constant")
-ALONE = {"deviations": "constant"}
+POLICY: Any = spuir.make_policy("hierarchical", deviations="constant")
+ALONE: dict[str, Any] = {"deviations": "constant"}
 
 
 @pytest.mark.parametrize("law", laws_with_a_catalogue(POLICY), ids=lambda law: law.name)
@@ -104,6 +104,7 @@ class TestLearning:
             X, Y = rng.standard_normal((300, DIM)), rng.standard_normal((300, 12, 2))
             decided = bandit.decide(X, action_features=Y)
             own = decided.action_features
+            assert own is not None
             bandit.partial_fit(decided, own @ [1.0, -2.0] + 0.1 * rng.standard_normal(300))
         np.testing.assert_allclose(bandit.coefficients_[:, -2:], [[1.0, -2.0]] * 12, atol=0.1)
         mask = rng.random((300, 12)) < 0.5
@@ -271,7 +272,7 @@ def test_the_forecast_of_memory_covers_solving():
     bandit = spuir.Bandit("hierarchical", table, random_state=0, components=20, **ALONE)
     contexts, labels = rng.standard_normal((count, dim)), np.arange(count)
     rewards = rng.standard_normal(count)
-    needed = bandit.policy_._needed(count, dim, 20, alone=True)[1]
+    needed = POLICY._needed(count, dim, 20, alone=True)[1]
     bandit.fix(contexts[:300])
     tracemalloc.start()
     bandit.partial_fit(contexts, labels, rewards)
