@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from spuir.errors import InputError, ParameterError, UnknownNameError
 from spuir.logs import open_log
 from spuir.logs.column_kinds import COLUMN_KINDS
-from spuir.logs.columns import COLUMNS, TABLES, canonical_names
+from spuir.logs.columns import COLUMNS, TABLES, canonical_names, declaring, renaming
 from spuir.logs.times import instants
 
 BASE: dict[str, Any] = {"action": ["a", "b"], "reward": [1.0, 0.0]}
@@ -286,3 +286,9 @@ def test_times_of_every_unit_are_kept(unit: str) -> None:
         "2026-11-16T09:30:00+00:00",
         None,
     ]
+
+
+def test_a_remedy_for_a_column_with_a_space_can_be_pasted() -> None:
+    assert renaming("reward ", "reward") == """rename={"reward ": "reward"} (--rename 'reward =reward')"""
+    assert declaring("two words", "float64") == """types={"two words": "float64"} (--type 'two words=float64')"""
+    assert renaming("…", "time") == 'rename={"…": "time"} (--rename …=time)'

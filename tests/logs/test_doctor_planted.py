@@ -208,6 +208,13 @@ def test_dates_as_whole_numbers_are_refused_with_the_date() -> None:
         found(days, every="day")
 
 
+def test_a_reward_with_a_decimal_comma_is_refused_with_the_point() -> None:
+    with pytest.raises(InputError, match=r"'reward'.*got the text '0,5'.*with a decimal point, such as 0.5"):
+        found(SHOP.assign(reward="0,5"))
+    with pytest.raises(InputError, match=r"got the text 'yes, bought'.*1 for yes and 0 for no"):
+        found(SHOP.assign(reward="yes, bought"))
+
+
 def test_a_text_reward_is_refused_with_its_value() -> None:
     words = SHOP.assign(reward=np.where(SHOP.reward > 0, "yes", "no"))
     with pytest.raises(

@@ -312,3 +312,17 @@ COLUMN_KINDS = {
     "context": ColumnKind("anything", plain_type, _plainly, "declare another type with types= (--type)"),
 }
 """The kinds by name; a plan that is sent to workers names its kinds."""
+
+
+def reads_as_number(text: str) -> bool:
+    """Return whether a text is a number with a decimal point."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def has_decimal_comma(text: str) -> bool:
+    """Return whether a text is a number with a decimal comma."""
+    return text.count(",") == 1 and reads_as_number(text.replace(",", "."))

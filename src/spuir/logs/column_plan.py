@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from spuir.errors import InputError, ParameterError, UnknownNameError, did_you_mean, nearest
-from spuir.logs.column_kinds import COLUMN_KINDS, is_list_text, list_type
+from spuir.logs.column_kinds import COLUMN_KINDS, has_decimal_comma, is_list_text, list_type, reads_as_number
 from spuir.logs.columns import (
     ACTION_FEATURE,
     COLUMNS,
@@ -172,9 +172,9 @@ def _field(
 
 def _text_for_number(raw: str, first: str | None) -> tuple[str, str]:
     """Return what a column of text has where numbers are expected, and what to do about it."""
-    try:
-        float(first or "0")
-    except ValueError:
+    if first and not reads_as_number(first):
+        if has_decimal_comma(first):
+            return f"the text {first!r}", "write numbers with a decimal point, such as 0.5, or rename the column"
         return f"the text {first!r}", "write a number, such as 1 for yes and 0 for no, or rename the column"
     # It begins with numbers, and some later cell is the reason.
     remedy = f"say {declaring(raw, 'float64')} to find the first cell that is not a number, or rename it"

@@ -3,6 +3,7 @@
 A column called ``action.…`` describes actions at a decision; every other column is context.
 """
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -137,15 +138,20 @@ def renaming(old: str, new: str | None, table: str = "log") -> str:
     """Return for a remedy how a column is renamed or, with None, left out: in Python and on the command line."""
     named = "None" if new is None else f'"{new}"'
     if new == "decision_id" and table == "contexts":
-        option = f"--id-column {old}"
+        option = f"--id-column {_quoted(old)}"
     else:
-        option = f"--rename{f'-{table}' if table in ('rewards', 'actions') else ''} {old}={new or ''}"
+        option = f"--rename{f'-{table}' if table in ('rewards', 'actions') else ''} {_quoted(f'{old}={new or str()}')}"
     return f'rename={{"{old}": {named}}} ({option})'
 
 
 def declaring(name: str, kind: str) -> str:
     """Return for a remedy how the type of a column is declared: in Python and on the command line."""
-    return f'types={{"{name}": "{kind}"}} (--type {name}={kind})'
+    return f'types={{"{name}": "{kind}"}} (--type {_quoted(f"{name}={kind}")})'
+
+
+def _quoted(text: str) -> str:
+    """Return an argument as a shell takes it; … stands for a name that the reader fills in."""
+    return text if "…" in text else shlex.quote(text)
 
 
 def listed(names: list[str]) -> str:

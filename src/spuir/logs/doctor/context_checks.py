@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from spuir.base.records import Floats, Mask
 from spuir.errors import InputError
+from spuir.logs.column_kinds import has_decimal_comma, reads_as_number
 from spuir.logs.doctor.checks import ActionCheck, Check, CheckedBatch
 from spuir.logs.doctor.findings import Finding, ProblemRows, finding, merged, missing
 from spuir.logs.doctor.leak_checks import LeakWatch
@@ -29,18 +30,6 @@ SCALES = 1e4
 """Standard deviations that differ by more than this are reported."""
 COMMAS = 0.9
 """A column of text is reported if this part of its words are numbers with a decimal comma."""
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _has_decimal_comma(text: str) -> bool:
-    return text.count(",") == 1 and _is_number(text.replace(",", "."))
 
 
 class ContextColumn:
@@ -103,9 +92,9 @@ class ContextColumn:
         def shown(row: int) -> str:
             return column.levels[int(column.values[row])]
 
-        words = np.array([*(not _is_number(level) for level in column.levels), False], np.bool_)[column.values]
+        words = np.array([*(not reads_as_number(level) for level in column.levels), False], np.bool_)[column.values]
         blank = np.array([*(level.strip().lower() in MISSING_TEXTS for level in column.levels), False], np.bool_)
-        commas = np.array([*(_has_decimal_comma(level) for level in column.levels), False], np.bool_)[column.values]
+        commas = np.array([*(has_decimal_comma(level) for level in column.levels), False], np.bool_)[column.values]
         self._words.add(words, view.where, shown)
         self._commas.add(commas, view.where, shown)
         self._blanks.add(blank[column.values], view.where, shown)
