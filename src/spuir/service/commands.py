@@ -4,10 +4,12 @@ A command is carried out by :meth:`spuir.service.engine.Engine.execute`. The par
 body (:class:`DecisionRow`, :class:`RewardRow`, …) are what the HTTP routes decode.
 """
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, overload
 
 import msgspec
 
+from spuir.base.records import Floats
 from spuir.service.settings import ExperimentSettings, Features, Label, Number
 
 CODES: dict[str, tuple[int, str]] = {
@@ -63,6 +65,25 @@ class DecisionRow(_Request):
     unit: str | None = None
 
 
+class NumberRows(Sequence[DecisionRow]):
+    """Decisions that have nothing but a context of numbers, as one ``matrix`` (n, d); a row is made when it is read."""
+
+    def __init__(self, matrix: Floats) -> None:
+        self.matrix = matrix
+
+    def __len__(self) -> int:
+        return len(self.matrix)
+
+    @overload
+    def __getitem__(self, at: int) -> DecisionRow: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[DecisionRow]: ...
+    def __getitem__(self, at: int | slice) -> DecisionRow | list[DecisionRow]:
+        if isinstance(at, slice):
+            return [DecisionRow(context=row) for row in self.matrix[at].tolist()]
+        return DecisionRow(context=self.matrix[at].tolist())
+
+
 class Decide(_Command):
     """Take one decision; ``sent`` and ``as_json`` as in :class:`DecideMany`."""
 
@@ -78,7 +99,7 @@ class DecideMany(_Command):
     whole body, if rows have nothing but contexts. ``as_json`` asks for probabilities as JSON, to be sent on.
     """
 
-    rows: list[DecisionRow]
+    rows: Sequence[DecisionRow]
     sent: list[msgspec.Raw] | None = None
     request: msgspec.Raw | None = None
     as_json: bool = False
