@@ -5,11 +5,10 @@ body (:class:`DecisionRow`, :class:`RewardRow`, …) are what the HTTP routes de
 """
 
 from collections.abc import Sequence
-from typing import Any, overload
+from typing import Any
 
 import msgspec
 
-from spuir.base.records import Floats
 from spuir.service.settings import ExperimentSettings, Features, Label, Number
 
 CODES: dict[str, tuple[int, str]] = {
@@ -63,25 +62,6 @@ class DecisionRow(_Request):
     action_features: dict[str, dict[str, Number]] | None = None
     defer: bool = False
     unit: str | None = None
-
-
-class NumberRows(Sequence[DecisionRow]):
-    """Decisions that have nothing but a context of numbers, as one ``matrix`` (n, d); a row is made when it is read."""
-
-    def __init__(self, matrix: Floats) -> None:
-        self.matrix = matrix
-
-    def __len__(self) -> int:
-        return len(self.matrix)
-
-    @overload
-    def __getitem__(self, at: int) -> DecisionRow: ...
-    @overload
-    def __getitem__(self, at: slice) -> list[DecisionRow]: ...
-    def __getitem__(self, at: int | slice) -> DecisionRow | list[DecisionRow]:
-        if isinstance(at, slice):
-            return [DecisionRow(context=row) for row in self.matrix[at].tolist()]
-        return DecisionRow(context=self.matrix[at].tolist())
 
 
 class Decide(_Command):

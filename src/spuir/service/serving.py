@@ -11,9 +11,10 @@ import numpy as np
 from spuir.bandit import Bandit
 from spuir.base.records import Floats
 from spuir.errors import ServiceError, SpuirError
-from spuir.service.commands import DecisionRow, NumberRows
+from spuir.service.commands import DecisionRow
 from spuir.service.learner import offered, raw_columns
 from spuir.service.log_records import encode
+from spuir.service.number_rows import NumberRows
 from spuir.service.settings import MOST_COLUMNS, ColumnContext, ExperimentSettings, Label, NumberContext, refuse
 
 KEPT_BYTES = 1 << 18

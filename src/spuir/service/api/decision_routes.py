@@ -8,7 +8,6 @@ import msgspec
 from spuir.errors import ServiceError
 from spuir.service.api import shapes
 from spuir.service.api.bodies import decision_keys, decode, reward_keys
-from spuir.service.api.number_bodies import read_numbers
 from spuir.service.api.operations import Call, Operation, Reply
 from spuir.service.commands import (
     Activate,
@@ -24,6 +23,7 @@ from spuir.service.commands import (
     RewardRow,
     RewardsAnswer,
 )
+from spuir.service.number_rows import read_numbers
 
 MOST_BYTES = 26
 """Bytes per number up to which the numbers of a context are kept as they were sent: all digits, a comma, a space."""

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from spuir.service.api import shapes
 from spuir.service.api.decision_routes import _several
-from spuir.service.api.number_bodies import read_numbers
-from spuir.service.commands import DecisionRow, NumberRows
+from spuir.service.commands import DecisionRow
+from spuir.service.number_rows import NumberRows, read_numbers
 from spuir.service.settings import LARGEST_NUMBER
 
 

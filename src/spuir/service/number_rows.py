@@ -1,19 +1,40 @@
-"""Bodies of several decisions with nothing but contexts of numbers: read into one matrix, not into Python objects.
+"""Several decisions with nothing but contexts of numbers: one matrix, read from a request without Python objects.
 
 What is read here says the same to msgspec, which reads the body again from the log. Any other body is left to msgspec,
 and so are all refusals.
 """
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, overload
 
 import numpy as np
 from simdjson import Parser
 
-from spuir.service.commands import NumberRows
+from spuir.base.records import Floats
+from spuir.service.commands import DecisionRow
 from spuir.service.settings import LARGEST_NUMBER
 
 _START = b'{"decisions":[{"context":['
 _parser = Parser()
+
+
+class NumberRows(Sequence[DecisionRow]):
+    """Decisions that have nothing but a context of numbers, as one ``matrix`` (n, d); a row is made when it is read."""
+
+    def __init__(self, matrix: Floats) -> None:
+        self.matrix = matrix
+
+    def __len__(self) -> int:
+        return len(self.matrix)
+
+    @overload
+    def __getitem__(self, at: int) -> DecisionRow: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[DecisionRow]: ...
+    def __getitem__(self, at: int | slice) -> DecisionRow | list[DecisionRow]:
+        if isinstance(at, slice):
+            return [DecisionRow(context=row) for row in self.matrix[at].tolist()]
+        return DecisionRow(context=self.matrix[at].tolist())
 
 
 def read_numbers(body: bytes) -> NumberRows | None:
