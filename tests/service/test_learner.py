@@ -8,11 +8,12 @@ import time
 import numpy as np
 import pytest
 
+from spuir.base.records import Derived
 from spuir.errors import ServiceError
 from spuir.service.checking import check_store
 from spuir.service.commands import Publish
 from spuir.service.engine import Engine
-from spuir.service.learner import LearningJob
+from spuir.service.learner import LearningJob, opened, solve_ahead
 from spuir.service.learner_process import MOST_DEATHS, ChildProcess
 from spuir.service.log_records import CloseFact
 from spuir.service.settings import ExperimentSettings
@@ -48,6 +49,26 @@ def shop(tmp_path):
     made = Beside(sqlite_store(tmp_path))
     yield made
     made.engine.close()
+
+
+@pytest.mark.parametrize("policy", ["auto", "puir", "uniform"])
+def test_what_is_solved_ahead_is_not_solved_by_the_first_decisions(tmp_path, policy, monkeypatch):
+    shop = Beside(sqlite_store(tmp_path), policy=policy)
+    shop.live(episodes=2)
+    version = opened(shop.engine.model(NAME), "a version")
+    shop.engine.close()
+    solved, get = [], Derived.get
+
+    def counted(self, owner, make, state):
+        return get(self, owner, lambda one: solved.append(owner) or make(one), state)
+
+    monkeypatch.setattr(Derived, "get", counted)
+    solve_ahead(version)
+    ahead = len(solved)
+    assert ahead == (policy != "uniform")
+    version.decide(np.zeros((1, 3)))
+    version.decide(np.zeros((5, 3)))
+    assert len(solved) == ahead
 
 
 def test_a_process_of_its_own_learns_the_same_versions(shop, tmp_path):

@@ -5,6 +5,7 @@ hands over which episode to learn and receives a model.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
 import msgspec
@@ -72,6 +73,14 @@ def opened(content: bytes, source: str) -> Bandit:
     made = from_bytes(content, source)
     made._advises = False
     return made
+
+
+def solve_ahead(bandit: Bandit) -> None:
+    """Compute what a model decides by, of one row and of several, so that its first decision does not wait for it."""
+    state = bandit.state_
+    with suppress(SpuirError):  # of a model that needs more than a context to decide
+        for rows in (1, 2):
+            bandit.policy_.predict(state, np.zeros((rows, state.dim)))
 
 
 def change_actions(bandit: Bandit, changes: Iterable[tuple[int, ActionFact]]) -> Bandit:

@@ -14,7 +14,7 @@ import msgspec
 
 from spuir.bandit import Bandit
 from spuir.errors import SpuirError
-from spuir.service.learner import Learned, LearningJob, failed_job, opened, run_job
+from spuir.service.learner import Learned, LearningJob, failed_job, opened, run_job, solve_ahead
 
 MOST_DEATHS = 3
 """After so many deaths with the same job the others come first, and it is tried again later."""
@@ -81,6 +81,7 @@ class ChildProcess:
                         return
                     learned.model = model
                     made = opened(learned.model, f"version {learned.version}")
+                    solve_ahead(made)
                     self._ready[learned.name] = (made.digest(), made)
                 self._done.put(learned)
 
