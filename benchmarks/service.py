@@ -31,8 +31,8 @@ import numpy as np
 
 from spuir.base.streams import generator
 from spuir.service import Client
-from spuir.service.load import put_load
-from spuir.service.load_plan import LoadPlan
+from spuir.service.clients.load import put_load
+from spuir.service.clients.load_plan import LoadPlan
 
 ACTIONS, COLUMNS, BATCH = 20, 50, 100
 CONNECTIONS = {1: 128, BATCH: 16}

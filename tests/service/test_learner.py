@@ -13,11 +13,11 @@ from spuir.errors import ServiceError
 from spuir.service.checking import check_store
 from spuir.service.commands import Publish
 from spuir.service.engine import Engine
-from spuir.service.learner import LearningJob, opened, solve_ahead
-from spuir.service.learner_process import MOST_DEATHS, ChildProcess
 from spuir.service.log_records import CloseFact
 from spuir.service.settings import ExperimentSettings
 from spuir.service.stores.sql import SqlWrites
+from spuir.service.versions.learner import LearningJob, opened, solve_ahead
+from spuir.service.versions.learner_process import MOST_DEATHS, ChildProcess
 from tests.service.shops import NAME, Shop, sqlite_store
 
 PATIENCE = 60.0
@@ -139,7 +139,7 @@ def test_nobody_waits_for_a_learner_that_is_busy(tmp_path):
 
 
 def test_a_large_model_is_saved_in_pieces_beside_decisions(shop, monkeypatch):
-    monkeypatch.setattr("spuir.service.learning_jobs.PIECE", 512)
+    monkeypatch.setattr("spuir.service.versions.learning_jobs.PIECE", 512)
     shop.live(episodes=2)
     shop.decide_many(np.random.default_rng(0).normal(size=(50, 3)))
     shop.clock.now += 3_600
@@ -155,7 +155,7 @@ def test_a_large_model_is_saved_in_pieces_beside_decisions(shop, monkeypatch):
 
 
 def test_a_model_that_finds_no_space_does_not_keep_decisions_from_being_recorded(shop, monkeypatch):
-    monkeypatch.setattr("spuir.service.learning_jobs.PIECE", 512)
+    monkeypatch.setattr("spuir.service.versions.learning_jobs.PIECE", 512)
     shop.live(episodes=1)
     shop.decide_many(np.random.default_rng(0).normal(size=(50, 3)))
     shop.clock.now += 3_600
@@ -178,8 +178,8 @@ def test_a_model_that_finds_no_space_does_not_keep_decisions_from_being_recorded
 
 
 def test_an_old_model_is_deleted_piece_by_piece_while_a_new_one_is_saved(shop, monkeypatch):
-    monkeypatch.setattr("spuir.service.learning_jobs.PIECE", 512)
-    monkeypatch.setattr("spuir.service.rebuild.KEPT_MODELS", 2)
+    monkeypatch.setattr("spuir.service.versions.learning_jobs.PIECE", 512)
+    monkeypatch.setattr("spuir.service.versions.rebuild.KEPT_MODELS", 2)
     dropped, drop = [], SqlWrites.drop_models
 
     def count(writer, name, versions, piece=None):

@@ -27,12 +27,12 @@ from spuir.service.commands import (
 from spuir.service.control import CHANGED, carry_out, old_records
 from spuir.service.drafting import Draft, unknown_experiment
 from spuir.service.experiment_view import ExperimentView, read_view
-from spuir.service.learner import InProcess, LearnerProcess, change_actions, under
-from spuir.service.learning_jobs import LearningJobs, ModelPiece
-from spuir.service.rebuild import Lineup, old_models
 from spuir.service.serving import Serving
 from spuir.service.settings import MADE
 from spuir.service.stores.base import Head, LogReader, LogStore, LogWriter
+from spuir.service.versions.learner import InProcess, LearnerProcess, change_actions, under
+from spuir.service.versions.learning_jobs import LearningJobs, ModelPiece
+from spuir.service.versions.rebuild import Lineup, old_models
 
 log = logging.getLogger("spuir.service")
 
@@ -52,8 +52,8 @@ class Engine:
     clock
         Returns seconds since 1970.
     learner
-        :class:`spuir.service.learner.InProcess` (the default) learns before ``execute`` returns,
-        :class:`spuir.service.learner_process.ChildProcess` beside serving.
+        :class:`spuir.service.versions.learner.InProcess` (the default) learns before ``execute`` returns,
+        :class:`spuir.service.versions.learner_process.ChildProcess` beside serving.
     ids
         Returns random hexadecimal digits for the id of a decision that has none; None = 12 from the system.
 
