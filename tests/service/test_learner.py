@@ -154,6 +154,31 @@ def test_a_large_model_is_saved_in_pieces_beside_decisions(shop, monkeypatch):
     assert shop.decide((0.1, 0.2, 0.3)).version == 3
 
 
+def test_pieces_have_commits_of_their_own_only_while_nobody_asks(tmp_path, monkeypatch):
+    """A request that comes during such a commit has to wait for it."""
+    monkeypatch.setattr("spuir.service.versions.learning_jobs.PIECE", 1_000)
+    monkeypatch.setattr("spuir.service.engine.QUIET", 30.0)
+    shop = Shop(sqlite_store(tmp_path))
+    shop.engine._jobs.learner.beside = True
+    shop.live(episodes=1)
+    jobs = shop.engine._jobs
+    piece = jobs.next_piece()
+    assert piece is not None
+    shop.engine.tick()  # which looks around
+    assert 0 < shop.engine.tick() <= 30.0 and jobs.next_piece() == piece
+    shop.decide((0.1, 0.2, 0.3))
+    following = jobs.next_piece()
+    assert following is None or following.piece == piece.piece + 1
+    monkeypatch.setattr("spuir.service.engine.QUIET", 0.0)
+    end = time.monotonic() + PATIENCE
+    while jobs.next_piece() is not None:
+        assert time.monotonic() < end
+        shop.engine.tick()
+    shop.engine.tick()
+    assert shop.decide((0.1, 0.2, 0.3)).version == 1
+    shop.engine.close()
+
+
 def test_a_model_that_finds_no_space_does_not_keep_decisions_from_being_recorded(shop, monkeypatch):
     monkeypatch.setattr("spuir.service.versions.learning_jobs.PIECE", 512)
     shop.live(episodes=1)

@@ -40,6 +40,8 @@ Outcome = Answer | ServiceError
 _TRAFFIC = (Decide, DecideMany, Reward, RewardMany, Activate)
 IDLE = 1.0
 """Seconds until :meth:`Engine.tick` is due when nothing is known to happen before."""
+QUIET = 0.02
+"""Seconds without commands after which pieces of a model have commits of their own."""
 
 
 class Engine:
@@ -77,7 +79,7 @@ class Engine:
         self._servings: dict[str, tuple[ExperimentView, Serving]] = {}
         self._damaged: dict[str, str] = {}
         self._reachable, self._unscrubbed = True, False
-        self._looked = -IDLE
+        self._looked, self._carried_out = -IDLE, -QUIET
         self._lock = threading.RLock()
         self._elected = store.elect()
         self._refresh(starting=True)
@@ -98,6 +100,7 @@ class Engine:
                 self._advance()
             except Exception as failure:  # what was recorded is answered; tick meets the failure again
                 log.warning("learning could not continue: %s", failure)
+            self._carried_out = time.monotonic()
         return outcomes
 
     def _transact(self, commands: Sequence[Command]) -> list[Outcome]:
@@ -274,6 +277,9 @@ class Engine:
 
     def _tick(self, now: float) -> float:
         if self._jobs.next_piece() is not None and time.monotonic() < self._looked + IDLE:
+            busy = self._carried_out + QUIET - time.monotonic()
+            if busy > 0:  # the next command would wait for that commit; it takes the piece along instead
+                return busy
             self._transact([])  # a turn of its own, so that a request which comes meanwhile waits for nothing else
             return 0.0
         self._looked = time.monotonic()
