@@ -18,8 +18,8 @@ import pytest
 
 from spuir.errors import ServiceError
 from spuir.service import AsyncClient, Client
+from spuir.service.clients.flows import Method
 from spuir.service.commands import DecisionRow, RewardRow
-from spuir.service.flows import Method
 from tests.service.api.servers import ACTIONS, NUMBERS, RunningServer, running_server
 from tests.service.processes import ServerProcess, WarmServerProcess, ended
 
