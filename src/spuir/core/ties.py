@@ -237,10 +237,10 @@ class Winners(NamedTuple):
             allowed = np.ones((m, len(explored)), np.bool_) if eligible is None else eligible[:, explored]
             actions[explored] = nth_true(allowed, pick)
             rule[explored] = actions[explored] == self.winner[explored]
-            # In a column where chance decides, an explored action has a share of the rule too.
-            place = np.searchsorted(self.columns, explored)
-            inside = np.flatnonzero((place < len(self.columns)) & np.isin(explored, self.columns))
-            rule[explored[inside]] = self.shares[actions[explored[inside]], place[inside]]
+            if len(self.columns):  # where chance decides, an explored action has a share of the rule too
+                place = np.searchsorted(self.columns, explored)
+                inside = np.flatnonzero(self.columns.take(place, mode="clip") == explored)
+                rule[explored[inside]] = self.shares[actions[explored[inside]], place[inside]]
         return actions, lost / options + rest * rule
 
     def probabilities(self, eligible: Mask | None, floor: float | None) -> Floats:
