@@ -101,9 +101,9 @@ def _later(old: Any, new: Any, inner: RecordPlan) -> Any:
 def _put_items(found: Columns, prefix: str, lists: Sequence[Any]) -> None:
     """Add lists of scalars: numbers are numbered from 0, texts are indicators."""
     items = list(chain.from_iterable(one for one in lists if one))
-    kinds = set(map(type, items)) - {type(None)}
+    kinds = set(map(type, items))
     lengths = {len(one) if one else 0 for one in lists}
-    if kinds <= {int, float} and len(lengths) == 1 and None not in items:
+    if kinds <= {int, float} and len(lengths) == 1:
         # Vectors of one length, which need no look at each number.
         table = np.array(items, np.float64).reshape(len(lists), -1).T
         for place, column in enumerate(np.ascontiguousarray(table)):
@@ -113,7 +113,7 @@ def _put_items(found: Columns, prefix: str, lists: Sequence[Any]) -> None:
         for place in range(max((len(one) for one in lists if one), default=0)):
             _put(found, f"{prefix}{place}", [one[place] if one and len(one) > place else None for one in lists])
         return
-    if kinds != {str}:
+    if kinds - {type(None)} != {str}:
         raise UnusualBlockError(prefix)
     owners = np.repeat(np.arange(len(lists)), [len(one) if one else 0 for one in lists])
     coded = pa.array(items, pa.string()).dictionary_encode()
