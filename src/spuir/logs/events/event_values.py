@@ -5,8 +5,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, chain, pairwise
 from typing import Any
 
-import numpy as np
-
 from spuir.logs.columns import ACTION_PREFIX, is_action_column
 from spuir.tables.arrow import pa
 
@@ -131,7 +129,8 @@ def _exact_array(values: Sequence[Any]) -> "pa.Array | None":
             return array
         array = array.cast(pa.float64())
         # Only 0 and 1 can be flags, so that most values need not be looked at one by one.
-        flags = np.isin(array.to_numpy(zero_copy_only=False), (0, 1)).any() and bool in set(map(type, values))
+        numbers = array.to_numpy(zero_copy_only=False)
+        flags = ((numbers == 0) | (numbers == 1)).any() and bool in set(map(type, values))
         return None if flags else array
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
         return None
