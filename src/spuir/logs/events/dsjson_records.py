@@ -88,14 +88,10 @@ def _put_objects(found: Columns, inner: RecordPlan, lists: Sequence[Any]) -> Non
         part: Columns = {}
         inner.gather([one[place] if len(one) > place else None for one in lists], part)
         for name, values in part.items():
-            old = merged.get(name)
-            merged[name] = values if old is None else [_later(a, b, inner) for a, b in zip(old, values, strict=True)]
+            pairs = zip(merged.get(name, values), values, strict=True)
+            merged[name] = [old if new is inner.absent else new for old, new in pairs]
     for name, values in merged.items():
         _put(found, name, [None if value is inner.absent else value for value in values])
-
-
-def _later(old: Any, new: Any, inner: RecordPlan) -> Any:
-    return old if new is inner.absent else new
 
 
 def _put_items(found: Columns, prefix: str, lists: Sequence[Any]) -> None:
@@ -118,10 +114,10 @@ def _put_items(found: Columns, prefix: str, lists: Sequence[Any]) -> None:
     owners = np.repeat(np.arange(len(lists)), [len(one) if one else 0 for one in lists])
     coded = pa.array(items, pa.string()).dictionary_encode()
     codes = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
-    for code, text in enumerate(coded.dictionary.to_pylist()):
-        there = np.zeros(len(lists), np.bool_)
-        there[owners[codes == code]] = True
-        _put(found, prefix + text, pa.array(np.ones(len(lists)), mask=~there))
+    ones, absent = np.ones(len(lists)), np.ones((len(coded.dictionary), len(lists)), np.bool_)
+    absent[codes[codes >= 0], owners[codes >= 0]] = False
+    for text, mask in zip(coded.dictionary.to_pylist(), absent, strict=True):
+        _put(found, prefix + text, pa.array(ones, mask=mask))
 
 
 def plan_record(
