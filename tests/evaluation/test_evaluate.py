@@ -127,6 +127,14 @@ class TestPolicies:
         by_mask, by_list = (evaluate(frame.assign(eligible=one), "uniform", against=[]) for one in (masks, lists))
         assert values(by_mask, "uniform") == pytest.approx(values(by_list, "uniform"))
 
+    def test_masks_of_numbered_actions_are_in_the_order_of_the_numbers(self, frame: pd.DataFrame) -> None:
+        numbers = np.arange(900) % 11
+        masks = [[own >= 9 or place != 10 for place in range(11)] for own in numbers]
+        lists = [[place for place, on in enumerate(mask) if on] for mask in masks]
+        log = frame.assign(action=numbers, propensity=0.1)
+        by_mask, by_list = (evaluate(log.assign(eligible=one), "uniform", against=[]) for one in (masks, lists))
+        assert values(by_mask, "uniform") == pytest.approx(values(by_list, "uniform"))
+
     def test_probabilities_go_out_as_obp_takes_them(self, frame: pd.DataFrame, bandit: spuir.Bandit) -> None:
         found = action_dist(bandit, frame, actions=["c", "b", "a"])
         np.testing.assert_allclose(found[:, ::-1, 0], bandit.predict_proba(frame[CONTEXT]))

@@ -111,6 +111,37 @@ FAULTS = {
     ),
     "fewer labels": Fault(put("eligible", {6: LABELS[:2]}), "unequal lists", "error", "eligible", (6,)),
     "ineligible": Fault(put("eligible", {6: ["x", "y", "z"]}), "ineligible action", "error", "action", (6,)),
+    "ineligible without probabilities": Fault(
+        lambda frame: put("eligible", {6: ["x"], 9: []})(frame.drop(columns="probabilities")),
+        "ineligible action",
+        "error",
+        "action",
+        (6,),
+    ),
+    "an empty list": Fault(put("eligible", {6: []}), "nothing eligible", "error", "eligible", (6,)),
+    "an empty list without probabilities": Fault(
+        lambda frame: put("eligible", {6: [], 9: ["x"]})(frame.drop(columns="probabilities")),
+        "nothing eligible",
+        "error",
+        "eligible",
+        (6,),
+    ),
+    "ineligible by a mask": Fault(
+        lambda frame: frame.drop(columns="probabilities").assign(
+            eligible=[[label != own or at not in (6, 9) for label in LABELS] for at, own in enumerate(frame.action)]
+        ),
+        "ineligible action",
+        "error",
+        "action",
+        (6, 9),
+    ),
+    "an empty mask": Fault(
+        lambda frame: frame.drop(columns="probabilities").assign(eligible=[[at != 6] * 3 for at in range(ROWS)]),
+        "nothing eligible",
+        "error",
+        "eligible",
+        (6,),
+    ),
     "propensities too small": Fault(
         lambda frame: frame.drop(columns=["probabilities", "eligible"]).assign(propensity=frame.propensity / 3),
         "implausible propensity",

@@ -74,6 +74,47 @@ def test_weights_and_propensities_of_the_log_are_used(tmp_path: Path) -> None:
         assert gap(trained.bandit, expected) < 1e-9
 
 
+def eligible_lists(table: pa.Table, seed: int = 4) -> list[list[int]]:
+    """Return lists with the executed action and some others."""
+    offered = np.random.default_rng(seed).random((table.num_rows, 3)) < 0.4
+    offered[np.arange(table.num_rows), table["action"].to_numpy()] = True
+    return [np.flatnonzero(row).tolist() for row in offered]
+
+
+@pytest.mark.parametrize("form", ["lists", "masks"])
+@pytest.mark.parametrize("name", ["bexp3", "bexp3-ipw", "blts-b", "puir-exp", "puir", "auto"])
+def test_what_was_eligible_counts_as_in_partial_fit(tmp_path: Path, name: str, form: str) -> None:
+    table = make_table(ROWS)
+    lists = eligible_lists(table)
+    logged = lists if form == "lists" else [[label in one for label in range(3)] for one in lists]
+    log = write_files(tmp_path / "log", table.append_column("eligible", pa.array(logged)), [ROWS], group=333)
+    policy = spuir.training.policy_for_logs(name)
+    own = "own" if "weighting" in policy.traits else None
+    trained = train(str(log), policy, batch_size=BATCH, propensity=own).bandit
+    objects = np.empty(ROWS, object)
+    objects[:] = lists
+    expected, without = one_by_one(policy, table, SLICES, eligible=objects), one_by_one(policy, table, SLICES)
+    assert gap(trained, expected) < 1e-9
+    # What could be chosen matters for the policy's own probabilities, so only where these are learned from.
+    assert (gap(expected, without) > 1e-6) == (name in ("bexp3", "bexp3-ipw", "blts-b"))
+
+
+def test_rows_that_say_nothing_allow_every_action_and_wrong_ones_are_named(tmp_path: Path) -> None:
+    table = make_table(900)
+    lists = eligible_lists(table)
+    full, silent = (
+        [[0, 1, 2, *more] if row % 3 else none for row in range(900)] for more, none in (([], [0, 1, 2]), ([77], None))
+    )
+    models = [
+        train(table.append_column("eligible", pa.array(one)), "bexp3", batch_size=300).bandit for one in (full, silent)
+    ]
+    assert gap(*models) < 1e-12
+    lists[700] = [(table["action"][700].as_py() + 1) % 3]
+    write_files(tmp_path / "log", table.append_column("eligible", pa.array(lists)), [400, 500], group=50)
+    with pytest.raises(InputError, match=r"part-01\.parquet': got \d executed but not eligible at row 300,"):
+        train(str(tmp_path / "log"), "bexp3", batch_size=300)
+
+
 @pytest.mark.parametrize("kind", ["episode", "time"])
 def test_scattered_episodes_are_grouped_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     numbers = np.random.default_rng(2).integers(0, 40, ROWS)

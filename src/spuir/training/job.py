@@ -26,7 +26,7 @@ from spuir.policies import Policy
 from spuir.tables.encoder import Encoder
 from spuir.training import group, memory, notices
 from spuir.training.checkpoint import Checkpoint
-from spuir.training.collect import ID_COLUMNS, ROW_COLUMNS, Collect, PartShards
+from spuir.training.collect import ELIGIBLE, ID_COLUMNS, ROW_COLUMNS, Collect, PartShards, needs_eligible
 from spuir.training.engines import WorkEngine
 from spuir.training.fold import EpisodeSummary, fold
 from spuir.training.scan import LogSample, LogScan, Watcher, first_rows
@@ -191,11 +191,18 @@ class Job:
         return grouped
 
     @property
+    def reads_eligible(self) -> bool:
+        """Whether what could be chosen makes a difference for learning, and the log says it."""
+        return ELIGIBLE in self.log.schema.names and needs_eligible(self.policy)
+
+    @property
     def columns(self) -> tuple[str, ...]:
         """The columns of the log to read."""
         carried = [name for name in ROW_COLUMNS if name in self.log.schema.names]
         if self.start is not None and all(name in self.log.schema.names for name in ID_COLUMNS):
             carried += ID_COLUMNS
+        if self.reads_eligible:
+            carried.append(ELIGIBLE)
         carried += self.action_columns
         return tuple(dict.fromkeys(["action", "reward", *carried, *self.cut.columns, *self.log.context]))
 

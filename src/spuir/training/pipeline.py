@@ -152,7 +152,7 @@ def train(
         if not bandit.n_episodes_:
             job.fix(bandit, encoder, sample)
         resumed = len(episodes)
-        size = memory.ShardSize.of(job.policy, len(labels), encoder.width + varying)
+        size = memory.ShardSize.of(job.policy, len(labels), encoder.width + varying, masks=job.reads_eligible)
         scratch = scratch if scratch is not None or target is None else target.absolute().parent
         scan = job.group_scattered(scan, size, encoder, labels, scratch, memory_limit)
         needed = job.check_memory(scan, len(labels), encoder.width + varying, size, memory_limit)

@@ -21,7 +21,7 @@ from spuir.logs.doctor.checks import (
 )
 from spuir.logs.doctor.context_checks import ContextCheck
 from spuir.logs.doctor.findings import SEVERITIES, BatchLocation, Finding, ProblemRow, ProblemRows, finding, numbers
-from spuir.logs.doctor.propensity_checks import ProbabilityCheck, PropensityCheck
+from spuir.logs.doctor.propensity_checks import EligibleCheck, ProbabilityCheck, PropensityCheck
 from spuir.logs.doctor.reward_checks import RewardCheck
 from spuir.logs.formats.base import Faults
 from spuir.logs.log import Log
@@ -216,6 +216,7 @@ def _checks(log: Log, encoder: Encoder | None, cut: Cut | None, *, scaled: bool)
         RewardCheck(),
         PropensityCheck(actions),
         ProbabilityCheck(),
+        EligibleCheck(actions),
         IdCheck(),
         TimeCheck(),
         WeightCheck(),

@@ -109,6 +109,11 @@ class ProblemRows:
         for row in np.flatnonzero(seen)[: SHOWN_ROWS - len(self.first)].tolist():
             self.first.append(where.row(row, _shown(values, row)))
 
+    def __add__(self, other: "ProblemRows") -> "ProblemRows":
+        """Return the rows of both, in their order."""
+        rows = sorted([*self.first, *other.first], key=lambda row: (row.source, row.row))
+        return ProblemRows(self.count + other.count, rows[:SHOWN_ROWS])
+
     def finding(self, check: str, column: str | None, problem: str) -> list[Finding]:
         """Return a finding about these rows, none if there are none."""
         if not self.count:

@@ -128,6 +128,9 @@ PROBLEMS: dict[str, ProblemKind] = {
         "log the entry of probabilities that belongs to the executed action.",
     ),
     "ineligible action": _error("The list or the action is wrong.", "correct the list, or drop these rows."),
+    "nothing eligible": _error(
+        "Something was executed there, so the list is wrong.", "correct the list, or leave it empty (null) if all were."
+    ),
     # ---- ids, times, weights, episodes
     "missing id": _warning("Rewards cannot be joined to them.", "log an id with every decision."),
     "repeated id": _error(
