@@ -102,6 +102,14 @@ def test_renaming_choosing_columns_and_actions(tmp_path: Path) -> None:
     assert (made.actions_.tolist(), made.feature_names_in_.tolist()) == (["b", "a", "c"], ["x0", "x2"])
 
 
+def test_without_a_batch_size_the_recommended_one_is_used_and_named(folder: Path, tmp_path: Path) -> None:
+    result = call(folder, "-o", tmp_path / "m", "--json")
+    sizes = {line["rows"] for line in json.loads(result.stdout)["episodes"][:-1]}
+    assert result.exit_code == 0, result.output
+    assert len(sizes) == 1
+    assert f"each has {sizes.pop():,} rows, the recommended size; --batch-size chooses another" in result.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -113,7 +121,6 @@ def test_renaming_choosing_columns_and_actions(tmp_path: Path) -> None:
         (["-b", "100", "--engine", "spork"], "did you mean 'spark'"),
         (["-b", "100", "--address", "tcp://a:1"], "belongs to --engine dask"),
         (["-b", "100", "--context", "y"], "'y'"),
-        ([], "give batch_size or every"),
         (["--every", "hour"], "needs a column 'time'"),
     ],
 )

@@ -407,7 +407,6 @@ def test_memory_is_forecast_and_too_much_refused(folder: Path) -> None:
     ("given", "message"),
     [
         ({"batch_size": 0}, "batch_size"),
-        ({}, "no episodes"),
         ({"batch_size": 10, "workers": 0}, "workers"),
         ({"batch_size": 10, "engine": "dusk"}, "did you mean 'dask'"),
         ({"batch_size": 10, "context": []}, "context"),
@@ -416,6 +415,15 @@ def test_memory_is_forecast_and_too_much_refused(folder: Path) -> None:
 def test_wrong_arguments_are_refused(given: dict[str, Any], message: str) -> None:
     with pytest.raises(spuir.errors.SpuirError, match=message):
         train(make_table(30), "puir", **given)
+
+
+def test_without_a_word_on_episodes_they_have_the_recommended_size(folder: Path) -> None:
+    size = spuir.planning.plan(ROWS, 4, 3).batch_size
+    trained = train(str(folder), "puir")
+    assert 1 < size < ROWS
+    assert [line.rows for line in trained.episodes[:-1]] == [size] * (len(trained.episodes) - 1)
+    assert any(f"each has {size:,} rows, the recommended size" in notice for notice in trained.notices)
+    assert gap(trained.bandit, train(str(folder), "puir", batch_size=size).bandit) == 0
 
 
 def test_a_local_engine_keeps_order_and_hands_failures_on() -> None:

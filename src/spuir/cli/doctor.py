@@ -91,9 +91,8 @@ def print_diagnosis(diagnosis: "Diagnosis", advice: Mapping[str, Any] | None) ->
             f"episodes by {diagnosis.episodes['by']}: {diagnosis.episodes['count']:,}, of {sizes}", soft_wrap=True
         )
     if advice is not None:
-        out.print(
-            f"recommended: B = {advice['batch_size']:,}, which gives {advice['episodes']:,} episodes", soft_wrap=True
-        )
+        recommended = f"--batch-size {advice['batch_size']}, which gives {advice['episodes']:,} episodes"
+        out.print(f"recommended: {recommended}", soft_wrap=True)
     for finding in diagnosis.findings:
         print_finding(out, finding)
     counts = [(sum(one.severity == name for one in diagnosis.findings), name) for name in MARKS]

@@ -28,13 +28,13 @@ from spuir.evaluation.held_out import HeldOut
 from spuir.evaluation.intervals import interval
 from spuir.evaluation.support import NONE
 from spuir.evaluation.tuning_result import LEVEL, Tuning, compared
-from spuir.logs import Cut, Log, cut_episodes, open_log
+from spuir.logs import Cut, Log, open_log
 from spuir.policies import Policy, make_policy
 from spuir.tables.encoder import check_options
 from spuir.training import train
 from spuir.training.checkpoint import check_writable
 from spuir.training.engines.local import Local
-from spuir.training.start import check_described
+from spuir.training.start import check_described, episodes_to_learn
 
 POLICIES = ("sbucb", "puir", "spuir", "auto")
 """Policies to choose from, unless others are named."""
@@ -113,7 +113,7 @@ def tune(
     encoding = ENCODING if encoding is None else encoding
     check_options(encoding)
     log = source if isinstance(source, Log) else open_log(source, **opening)
-    cut = cut_episodes(log, batch_size=batch_size, every=every)
+    cut = episodes_to_learn(log, batch_size, every)
     names = list(dict.fromkeys([BASELINE, *policies]))
     for name in names:
         check_described(log, make_policy(name))
@@ -129,7 +129,7 @@ def tune(
         job.announce(log, cut, tell or _ignore)
         answer = job.answer(learning, batch_sizes, floor_cost)
         training = train(
-            log, answer["policy"], batch_size=batch_size, every=every, encoder=job.read.encoder, workers=workers,
+            log, answer["policy"], batch_size=cut.batch_size, every=every, encoder=job.read.encoder, workers=workers,
             out=target, seed=seed, tell=tell,
             watch=None if watch is None else lambda stage, done, total: watch(f"train: {stage}", done, total),
         )  # fmt: skip

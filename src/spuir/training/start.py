@@ -1,4 +1,4 @@
-"""Where a training starts: with a new policy or a model that is continued, which actions, and which propensities."""
+"""Where a training starts: a new policy or a model that is continued, its episodes, actions and propensities."""
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -9,10 +9,13 @@ import numpy as np
 from spuir.bandit import Bandit
 from spuir.base.parameters import POSITIVE, parameter_names
 from spuir.errors import InputError, ParameterError, UnknownNameError
-from spuir.logs import ActionTable, Log, action_table
+from spuir.logs import ActionTable, Cut, Log, action_table, cut_episodes
 from spuir.logs.action_columns import columns_of, number_columns
 from spuir.logs.columns import listed, renaming
+from spuir.logs.span import count_rows
+from spuir.planning import balanced_batch
 from spuir.policies import Policy, as_policy, make_policy
+from spuir.tables.encoder import LEARNING_ROWS, Encoder
 
 PROPENSITIES = ("uniform", "own")
 """What ``propensity`` may say instead of a column or a number: all actions equally likely, or as the policy acts."""
@@ -42,6 +45,24 @@ def policy_to_train(policy: Policy | str, start: Bandit | None) -> Policy:
         rule, remedy = "a log has raw rows, which its encoder reads", "continue a model that spuir train made"
         raise InputError("start", "a model without an encoder", rule, remedy)
     return start.policy_
+
+
+def episodes_to_learn(log: Log, batch_size: int | None, every: Any) -> Cut:
+    """Return how a log is cut into episodes; where nothing says how, into those of the recommended size."""
+    if batch_size is not None or every is not None or "episode" in log.schema.names or not log.context:
+        return cut_episodes(log, batch_size, every)
+    rows = sum(map(count_rows, log.parts))
+    head = log.head(LEARNING_ROWS, log.context)
+    try:
+        width = Encoder.learn(head).width
+    except InputError:  # training refuses the column, and names its file and row
+        width = len(log.context)
+    size = max(1, min(rows, balanced_batch(rows, max(width, 1))))
+    notice = (
+        f"Nothing says where an episode ends, so each has {size:,} rows, the recommended size; --batch-size chooses "
+        "another, and --every day cuts by time."
+    )
+    return replace(cut_episodes(log, size), notice=notice)
 
 
 @dataclass(frozen=True)
