@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from spuir.cli import options
+from spuir.cli import log_options, options
 from spuir.cli.output import print_result
 
 if TYPE_CHECKING:
@@ -29,10 +29,10 @@ SHOWN_COLUMNS = 4
     "--every",
     help="Duration of an episode, to count the episodes: hour, day, 15m, 6h.  [default: the log's column episode]",
 )
-@options.catalogue
-@options.joining
-@options.opening
-@options.encoding
+@log_options.catalogue
+@log_options.joining
+@log_options.opening
+@log_options.encoding
 @options.JSON
 @options.QUIET
 def doctor(*, as_json: bool, quiet: bool, **given: Any) -> None:
@@ -44,11 +44,11 @@ def doctor(*, as_json: bool, quiet: bool, **given: Any) -> None:
     from spuir.cli.terminal import progress_bar
     from spuir.logs.doctor import examine
 
-    options.refuse_labels(given)
-    opened, joined = options.open_joined(given)
+    log_options.refuse_labels(given)
+    opened, joined = log_options.open_joined(given)
     how = {"batch_size": given["batch_size"], "every": given["every"], "joined": joined[0] if joined else None}
     with progress_bar(opened.rows or 0, hidden=quiet or not opened.rows, what="rows") as watch:
-        diagnosis = examine(opened, **how, encoding=options.encoding_in(given), watch=watch)
+        diagnosis = examine(opened, **how, encoding=log_options.encoding_in(given), watch=watch)
     advice = advise(diagnosis)
     found = {**diagnosis.to_dict(), "plan": advice}
     print_result(found, lambda: print_diagnosis(diagnosis, advice), as_json, quiet)

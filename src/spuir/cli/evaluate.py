@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from spuir.cli import options
+from spuir.cli import log_options, options
 from spuir.cli.output import check_apart, note_unless, print_result, print_written
 from spuir.errors import MissingExtraError, ParameterError
 
@@ -37,7 +37,7 @@ NOT_BETTER = 1
     show_default=True,
     help="Share of the log, the latest part, to evaluate --policy on.",
 )
-@options.cutting
+@log_options.cutting
 @click.option(
     "--against",
     multiple=True,
@@ -80,9 +80,9 @@ NOT_BETTER = 1
     is_flag=True,
     help="Evaluate a model even on rows that it learned from: the value is too high.",
 )
-@options.catalogue
-@options.joining
-@options.opening
+@log_options.catalogue
+@log_options.joining
+@log_options.opening
 @options.JSON
 @options.QUIET
 def evaluate(*, models: Sequence[str], policy: str | None, as_json: bool, quiet: bool, **given: Any) -> None:
@@ -103,9 +103,9 @@ def evaluate(*, models: Sequence[str], policy: str | None, as_json: bool, quiet:
         if given["out"].suffix.lower() not in (".html", ".htm"):
             raise ParameterError("--out", given["out"], "the page is HTML", "name a file that ends in .html")
         check_apart([given["out"]], [*given["log"], *given["rewards"], *models])
-    options.refuse_labels(given)
+    log_options.refuse_labels(given)
     chosen = given["propensity"] if given["propensity"] in ("uniform", "estimate") else None
-    log, joined = options.open_joined(given, given["propensity"] if chosen is None else None)
+    log, joined = log_options.open_joined(given, given["propensity"] if chosen is None else None)
     note = note_unless(quiet)
     notices = [str(report) for report in joined]
     for notice in notices:

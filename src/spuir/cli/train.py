@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from spuir.cli import options
+from spuir.cli import log_options, options
 from spuir.cli.output import FIGURES, beside, draw, interruptible, keep_apart, note_unless, print_result, print_written
 from spuir.errors import ParameterError
 
@@ -49,18 +49,18 @@ UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
     type=click.Path(path_type=Path),
     help="File for the model.  [default: that of --from, or model.spuir]",
 )
-@options.joining
-@options.opening
+@log_options.joining
+@log_options.opening
 @click.option(
     "--propensity",
     metavar="uniform|own|COLUMN|NUMBER",
     help="Probability of the logged actions: as likely as each other, as the policy itself would act, a column, or a "
     "number.  [default: the log's column propensity]",
 )
-@options.catalogue
+@log_options.catalogue
 @click.option("--scale", is_flag=True, help="Standardise numeric columns, with --preset authors-code.")
 @click.option("--intercept", is_flag=True, help="Append a constant column, with --preset authors-code.")
-@options.encoding
+@log_options.encoding
 @click.option("--engine", default="local", show_default=True, help="Where workers run: local, dask or spark.")
 @click.option(
     "--address",
@@ -98,14 +98,14 @@ def train(*, out: Path | None, start: Path | None, as_json: bool, quiet: bool, *
     out = out or start or Path("model.spuir")
     trained_policy = _new_policy(given) if continued is None else _continued_policy(continued, given)
     encoding = {name: given[name] for name in ("scale", "intercept") if given[name]}
-    encoding |= options.encoding_in(given)
+    encoding |= log_options.encoding_in(given)
     keep_apart(out, [*given["log"], *given["rewards"]])
     propensity = None if given["propensity"] is None else options.parse(given["propensity"])
     note = note_unless(quiet)
     with make_engine(given["engine"], **_engine_options(given)) as engine, interruptible(out):
         if given["rewards"]:
             check_scratch(engine, given["scratch"])
-        log, joined = options.open_joined(given, propensity, given["scratch"])
+        log, joined = log_options.open_joined(given, propensity, given["scratch"])
         notices = [str(report) for report in joined]
         for notice in notices:
             note(notice)
@@ -113,7 +113,7 @@ def train(*, out: Path | None, start: Path | None, as_json: bool, quiet: bool, *
             trained = learn(
                 log,
                 trained_policy,
-                actions=options.labels_in(given),
+                actions=log_options.labels_in(given),
                 encoding=encoding,
                 engine=engine,
                 out=out,
@@ -158,7 +158,7 @@ def _continued_policy(bandit: "Bandit", given: dict[str, Any]) -> "Policy":
     context, decided = click.get_current_context(), "the model of --from has decided it"
     for one in context.command.params:
         source, value = context.get_parameter_source(str(one.name)), context.params.get(str(one.name))
-        if one.name == "actions" and options.labels_in(given) is None:
+        if one.name == "actions" and log_options.labels_in(given) is None:
             continue  # a catalogue, whose new actions join the model
         if one.name in FIXED and source is click.core.ParameterSource.COMMANDLINE:
             remedy = "leave it out, or train a new model without --from"

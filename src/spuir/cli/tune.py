@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from spuir.cli import options
+from spuir.cli import log_options, options
 from spuir.cli.output import beside, draw, interruptible, keep_apart, note_unless, print_result, print_written
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ SHOWN = 8
     show_default=True,
     help="Number of candidates: policies with their features, λ, γ, η and c.",
 )
-@options.cutting
+@log_options.cutting
 @click.option(
     "--batch-sizes", multiple=True, help="Batch sizes to choose from, separated by commas.  [default: the log's]"
 )
@@ -69,10 +69,10 @@ SHOWN = 8
     show_default=True,
     help="File for the model of the winner.",
 )
-@options.catalogue
-@options.joining
-@options.opening
-@options.encoding
+@log_options.catalogue
+@log_options.joining
+@log_options.opening
+@log_options.encoding
 @options.SEED
 @options.WORKERS
 @options.JSON
@@ -92,8 +92,8 @@ def tune(*, out: Path, as_json: bool, quiet: bool, **given: Any) -> None:
     from spuir.evaluation.tune import tune as search
 
     keep_apart(out, [*given["log"], *given["rewards"]], "tuning")
-    options.refuse_labels(given)
-    log, joined = options.open_joined(given, given["propensity"])
+    log_options.refuse_labels(given)
+    log, joined = log_options.open_joined(given, given["propensity"])
     note = note_unless(quiet)
     notices = [str(report) for report in joined]
     for notice in notices:
@@ -105,7 +105,7 @@ def tune(*, out: Path, as_json: bool, quiet: bool, **given: Any) -> None:
             batch_sizes=[options.parse(text) for text in options.names_in(given["batch_sizes"], "--batch-sizes")]
             or None,
             propensity="uniform" if given["propensity"] == "uniform" else None,
-            encoding={**ENCODING, **options.encoding_in(given)},
+            encoding={**ENCODING, **log_options.encoding_in(given)},
             most_rows=given["rows"],
             out=out,
             watch=watch,
