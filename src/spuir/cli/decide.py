@@ -41,7 +41,7 @@ KEPT = ("decision_id", "time", "unit_id")
     multiple=True,
     help="Actions that may be chosen, separated by commas; repeatable.  [default: the table's column eligible, or all]",
 )
-@log_options.opening_contexts
+@log_options.reading_contexts
 @options.JSON
 @options.QUIET
 def decide(*, model: Path, table: Sequence[str], out: Path, as_json: bool, quiet: bool, **given: Any) -> None:

@@ -19,19 +19,8 @@ SHOWN_COLUMNS = 4
 
 @click.command("doctor")
 @click.argument("log", nargs=-1, required=True)
-@click.option(
-    "-b",
-    "--batch-size",
-    type=int,
-    help="Rows per episode (B), to count the episodes.  [default: the log's column episode]",
-)
-@click.option(
-    "--every",
-    help="Duration of an episode, to count the episodes: hour, day, 15m, 6h.  [default: the log's column episode]",
-)
-@log_options.catalogue
-@log_options.joining
-@log_options.opening
+@log_options.reading
+@log_options.details
 @log_options.encoding
 @options.JSON
 @options.QUIET

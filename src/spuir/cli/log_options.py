@@ -13,11 +13,83 @@ if TYPE_CHECKING:
     from spuir.logs import ActionTable, Log
     from spuir.logs.rewards import Report
 
-_OPENING = (
-    click.option("--format", help="Format of the log.  [default: detected]"),
+_FORMAT = click.option("--format", help="Format of the log, e.g. csv, jsonl or dsjson.  [default: detected]")
+
+ROLES = {
+    "action": "executed action",
+    "reward": "reward",
+    "propensity": "probability of the executed action",
+    "time": "time of the decision",
+    "episode": "episode",
+    "weight": "weight of the row",
+}
+"""Columns of a log that have their own option, besides the id."""
+
+_ROLE_COLUMNS = tuple(
+    click.option(f"--{role}-column", metavar="NAME", help=f"Column of the {meaning}.  [default: {role}]")
+    for role, meaning in ROLES.items()
+)
+
+_OTHER_COLUMNS = (
+    click.option("--id-column", metavar="NAME", help="Column of the id.  [default: decision_id]"),
+    click.option(
+        "--context",
+        multiple=True,
+        help="Context columns, separated by commas.  [default: every column without another role]",
+    ),
     click.option(
         "--rename", multiple=True, metavar="OLD=NEW", help="Rename column OLD to NEW; OLD= drops it; repeatable."
     ),
+)
+
+_UNCUT = "[default: the log's column episode, else a recommended size]"
+_EPISODES = (
+    click.option("--every", help=f"Duration of an episode, by the column time: hour, day, 15m, 6h.  {_UNCUT}"),
+    click.option("-b", "--batch-size", type=int, help=f"Rows per episode (B), in the order of the log.  {_UNCUT}"),
+)
+
+_REWARDS = (
+    click.option("--rewards", multiple=True, help="Table of rewards, joined to the log by decision_id; repeatable."),
+    click.option("--window", help="Time after a decision within which rewards count, e.g. 6h.  [default: no limit]"),
+    click.option(
+        "--default-reward", type=float, default=0.0, show_default=True, help="Reward assumed when --rewards has none."
+    ),
+    click.option(
+        "--aggregation",
+        default="earliest",
+        show_default=True,
+        help="How to combine several rewards of one decision: earliest, sum, average, median, min or max.",
+    ),
+)
+
+_REWARD_DETAILS = (
+    click.option(
+        "--as-of",
+        metavar="TIME",
+        help="Time until which --rewards is complete; decisions whose --window ends later are left out.  "
+        "[default: the time of the last reward]",
+    ),
+    click.option("--reward-id-column", metavar="NAME", help="Column of the id in --rewards.  [default: decision_id]"),
+    click.option("--reward-time-column", metavar="NAME", help="Column of the time in --rewards.  [default: time]"),
+    click.option("--rename-rewards", multiple=True, metavar="OLD=NEW", help="Same as --rename, for --rewards."),
+    click.option("--type-rewards", multiple=True, metavar="NAME=TYPE", help="Same as --type, for --rewards."),
+)
+
+_ACTIONS = click.option(
+    "--actions",
+    multiple=True,
+    help="Catalogue of the actions: a file with a column action and one column per feature, e.g. items.parquet; or "
+    "labels, separated by commas.  [default: those in the log]",
+)
+
+CATALOGUE_ENDINGS = (".parquet", ".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".arrow", ".feather")
+"""Endings of a catalogue's file, those of a packing left out."""
+
+_CATALOGUE_DETAILS = click.option(
+    "--rename-actions", multiple=True, metavar="OLD=NEW", help="Same as --rename, for the catalogue."
+)
+
+_VALUES = (
     click.option(
         "--type",
         "types",
@@ -31,68 +103,18 @@ _OPENING = (
         show_default=True,
         help="Unit of numeric timestamps, which count from 1970: s, ms, us or ns.",
     ),
-    click.option(
-        "--context",
-        multiple=True,
-        help="Context columns, separated by commas.  [default: every column without another role]",
-    ),
 )
 
-ROLES = {
-    "action": "executed action",
-    "reward": "reward",
-    "propensity": "probability of the executed action",
-    "time": "time of the decision",
-    "episode": "episode",
-    "weight": "weight of the row",
-}
-"""Columns of a log that have their own option, besides the id."""
+reading_contexts = together(*_OTHER_COLUMNS, _FORMAT, *_VALUES)
+"""The options that say how to read a table of contexts."""
 
-_ID_COLUMN = click.option("--id-column", metavar="NAME", help="Column of the id.  [default: decision_id]")
+reading = together(_FORMAT, *_ROLE_COLUMNS, *_OTHER_COLUMNS, *_EPISODES, *_REWARDS, _ACTIONS)
+"""What most readers of a log have to say: what it is, its columns, its episodes, and what belongs to it."""
 
-_ROLE_COLUMNS = tuple(
-    click.option(f"--{role}-column", metavar="NAME", help=f"Column of the {meaning}.  [default: {role}]")
-    for role, meaning in ROLES.items()
-)
+details = together(*_REWARD_DETAILS, _CATALOGUE_DETAILS, *_VALUES)
+"""The rarer options of all commands that read a log."""
 
-_JOINING = (
-    click.option("--rewards", multiple=True, help="Table of rewards, joined to the log by decision_id; repeatable."),
-    click.option(
-        "--default-reward", type=float, default=0.0, show_default=True, help="Reward assumed when --rewards has none."
-    ),
-    click.option(
-        "--aggregation",
-        default="earliest",
-        show_default=True,
-        help="How to combine several rewards of one decision: earliest, sum, average, median, min or max.",
-    ),
-    click.option("--window", help="Time after a decision within which rewards count, e.g. 6h.  [default: no limit]"),
-    click.option(
-        "--as-of",
-        metavar="TIME",
-        help="Time until which --rewards is complete; decisions whose --window ends later are left out.  "
-        "[default: the time of the last reward]",
-    ),
-    click.option("--reward-id-column", metavar="NAME", help="Column of the id in --rewards.  [default: decision_id]"),
-    click.option("--reward-time-column", metavar="NAME", help="Column of the time in --rewards.  [default: time]"),
-    click.option("--rename-rewards", multiple=True, metavar="OLD=NEW", help="Same as --rename, for --rewards."),
-    click.option("--type-rewards", multiple=True, metavar="NAME=TYPE", help="Same as --type, for --rewards."),
-)
-
-_CATALOGUE = (
-    click.option(
-        "--actions",
-        multiple=True,
-        help="Catalogue of the actions: a file with a column action and one column per feature, e.g. items.parquet; or "
-        "labels, separated by commas.  [default: those in the log]",
-    ),
-    click.option("--rename-actions", multiple=True, metavar="OLD=NEW", help="Same as --rename, for the catalogue."),
-)
-
-CATALOGUE_ENDINGS = (".parquet", ".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".arrow", ".feather")
-"""Endings of a catalogue's file, those of a packing left out."""
-
-_ENCODING = (
+encoding = together(
     click.option("--hashing", type=int, metavar="H", help="Hash text columns into H features.  [default: no hashing]"),
     click.option(
         "--max-levels",
@@ -100,27 +122,7 @@ _ENCODING = (
         help="Most frequent values of a text column that get their own feature.  [default: 32]",
     ),
 )
-
-opening_contexts = together(_ID_COLUMN, *_OPENING)
-"""The options that say how to open a table of contexts."""
-
-opening = together(_ID_COLUMN, *_ROLE_COLUMNS, *_OPENING)
-"""The options that say how to open a log."""
-
-joining = together(*_JOINING)
-"""The options for rewards in another table."""
-
-catalogue = together(*_CATALOGUE)
-"""The options for the catalogue of actions."""
-
-encoding = together(*_ENCODING)
 """The options that say how text columns become features."""
-
-cutting = together(
-    click.option("-b", "--batch-size", type=int, help="Rows per episode (B).  [default: the log's column episode]"),
-    click.option("--every", help="Duration of an episode: hour, day, 15m, 6h.  [default: the log's column episode]"),
-)
-"""The options that say how a log is cut into episodes."""
 
 
 def how_to_open(given: Mapping[str, Any], roles: Iterable[str] = ("id", *ROLES)) -> dict[str, Any]:

@@ -22,7 +22,20 @@ UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
 @click.command("train")
 @click.argument("log", nargs=-1, required=True)
-@options.config
+@click.option("-p", "--policy", default="auto", show_default=True, help="Policy to train.")
+@click.option(
+    "-o",
+    "--out",
+    type=click.Path(path_type=Path),
+    help="File for the model.  [default: that of --from, or model.spuir]",
+)
+@log_options.reading
+@click.option(
+    "--propensity",
+    metavar="uniform|own|COLUMN|NUMBER",
+    help="Probability of the logged actions: as likely as each other, as the policy itself would act, a column, or a "
+    "number.  [default: the log's column propensity]",
+)
 @click.option(
     "--from",
     "start",
@@ -31,36 +44,12 @@ UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
     help="Model to continue: its policy, actions and columns are used.  [default: a new model]",
 )
 @click.option("--allow-repeat", is_flag=True, help="With --from, learn episodes that the model has learned before.")
-@click.option("-p", "--policy", default="auto", show_default=True, help="Policy to train.")
 @options.PRESET
 @click.option(
     "-s", "--set", "settings", multiple=True, metavar="NAME=VALUE", help="Set a parameter of the policy; repeatable."
 )
-@click.option(
-    "-b",
-    "--batch-size",
-    type=int,
-    help="Rows per episode (B), in the order of the log.  [default: the log's column episode]",
-)
-@click.option("--every", help="Duration of an episode: hour, day, 15m, 6h.  [default: the log's column episode]")
-@click.option(
-    "-o",
-    "--out",
-    type=click.Path(path_type=Path),
-    help="File for the model.  [default: that of --from, or model.spuir]",
-)
-@log_options.joining
-@log_options.opening
-@click.option(
-    "--propensity",
-    metavar="uniform|own|COLUMN|NUMBER",
-    help="Probability of the logged actions: as likely as each other, as the policy itself would act, a column, or a "
-    "number.  [default: the log's column propensity]",
-)
-@log_options.catalogue
-@click.option("--scale", is_flag=True, help="Standardise numeric columns, with --preset authors-code.")
-@click.option("--intercept", is_flag=True, help="Append a constant column, with --preset authors-code.")
-@log_options.encoding
+@options.config
+@click.option("--memory", help="Memory limit, e.g. 4g.  [default: 80 % of free memory]")
 @click.option("--engine", default="local", show_default=True, help="Where workers run: local, dask or spark.")
 @click.option(
     "--address",
@@ -76,7 +65,10 @@ UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
     help="Folder for temporary files; workers on other machines must see it.  [default: the folder of --out, and the "
     "system's for --rewards]",
 )
-@click.option("--memory", help="Memory limit, e.g. 4g.  [default: 80 % of free memory]")
+@click.option("--scale", is_flag=True, help="Standardise numeric columns, with --preset authors-code.")
+@click.option("--intercept", is_flag=True, help="Append a constant column, with --preset authors-code.")
+@log_options.details
+@log_options.encoding
 @options.SEED
 @options.WORKERS
 @options.JSON

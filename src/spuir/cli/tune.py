@@ -25,13 +25,26 @@ SHOWN = 8
     help="Policies to choose from, separated by commas; sbucb is always tried.  [default: sbucb,puir,spuir,auto]",
 )
 @click.option(
+    "-o",
+    "--out",
+    type=click.Path(path_type=Path),
+    default=Path("model.spuir"),
+    show_default=True,
+    help="File for the model of the winner.",
+)
+@log_options.reading
+@click.option(
+    "--propensity",
+    metavar="uniform|COLUMN",
+    help="Probability of the logged actions: equally likely, or a column.  [default: propensity]",
+)
+@click.option(
     "--budget",
     type=click.IntRange(min=1),
     default=40,
     show_default=True,
     help="Number of candidates: policies with their features, λ, γ, η and c.",
 )
-@log_options.cutting
 @click.option(
     "--batch-sizes", multiple=True, help="Batch sizes to choose from, separated by commas.  [default: the log's]"
 )
@@ -50,28 +63,13 @@ SHOWN = 8
     help="Share of the reward that a floor may cost; the largest floor within it is chosen.",
 )
 @click.option(
-    "--propensity",
-    metavar="uniform|COLUMN",
-    help="Probability of the logged actions: equally likely, or a column.  [default: propensity]",
-)
-@click.option(
     "--rows",
     type=click.IntRange(min=1),
     default=200_000,
     show_default=True,
     help="Number of rows to tune on, the latest; the winner learns from all.",
 )
-@click.option(
-    "-o",
-    "--out",
-    type=click.Path(path_type=Path),
-    default=Path("model.spuir"),
-    show_default=True,
-    help="File for the model of the winner.",
-)
-@log_options.catalogue
-@log_options.joining
-@log_options.opening
+@log_options.details
 @log_options.encoding
 @options.SEED
 @options.WORKERS
