@@ -80,7 +80,7 @@ def test_decisions_whose_window_is_open_are_not_learned_as_zeros(tmp_path: Path)
     given = (tmp_path / "decisions.csv", "--rewards", tmp_path / "rewards.csv", "--window", "2d", "-b", 100)
     result = call(*given, "-o", tmp_path / "m")
     # The last reward came 2 h after decision 396. Decisions of the last 2 d are open: 396 − 46 h / 36 min on.
-    assert "80 decisions are left out: at 2023-11-24T23:36:00+00:00" in result.stderr, result.stderr
+    assert "Left out: 80 decisions whose window of 2d was still open at 2023-11-24T23:36:00" in result.stderr
     slices = [slice(0, 100), slice(100, 200), slice(200, 300), slice(300, 320)]
     assert gap(spuir.load(tmp_path / "m"), one_by_one("auto", table, slices)) < 1e-9
     for as_of in ("2023-12-01", 1_701_400_000):
@@ -184,7 +184,7 @@ def test_a_refusal_names_the_row_of_the_file_and_what_to_type(
 def test_rows_without_a_reward_are_told_and_memory_before_the_table(tmp_path: Path) -> None:
     log = write_csv(tmp_path / "log.csv", reward={3: "", 300: ""})
     result = call(log, "-b", 100, "-o", tmp_path / "m.spuir")
-    assert "2 rows without a reward were left out" in result.stderr
+    assert "Left out: 2 rows without a reward" in result.stderr
     assert result.output.index("of memory") < result.output.index("logged reward")
 
 

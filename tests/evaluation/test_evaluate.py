@@ -194,7 +194,7 @@ class TestLogs:
         found = evaluate(log, {"rule": threshold}, reward_model=None)
         expected = evaluate(frame[100:], {"rule": threshold}, reward_model=None)
         assert values(found, "rule") == pytest.approx(values(expected, "rule"))
-        assert "100 rows without a reward were left out." in found.notices
+        assert "Left out: 100 rows without a reward." in found.notices
 
     def test_units_widen_intervals(self, frame: pd.DataFrame) -> None:
         copies = pd.concat([frame.assign(unit_id=np.arange(900))] * 4)

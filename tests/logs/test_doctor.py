@@ -391,7 +391,7 @@ def test_the_command_shows_columns_episodes_plan_and_findings(log: Callable[...,
         "episodes by size: 4, of 150 to 150 rows",
         "recommended: --batch-size 306, which gives 2 episodes",
         "✗ error propensity: there are propensities outside (0, 1]",
-        "row 3 (0), 8 (4) of",
+        "rows 3 (0), 8 (4) of",
         "→ log the probability of the executed action",
         "1 error",
     ):

@@ -179,7 +179,7 @@ def test_broken_rows_are_reported_once(
     monkeypatch.setattr(job, "OPEN_BYTES", limit)
     trained = train(str(path), policy, every="hour")
     assert trained.rows == 240
-    assert [note for note in trained.notices if "broken" in note and "1 broken rows" in note and "line 101" in note]
+    assert [note for note in trained.notices if "broken" in note and "1 broken row," in note and "line 101" in note]
 
 
 def test_many_actions_are_kept_as_rows(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from spuir.base.counting import counted
 from spuir.cli import log_options, options
 from spuir.cli.output import check_apart, note_unless, print_result, print_written
 from spuir.errors import DriftWarning, InputError, ParameterError, SpuirError
@@ -78,7 +79,7 @@ def decide(*, model: Path, table: Sequence[str], out: Path, as_json: bool, quiet
     }
 
     def show() -> None:
-        print_shares(f"{rows:,} decisions of model {bandit.version_}", summary["actions"])
+        print_shares(counted(rows, "decision", f"of model {bandit.version_}"), summary["actions"])
         print_drift(summary["drift"])
 
     print_result(summary, show, as_json, quiet)

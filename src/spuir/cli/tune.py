@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from spuir.base.counting import counted
 from spuir.cli import log_options, options
 from spuir.cli.output import beside, draw, interruptible, keep_apart, note_unless, print_result, print_written
 
@@ -145,12 +146,13 @@ def _print(found: "Tuning") -> None:
 
     learn, compare, final = found.rows
     last = finalists(found.scores)
+    tried = len({one.candidate for one in found.scores})
     print_table(
         ("candidate", "value", "± standard error"),
         [[str(one.candidate), f"{one.value:.4g}", f"{one.standard_error:.2g}"] for one in last[:SHOWN]],
         text=("candidate",),
-        title=f"{len(last)} finalists of {len({one.candidate for one in found.scores})} candidates: learned from "
-        f"{learn:,} rows, compared on {compare:,}",
+        title=f"{counted(len(last), 'finalist')} of {counted(tried, 'candidate')}: "
+        f"learned from {counted(learn, 'row')}, compared on {compare:,}",
     )
     print_table(
         ("alpha", "floor", "batch size", "reward", "behind the best", "± standard error", "seeds"),
@@ -167,7 +169,7 @@ def _print(found: "Tuning") -> None:
             ("policy", "value", "low", "high", "gain of the winner"),
             [winner, *others],
             text=("policy",),
-            title=f"the last {final:,} rows, on which nothing was chosen; 95 % intervals",
+            title=f"the last {counted(final, 'row')}, on which nothing was chosen; 95 % intervals",
         )
     for sentence in found.sentences:
         console().print(Text(sentence, style="bold"), soft_wrap=True)

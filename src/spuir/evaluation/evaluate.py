@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from spuir.base.counting import counted
 from spuir.base.parameters import COUNT, INSIDE, check_value
 from spuir.errors import InputError, ParameterError, did_you_mean
 from spuir.evaluation.block_sums import Blocks
@@ -17,7 +18,7 @@ from spuir.evaluation.fit_pass import FitPass, Watch, fit_models
 from spuir.evaluation.intervals import check_kind
 from spuir.evaluation.learned_rows import LearnedRows, check_learned
 from spuir.evaluation.logged_rows import EvaluationLog
-from spuir.evaluation.support import advice
+from spuir.evaluation.support import LEAST_PIECES, advice
 from spuir.evaluation.targets import (
     LOGGED,
     UNIFORM,
@@ -327,8 +328,12 @@ def _train_on_earlier(
     known = "uniform" if propensity == "uniform" and "propensity" not in log.schema.names else None
     cut = episodes_to_learn(earlier, batch_size, every)
     how: dict[str, Any] = {"batch_size": cut.batch_size, "every": every, "propensity": known, "watch": watch}
-    trained = {name: train(earlier, policies[name], **how).bandit for name in names}
-    return {**policies, **trained}, rest, [cut.notice] if cut.notice else []
+    trained = {name: train(earlier, policies[name], **how) for name in names}
+    for name, one in trained.items():
+        if one.rows < LEAST_PIECES:
+            rule, remedy = f"{name} is trained on at least {LEAST_PIECES} rows", "pass a longer log, or a saved model"
+            raise InputError("earlier part of the log", counted(one.rows, "row"), rule, remedy)
+    return {**policies, **{name: one.bandit for name, one in trained.items()}}, rest, [cut.notice] if cut.notice else []
 
 
 def action_dist(policy: Any, source: Any, actions: Sequence[Hashable] | None = None, **opening: Any) -> Any:

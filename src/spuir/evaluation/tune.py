@@ -18,6 +18,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from spuir import __version__
+from spuir.base.counting import counted
 from spuir.base.hashing import digest
 from spuir.base.parameters import COUNT, SEED, UNIT, Rule, check_value, one_of, optional
 from spuir.core import ties
@@ -175,14 +176,14 @@ class TuneJob:
         """Add the notices about the log."""
         self.notices += [*log.notices, *([cut.notice] if cut.notice else [])]
         if self.read.skipped:
-            self.notices.append(f"Tuning uses the latest {len(self.read.rows):,} rows of the log.")
+            self.notices.append(f"Tuning uses the latest {counted(len(self.read.rows), 'row')} of the log.")
         if self.read.rows.varying and any(one.make().takes_features for one in self.chosen):
             left = ", ".join(self.read.rows.varying)
             self.notices.append(
                 f"Candidates are compared without the features per decision ({left}); training uses them."
             )
         if self.results.resumed:
-            self.notices.append(f"Resuming with {self.results.resumed:,} results of an earlier run.")
+            self.notices.append(f"Resuming with {counted(self.results.resumed, 'result')} of an earlier run.")
         for notice in self.notices:
             tell(notice)
 

@@ -14,6 +14,7 @@ import numpy as np
 from spuir import __version__
 from spuir.bandit import Bandit
 from spuir.base.column_drift import Drift
+from spuir.base.counting import counted
 from spuir.base.hashing import digest
 from spuir.base.parameters import parameters_of
 from spuir.core.ties import check_floor
@@ -149,7 +150,7 @@ class Job:
         except SpuirError as error:
             state, reason = None, f"its checkpoint cannot be read ({error})"
         if state is not None:
-            self.add_notices(f"Resuming after {len(state[1]):,} episodes from an earlier run.")
+            self.add_notices(f"Resuming after {counted(len(state[1]), 'episode')} from an earlier run.")
             return state
         if checkpoint.exists:
             self.add_notices(f"Starting from the first episode: an earlier run was interrupted, but {reason}.")

@@ -7,6 +7,7 @@ from typing import Any
 
 from spuir.bandit import Bandit
 from spuir.base.column_drift import Drift
+from spuir.base.counting import counted
 from spuir.errors import InputError
 from spuir.logs import Cut, Log
 from spuir.training import memory
@@ -63,7 +64,7 @@ def training_record(bandit: Bandit, log: Log, cut: Cut, rows: int, start: Bandit
     return {
         "log": [*sources[:NAMED_FILES], *more],
         "rows": rows,
-        "episodes by": {"column": "the column episode", "size": f"{cut.amount:,} rows"}.get(
+        "episodes by": {"column": "the column episode", "size": counted(cut.amount, "row")}.get(
             cut.kind, f"{cut.amount / 1e6:g} seconds"
         ),
         "from": None if start is None else start.version_,

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from spuir.bandit import Bandit
+from spuir.base.counting import counted
 from spuir.base.parameters import POSITIVE, parameter_names
 from spuir.errors import InputError, ParameterError, UnknownNameError
 from spuir.logs import ActionTable, Cut, Log, action_table, cut_episodes
@@ -59,8 +60,8 @@ def episodes_to_learn(log: Log, batch_size: int | None, every: Any) -> Cut:
         width = len(log.context)
     size = max(1, min(rows, balanced_batch(rows, max(width, 1))))
     notice = (
-        f"Nothing says where an episode ends, so each has {size:,} rows, the recommended size; --batch-size chooses "
-        "another, and --every day cuts by time."
+        f"Nothing says where an episode ends, so each has {counted(size, 'row')}, the recommended size; --batch-size "
+        "chooses another, and --every day cuts by time."
     )
     return replace(cut_episodes(log, size), notice=notice)
 
@@ -164,9 +165,9 @@ def grown(start: Bandit, log: Log) -> tuple[Bandit, list[str]]:
         made.add_action(label, features=lines[label])
     for label in changed:
         made.update_action(label, lines[label])
-    told = [f"{len(new):,} actions of the catalogue are new to the model: {_named(new)}."] if new else []
+    told = [f"New to the model: {counted(len(new), 'action')} of the catalogue: {_named(new)}."] if new else []
     if changed:
-        told.append(f"The features of {len(changed):,} actions have changed, and are updated: {_named(changed)}.")
+        told.append(f"Updated: the changed features of {counted(len(changed), 'action')}: {_named(changed)}.")
     return made, told
 
 
