@@ -17,6 +17,7 @@ import numpy as np
 from spuir.errors import InputError
 from spuir.logs.columns import declaring
 from spuir.logs.formats.base import (
+    IN_UTF8,
     FileSection,
     FileSurvey,
     Format,
@@ -33,7 +34,6 @@ from spuir.logs.formats.base import (
 from spuir.logs.formats.text_files import PREFIX_BYTES, SECTION_BYTES, SPLIT_BYTES, lines_before, split
 from spuir.tables.arrow import pa, pc
 
-IN_UTF8 = ("a text file is in UTF-8", "save it in that encoding")
 BLOCK_BYTES = 1 << 22
 """Bytes parsed at a time: cells are cheap to parse, so that the work per batch would keep two workers waiting."""
 _DELIMITERS = ",;\t|"
@@ -186,8 +186,7 @@ def survey(path: str, options: Mapping[str, Any]) -> FileSurvey:
     if not first.strip():
         return FileSurvey(pa.schema([]), ())
     if b"\0" in first:
-        got = "UTF-16 text" if first[:2] in (b"\xff\xfe", b"\xfe\xff") else "bytes that are not text"
-        raise InputError(f"file {path!r}", got, *IN_UTF8)
+        raise InputError(f"file {path!r}", "bytes that are not text", *IN_UTF8)
     delimiter = options.get("delimiter") or delimiter_of(path, first)
     names = _names(path, delimiter)
     for name in names:
@@ -294,11 +293,16 @@ def _flat(batch: "pa.RecordBatch") -> "pa.RecordBatch":
     return batch
 
 
+def _sniff(path: str, first: bytes) -> bool:
+    """Return whether a file is CSV by its ending, or a text file whose first line has tabs, as Excel writes them."""
+    return ending(path) in (".csv", ".tsv") or (ending(path) == ".txt" and b"\t" in first.split(b"\n", 1)[0])
+
+
 FORMAT = Format(
     name="csv",
-    summary="comma-separated text with a header, plain, gzip or zstd; also with ;, | or tabs",
+    summary="comma-separated text with a header, plain, gzip or zstd; also with ;, | or tabs, and in UTF-16",
     endings=(".csv", ".tsv"),
-    sniff=lambda path, first: ending(path) in (".csv", ".tsv"),
+    sniff=_sniff,
     survey=survey,
     read=read,
     write=write,
