@@ -160,7 +160,7 @@ def write_csv(path: Path, **changed: dict[int, str]) -> Path:
         ({"action": {300: ""}}, [], "action in file .*log.csv': got nothing at row 300"),
         ({"action": {300: "7"}}, ["--actions", "0,1,2"], "action in file .*log.csv': got 7 at row 300, .*--actions"),
         ({"episode": {300: ""}}, [], "column 'episode' in file .*log.csv': got nothing at row 300"),
-        ({"reward": {300: "abc"}}, [], r"--type reward=float64"),
+        ({"reward": {300: "abc"}}, [], r"got the text 'abc' at line 302"),
         ({"reward": {300: "abc"}}, ["--type", "reward=float64"], "line 302: got 'abc'"),
         ({"time": {300: "1.7e12"}}, ["--every", "1h"], "line 302, column 'time': .*--time-unit ms"),
         ({}, ["--rename", "reward=clicked"], "--rename …=reward"),

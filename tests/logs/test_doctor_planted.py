@@ -221,6 +221,22 @@ def test_a_text_reward_is_refused_with_its_value() -> None:
         InputError, match=r"'reward'.*got the text 'no'.*write a number, such as 1 for yes and 0 for no"
     ):
         found(words)
+    late = SHOP.assign(reward=SHOP.reward.astype(str).where(SHOP.index != 700, "yes"))
+    with pytest.raises(InputError, match=r"got the text 'yes' at row 700, but"):
+        found(late)
+
+
+@pytest.mark.parametrize(("cells", "line"), [("1 0 yes", 4), ("NA no 1", 3), ("yes no", 2)])
+def test_a_text_reward_in_a_file_is_refused_with_its_line(cells: str, line: int, tmp_path: Path) -> None:
+    rows = "".join(f"mail,{cell},2\n" for cell in cells.split())
+    (tmp_path / "log.csv").write_text(f"action,reward,x\n{rows}")
+    with pytest.raises(InputError, match=rf"column 'reward': got the text '(yes|no)' at line {line}, but"):
+        open_log(tmp_path / "log.csv")
+
+
+def test_the_remedy_for_a_missing_reward_names_the_option() -> None:
+    (one,) = [one for one in found(SHOP.assign(reward=SHOP.reward.where(SHOP.index != 3))).findings if one.count == 1]
+    assert one.check == "missing reward" and "--rewards FILE --default-reward 0" in one.remedy
 
 
 def test_episodes_by_name_are_learned_in_the_order_of_their_numbers_or_reported() -> None:
@@ -327,7 +343,7 @@ def test_joined_logs_are_checked(tables: tuple[Path, Path]) -> None:
     assert "it belongs to --rewards" in spuir(decisions, "--window", "2d").stderr
     waiting = spuir(decisions, "--rewards", rewards, "--rename-rewards", "value=reward", "--window", "1d")
     assert waiting.exit_code == 0, waiting.output
-    assert "their window of 1d was still open" in waiting.output
+    assert "whose window of 1d was still open" in waiting.output
 
 
 def test_rewards_that_match_no_decision_are_reported(tables: tuple[Path, Path]) -> None:

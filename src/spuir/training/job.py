@@ -224,7 +224,7 @@ class Job:
             sorting=group.SORT_BYTES if isinstance(scan.parts[0].part, group.EpisodeRange) else 0,
         )
         memory.check_fits(needed, limit)
-        self.add_notices(f"Training needs {needed}.")
+        self.add_notices(f"Training needs about {memory.amount(needed.total)} of memory.")
         return needed
 
     def learn(

@@ -78,7 +78,8 @@ PROBLEMS: dict[str, ProblemKind] = {
     # ---- rewards
     "missing reward": _warning(
         "Training leaves them out.",
-        "set a default reward if a missing reward means one (e.g. 0), or wait until the rewards are known.",
+        "write 0 there if no reward means 0 (for rewards in another table: --rewards FILE --default-reward 0), or wait "
+        "until they are known.",
     ),
     "impossible reward": _error("Training refuses them.", "correct or drop these rows."),
     "constant reward": _warning("There is nothing to learn.", "check that the column holds the outcome."),

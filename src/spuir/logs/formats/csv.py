@@ -110,7 +110,8 @@ def _refuse(path: str, section: FileSection, delimiter: str, why: str) -> NoRetu
     if cell := re.search(r"In CSV column #(\d+): .*conversion error to ([^:]*): invalid value '(.*)'", why, re.DOTALL):
         name = _names(path, delimiter)[int(cell[1])]
         rule = f"column {name!r} is read as {cell[2]}, as the log begins"
-        raise InputError(subject, repr(cell[3][:60]), rule, f"correct that cell, or say {declaring(name, 'string')}")
+        remedy = f"correct that cell, or, if it belongs to the context, say {declaring(name, 'string')}"
+        raise InputError(subject, repr(cell[3][:60]), rule, remedy)
     raise InputError(subject, why[:160], "it must be a table of cells", "correct that row") from None
 
 
