@@ -163,7 +163,6 @@ def train(
         job.learn(bandit, episodes, scan, encoder, size.keep_rows, checkpoint)
         bandit = bandit.with_encoder(encoder)
         if target is not None:
-            target.parent.mkdir(parents=True, exist_ok=True)
             rows = sum(summary.rows for summary in episodes)
             bandit.save(target, training=training_record(bandit, log, job.cut, rows, start))
             checkpoint.clear()
