@@ -40,7 +40,7 @@ def print_model(model: Mapping[str, Any]) -> None:
     )
     names = {name: name for name in ("action", "against", "feature", "difference")}
     _print_estimates(names, model["contrasts"], title="largest contrasts of two actions")
-    _print_moves(model["drift"])
+    _print_moves(model["moves"])
 
 
 def _about_catalogue(catalogue: Mapping[str, Any] | None) -> dict[str, str]:

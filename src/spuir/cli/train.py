@@ -196,12 +196,12 @@ def _bytes(text: str) -> int:
 def _write(trained: "Training", out: Path) -> tuple[list[Path], list[str]]:
     """Write the episode table and its figure beside the model; return the files and notes about a missing one."""
     from spuir.storage.atomic import write_csv
-    from spuir.training.drift import drift_file, drift_rows
+    from spuir.training.coefficient_moves import move_rows, moves_file
 
     stem, figure = beside(out), beside(out, FIGURES["episodes"])
     written = [out, write_csv(Path(f"{stem}.csv"), [line.to_dict() for line in trained.episodes])]
-    if moves := list(drift_rows(trained.bandit, trained.episodes)):
-        written.append(write_csv(drift_file(out), moves))
+    if moves := list(move_rows(trained.bandit, trained.episodes)):
+        written.append(write_csv(moves_file(out), moves))
     drawn, notes = draw(trained.bandit.plot, figure)
     return [*written, *drawn], notes
 

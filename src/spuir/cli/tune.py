@@ -127,12 +127,12 @@ PASSED = ("budget", "batch_size", "every", "learning", "floor_cost", "seed", "wo
 def _write(found: "Tuning", out: Path) -> tuple[list[Path], list[str]]:
     """Write all results beside the model; return the files, and a note if the figure is missing."""
     from spuir.storage.atomic import write_csv, write_json
-    from spuir.training.drift import drift_file, drift_rows
+    from spuir.training.coefficient_moves import move_rows, moves_file
 
     stem = beside(out, "tuning")
     written = [out, write_json(Path(f"{stem}.json"), found.to_dict())]
-    if moves := list(drift_rows(found.bandit, found.training.episodes)):
-        written.append(write_csv(drift_file(out), moves))
+    if moves := list(move_rows(found.bandit, found.training.episodes)):
+        written.append(write_csv(moves_file(out), moves))
     drawn, notes = draw(found.plot, stem)
     return [*written, *drawn], notes
 
