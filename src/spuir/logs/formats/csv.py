@@ -1,15 +1,17 @@
 """CSV, plain or compressed: types are inferred once over the beginning, and hold for the rest of the log.
 
 In columns of numbers an empty cell and words such as NA, NaN and null are missing values; in columns of text only an
-empty cell is.
+empty cell is. Numbers have a decimal comma where the cells are separated otherwise and the beginning shows it.
 """
 
 import csv
 import io
 import json
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any, NoReturn
 
 import numpy as np
@@ -74,6 +76,7 @@ def _open(
     types: "Mapping[str, pa.DataType]",
     columns: list[str] | None = None,
     header: list[str] | None = None,
+    decimal: str = ".",
 ) -> Any:
     """Open Arrow's reader; ``header`` has the names of the columns where the source does not begin with them."""
     from pyarrow import csv as arrow_csv
@@ -82,7 +85,9 @@ def _open(
         source,
         read_options=arrow_csv.ReadOptions(block_size=block, use_threads=False, column_names=header),
         parse_options=arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
-        convert_options=arrow_csv.ConvertOptions(column_types=dict(types), include_columns=columns),
+        convert_options=arrow_csv.ConvertOptions(
+            column_types=dict(types), include_columns=columns, decimal_point=decimal
+        ),
     )
 
 
@@ -194,7 +199,7 @@ def survey(path: str, options: Mapping[str, Any]) -> FileSurvey:
         if names.count(name) > 1:
             raise InputError(f"file {path!r}, line 1", f"column {name!r} twice", "names differ", "rename one of them")
     with _parsing(path, whole(path), delimiter), open_input(path) as stream:
-        schema = _open(stream, PREFIX_BYTES, delimiter, types).schema
+        schema = _open(stream, PREFIX_BYTES, delimiter, types, decimal=decimal_mark(path, delimiter)).schema
         # Names are decoded when asked for; here bytes that are not text become a refusal.
         long = [name for name in schema.names if pa.types.is_floating(schema.field(name).type) and name not in types]
         if long:
@@ -215,6 +220,36 @@ def _without_long_numbers(schema: "pa.Schema", names: list[str], path: str, deli
     return schema
 
 
+def decimal_mark(path: str, delimiter: str) -> str:
+    """Return what separates the fraction of a number: a comma where the file begins with such numbers, else a point."""
+    if delimiter == ",":
+        return "."
+    seen = os.stat(path)
+    return _decimal_mark(path, delimiter, (seen.st_mtime_ns, seen.st_size))
+
+
+@lru_cache(maxsize=256)
+def _decimal_mark(path: str, delimiter: str, stamp: tuple[int, int]) -> str:
+    """Return the decimal mark of a file; ``stamp`` changes when the file does."""
+
+    def types(mark: str) -> "dict[str, pa.DataType]":
+        with open_input(path) as stream:
+            schema = _open(stream, PREFIX_BYTES, delimiter, {}, decimal=mark).schema
+        return dict(zip(schema.names, schema.types, strict=True))
+
+    point, comma = types("."), types(",")
+    if any(pa.types.is_floating(point[name]) and not pa.types.is_floating(comma[name]) for name in point):
+        return "."
+    gained = [name for name in point if pa.types.is_string(point[name]) and pa.types.is_floating(comma[name])]
+    if not gained:
+        return "."
+    with open_input(path) as stream:
+        texts = _open(stream, PREFIX_BYTES, delimiter, dict.fromkeys(gained, pa.string()), gained).read_next_batch()
+    # Three digits after every comma may be thousands: 1,234.
+    fractions = (pc.match_substring_regex(texts[name], r",(\d{1,2}|\d{4,})$") for name in gained)
+    return "," if any(pc.any(some).as_py() for some in fractions) else "."
+
+
 def read(path: str, request: Request) -> "Iterator[pa.RecordBatch]":
     """Yield the batches of a section, types as the request has them."""
     delimiter = request.options.get("delimiter") or delimiter_of(path, head(path))
@@ -226,7 +261,8 @@ def read(path: str, request: Request) -> "Iterator[pa.RecordBatch]":
     header = _names(path, delimiter) if section.start else None
     with _parsing(path, section, delimiter), open_input(path, section) as stream:
         source, counted = _counted(path, section, stream)
-        for batch in _open(source, BLOCK_BYTES, delimiter, types, list(request.columns), header):
+        decimal = decimal_mark(path, delimiter)
+        for batch in _open(source, BLOCK_BYTES, delimiter, types, list(request.columns), header, decimal):
             yield _emptied(batch, texts)
         if counted.count % 2:
             _check_quotes(path, section, delimiter)
