@@ -163,7 +163,7 @@ def write_csv(path: Path, **changed: dict[int, str]) -> Path:
         ({"reward": {300: "abc"}}, [], r"got the text 'abc' at line 302"),
         ({"reward": {300: "abc"}}, ["--type", "reward=float64"], "line 302: got 'abc'"),
         ({"time": {300: "1.7e12"}}, ["--every", "1h"], "line 302, column 'time': .*--time-unit ms"),
-        ({}, ["--rename", "reward=clicked"], "--rename …=reward"),
+        ({}, ["--rename", "reward=clicked"], "--reward-column …"),
         ({}, ["--rename-rewards", "a=b"], "--rename-rewards: .* belongs to --rewards"),
         ({}, ["--window", "1h"], "--window: got 1h, but it belongs to --rewards"),
         ({}, ["--as-of", "2024-05-01"], "--as-of: got 2024-05-01, but it belongs to --rewards"),

@@ -289,6 +289,10 @@ def test_times_of_every_unit_are_kept(unit: str) -> None:
 
 
 def test_a_remedy_for_a_column_with_a_space_can_be_pasted() -> None:
-    assert renaming("reward ", "reward") == """rename={"reward ": "reward"} (--rename 'reward =reward')"""
+    assert renaming("reward ", "reward") == """rename={"reward ": "reward"} (--reward-column 'reward ')"""
     assert declaring("two words", "float64") == """types={"two words": "float64"} (--type 'two words=float64')"""
-    assert renaming("…", "time") == 'rename={"…": "time"} (--rename …=time)'
+    assert renaming("…", "time") == 'rename={"…": "time"} (--time-column …)'
+    assert renaming("…", "time", "rewards") == 'rename={"…": "time"} (--reward-time-column …)'
+    assert renaming("…", "unit_id") == 'rename={"…": "unit_id"} (--rename …=unit_id)'
+    assert renaming("id", "decision_id", "contexts") == 'rename={"id": "decision_id"} (--id-column id)'
+    assert renaming("item", "action", "actions") == 'rename={"item": "action"} (--rename-actions item=action)'

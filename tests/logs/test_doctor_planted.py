@@ -234,6 +234,21 @@ def test_a_text_reward_in_a_file_is_refused_with_its_line(cells: str, line: int,
         open_log(tmp_path / "log.csv")
 
 
+def test_remedies_that_name_an_odd_column_can_be_pasted() -> None:
+    (one,) = [one for one in found(SHOP.assign(**{"my score": 3.0})).findings if one.column == "my score"]
+    assert "--rename 'my score'=" in one.remedy
+
+
+def test_columns_that_could_be_the_time_or_the_unit_are_named() -> None:
+    users = [f"u{row % 40}" for row in range(ROWS)]
+    table = SHOP.rename(columns={"time": "seen"}).assign(**{"User ID": users})
+    remedies = {one.check: one.remedy for one in found(table).findings}
+    assert "--time-column seen" in remedies["unnamed time"]
+    assert "--rename 'User ID'=unit_id" in remedies["unnamed unit"]
+    known = {one.check for one in found(SHOP.assign(unit_id=users)).findings}
+    assert not {"unnamed time", "unnamed unit"} & known
+
+
 def test_the_remedy_for_a_missing_reward_names_the_option() -> None:
     (one,) = [one for one in found(SHOP.assign(reward=SHOP.reward.where(SHOP.index != 3))).findings if one.count == 1]
     assert one.check == "missing reward" and "--rewards FILE --default-reward 0" in one.remedy

@@ -431,3 +431,11 @@ def test_a_local_engine_keeps_order_and_hands_failures_on() -> None:
     assert list(engine.map(lambda item: item * 2, range(50))) == list(range(0, 100, 2))
     with pytest.raises(ZeroDivisionError):
         list(engine.map(lambda item: 1 // item, [1, 0, 2]))
+
+
+def test_a_missing_propensity_is_refused_with_a_way_out(tmp_path: Path) -> None:
+    chances = [None if row == 517 else 0.5 for row in range(900)]
+    write_files(tmp_path / "log", make_table(900, propensity=pa.array(chances)), [400, 500], group=50)
+    with pytest.raises(InputError, match=r"part-01\.parquet': got nothing at row 117, .*\(--rename propensity=\)"):
+        train(str(tmp_path / "log"), "puir", batch_size=300)
+    assert train(str(tmp_path / "log"), "puir", batch_size=300, rename={"propensity": None}).rows == 900

@@ -85,7 +85,8 @@ def print_diagnosis(diagnosis: "Diagnosis", advice: Mapping[str, Any] | None) ->
         print_finding(out, finding)
     counts = [(sum(one.severity == name for one in diagnosis.findings), name) for name in MARKS]
     summary = ", ".join(counted(count, name) for count, name in counts if count)
-    numbered = " (rows are numbered from 0, after the header)" if any(one.rows for one in diagnosis.findings) else ""
+    rows_named = any(one.rows for one in diagnosis.findings)
+    numbered = " (rows are numbered from 0; a header does not count)" if rows_named else ""
     out.print(f"\n[bold]{summary or 'nothing wrong was found'}[/bold]{numbered}")
 
 

@@ -14,6 +14,7 @@ from spuir.base.records import Codes, Mask
 from spuir.errors import InputError, SpuirError, UnknownNameError
 from spuir.logs import Cut
 from spuir.logs.action_columns import executed_features
+from spuir.logs.columns import renaming
 from spuir.logs.decision_rows import checked
 from spuir.logs.eligible_masks import read_mask
 from spuir.logs.formats import Faults
@@ -291,8 +292,14 @@ def check_rows(batch: Any, labels: Any) -> None:
 
 
 def check_numbers(batch: Any) -> None:
-    """Raise if a row with a reward has an impossible reward, weight or propensity."""
+    """Raise if a row with a reward has an impossible reward or weight, or a missing or impossible propensity."""
     silent = np.isnan(_numbers(batch, "reward"))
+    if "propensity" in batch.schema.names:
+        gone = ~silent & batch["propensity"].is_null().to_numpy(zero_copy_only=False)
+        if gone.any():
+            rule = "a log has the propensity of every row, or no column of them"
+            remedy = f"fill it in, drop such rows, or leave the column out: {renaming('propensity', None)}"
+            raise InputError("propensity", f"nothing at row {int(np.argmax(gone))}", rule, remedy)
     given = {CHECKED[name]: _numbers(batch, name) for name in batch.schema.names if name in CHECKED}
     checked(batch.num_rows, **{name: np.where(silent, 1.0, numbers) for name, numbers in given.items()})
 

@@ -1,5 +1,6 @@
 """What a check of a log finds: a problem, how bad it is, the rows it was seen in, and what to do."""
 
+import shlex
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
@@ -74,7 +75,8 @@ class Finding:
 def finding(check: str, column: str | None, problem: str, remedy: str | None = None) -> Finding:
     """Return a finding with what is known of its kind; ``remedy`` where it is a special one."""
     severity, effect, usual = PROBLEMS[check]
-    return Finding(check, severity, column, problem, effect, remedy or usual.replace("NAME", column or "NAME"))
+    usual = usual.replace("NAME", shlex.quote(column or "NAME"))
+    return Finding(check, severity, column, problem, effect, remedy or usual)
 
 
 def merged(findings: Iterable[Finding]) -> list[Finding]:

@@ -104,7 +104,9 @@ PROBLEMS: dict[str, ProblemKind] = {
         "training (--propensity uniform, a column or a number).",
     ),
     "missing propensity": _error(
-        "Training and off-policy evaluation refuse them.", "log it with every decision, or leave the column out."
+        "Training and off-policy evaluation refuse them.",
+        "log it with every decision; until then drop these rows, or leave the column out (--rename NAME=) and evaluate "
+        "with --propensity estimate.",
     ),
     "impossible propensity": _error(
         "No executed action can have such a propensity, and every estimate that divides by it is wrong.",
@@ -137,6 +139,13 @@ PROBLEMS: dict[str, ProblemKind] = {
     "repeated id": _error(
         "A decision counts twice, and its reward is joined to one of them only.",
         "drop the repetitions, or give every decision its own id.",
+    ),
+    "unnamed time": _note(
+        "Episodes cannot be cut by time (--every).", "if it is the time of the decision, say --time-column NAME."
+    ),
+    "unnamed unit": _note(
+        "Intervals of an evaluation take all rows as independent.",
+        "if rows with the same value belong together, say --rename NAME=unit_id.",
     ),
     "missing time": _warning("Episodes cannot be cut by time.", "fill them in."),
     "unsorted": _warning(
@@ -173,7 +182,7 @@ PROBLEMS: dict[str, ProblemKind] = {
     ),
     "no joined rewards": _error("Every decision has the default reward.", "check that both tables hold the same ids."),
     "duplicate decisions": _warning("Only the first is kept.", "give every decision its own id."),
-    "joined rewards": _note("Decisions without a reward get the default.", NOTHING),
+    "joined rewards": _note("Decisions without a reward get the default (--default-reward, 0 unless given).", NOTHING),
     # ---- context columns
     "not finite": _error("Training refuses them.", "write nothing (null) where the value is unknown."),
     "unequal vectors": _error("Training refuses them.", "bring them to one length."),
@@ -200,7 +209,8 @@ PROBLEMS: dict[str, ProblemKind] = {
         "leave it out (--rename NAME=), or write it as a time such as 2026-01-31T09:30:00.",
     ),
     "id-like": _warning(
-        "What is learned about one value helps no other row.", "leave it out; log what you need of it as columns."
+        "What is learned about one value helps no other row.",
+        "leave it out (--rename NAME=); log what you need of it as columns.",
     ),
     "many levels": _note("All these rows look the same to the policy.", "raise --max-levels, or hash (--hashing)."),
     "missing later": _note(
