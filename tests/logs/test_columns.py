@@ -288,6 +288,13 @@ def test_times_of_every_unit_are_kept(unit: str) -> None:
     ]
 
 
+def test_a_time_that_is_none_is_refused_with_the_way_to_keep_it_as_context() -> None:
+    hours = {"action": ["a", "b"], "reward": [1.0, 0.0], "time": ["2PM", "7AM"]}
+    with pytest.raises(InputError, match=r"got '2PM'.*such as 2026-01-31T09:30:00.*\(--rename time=OTHER\)"):
+        open_log(hours).table()
+    assert open_log(hours, rename={"time": "hour"}).context == ("hour",)
+
+
 def test_a_remedy_for_a_column_with_a_space_can_be_pasted() -> None:
     assert renaming("reward ", "reward") == """rename={"reward ": "reward"} (--reward-column 'reward ')"""
     assert declaring("two words", "float64") == """types={"two words": "float64"} (--type 'two words=float64')"""

@@ -237,6 +237,8 @@ def test_a_text_reward_in_a_file_is_refused_with_its_line(cells: str, line: int,
 def test_remedies_that_name_an_odd_column_can_be_pasted() -> None:
     (one,) = [one for one in found(SHOP.assign(**{"my score": 3.0})).findings if one.column == "my score"]
     assert "--rename 'my score'=" in one.remedy
+    (both,) = [one for one in found(SHOP.assign(**{"my score": 3.0, "b": 1.0})).findings if one.check == "constant"]
+    assert both.column == "my score, b" and "(--rename 'my score'= --rename b=)" in both.remedy
 
 
 def test_columns_that_could_be_the_time_or_the_unit_are_named() -> None:

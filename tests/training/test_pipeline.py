@@ -423,6 +423,7 @@ def test_without_a_word_on_episodes_they_have_the_recommended_size(folder: Path)
     assert 1 < size < ROWS
     assert [line.rows for line in trained.episodes[:-1]] == [size] * (len(trained.episodes) - 1)
     assert any(f"each has {size:,} rows, the recommended size" in notice for notice in trained.notices)
+    assert not any("--every" in notice for notice in trained.notices)  # the log has no times
     assert gap(trained.bandit, train(str(folder), "puir", batch_size=size).bandit) == 0
 
 

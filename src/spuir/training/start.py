@@ -59,10 +59,9 @@ def episodes_to_learn(log: Log, batch_size: int | None, every: Any) -> Cut:
     except InputError:  # training refuses the column, and names its file and row
         width = len(log.context)
     size = max(1, min(rows, balanced_batch(rows, max(width, 1))))
-    notice = (
-        f"Nothing says where an episode ends, so each has {counted(size, 'row')}, the recommended size; --batch-size "
-        "chooses another, and --every day cuts by time."
-    )
+    by_time = ", and --every day cuts by time" if "time" in log.schema.names else ""
+    known = f"each has {counted(size, 'row')}, the recommended size"
+    notice = f"Nothing says where an episode ends, so {known}; --batch-size chooses another{by_time}."
     return replace(cut_episodes(log, size), notice=notice)
 
 

@@ -91,8 +91,10 @@ def merged(findings: Iterable[Finding]) -> list[Finding]:
 def _one(same: list[Finding]) -> Finding:
     if len(same) == 1:
         return same[0]
-    names = ", ".join(one.column or "" for one in same)
-    return replace(same[0], column=names, remedy=PROBLEMS[same[0].check].remedy)
+    names = [one.column or "" for one in same]
+    dropping = " ".join(f"--rename {shlex.quote(name)}=" for name in names)
+    remedy = PROBLEMS[same[0].check].remedy.replace("--rename NAME=", dropping)
+    return replace(same[0], column=", ".join(names), remedy=remedy)
 
 
 @dataclass

@@ -99,9 +99,9 @@ PROBLEMS: dict[str, ProblemKind] = {
     ),
     # ---- propensities
     "no propensity": _note(
-        "Off-policy evaluation is not possible, and training refuses policies that weigh by them (blts-b, bexp3-ipw).",
-        "log the probability of the executed action (Decision.propensities) from now on; where it is known, say so in "
-        "training (--propensity uniform, a column or a number).",
+        "Off-policy evaluation needs them, and training refuses policies that weigh by them (blts-b, bexp3-ipw).",
+        "log the probability of the executed action (Decision.propensities) from now on; until then say --propensity "
+        "uniform if all actions were equally likely, or evaluate with --propensity estimate.",
     ),
     "missing propensity": _error(
         "Training and off-policy evaluation refuse them.",
