@@ -261,6 +261,12 @@ def grid(seeds: int = 20) -> list[Requirement]:
             "service/batch", "decisions per second in batches, over single ones", "at least", {"100 per request": 10.0}
         ),
         *_rows(
+            "service/learned",
+            "decisions per second after an episode was learned, over those before",
+            "at least",
+            {"single": None, "100 per request": None},
+        ),
+        *_rows(
             "service/p99",
             "99th percentile of the latency, over that without updates",
             "at most",

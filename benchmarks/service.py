@@ -31,12 +31,14 @@ import numpy as np
 
 from spuir.base.streams import generator
 from spuir.service import Client
-from spuir.service.load import put_load
-from spuir.service.load_plan import LoadPlan
+from spuir.service.clients.load import put_load
+from spuir.service.clients.load_plan import LoadPlan
 
 ACTIONS, COLUMNS, BATCH = 20, 50, 100
 CONNECTIONS = {1: 128, BATCH: 16}
 """Connections of wrk by decisions per request."""
+AFTER_LEARNING = {1: "durable, after learning", BATCH: f"durable, after learning, {BATCH} per request"}
+"""Rates of an experiment that has learned, by decisions per request."""
 ROUNDS, QUICK_ROUNDS, SECONDS = 7, 2, 2.0
 RATE = 200.0
 """Decisions per second of the load under which latencies are compared."""
@@ -69,6 +71,8 @@ def measure(rounds: int, say: Callable[[str], None]) -> tuple[dict[str, Any], di
             latencies["idle"].append(idle)
             latencies["during updates"].append(busy)
             latencies["share of the time with an update"].append(share)
+            for rows, name in AFTER_LEARNING.items():
+                rates[name].append(_wrk(urls["durable"], rows, Path(disk), _updated(number, 0)))
     table = {
         "rates": {name: statistics.median(some) for name, some in rates.items()},
         "p99 ms": {name: statistics.median(some) for name, some in latencies.items()},
@@ -78,6 +82,8 @@ def measure(rounds: int, say: Callable[[str], None]) -> tuple[dict[str, Any], di
         "service/rate/empty route": _ratio(rates["durable"], rates["empty route"]),
         "service/rate/without durability": _ratio(rates["durable"], rates["without durability"]),
         "service/batch/100 per request": _ratio(rates[f"durable, {BATCH} per request"], rates["durable"]),
+        "service/learned/single": _ratio(rates[AFTER_LEARNING[1]], rates["durable"]),
+        "service/learned/100 per request": _ratio(rates[AFTER_LEARNING[BATCH]], rates[f"durable, {BATCH} per request"]),
         "service/p99/during updates": _ratio(latencies["during updates"], latencies["idle"]),
     }
 
@@ -136,10 +142,10 @@ def _script(folder: Path, rows: int) -> Path:
     return path
 
 
-def _wrk(url: str, rows: int, folder: Path) -> float:
-    """Return the decisions per second that wrk gets, ``rows`` per request."""
+def _wrk(url: str, rows: int, folder: Path, name: str = NAME) -> float:
+    """Return the decisions per second that wrk gets from an experiment, ``rows`` per request."""
     script = _script(folder, rows)
-    address = f"{url}/v1/experiments/{NAME}/decisions"
+    address = f"{url}/v1/experiments/{name}/decisions"
     command = ["wrk", "-t1", f"-c{CONNECTIONS[rows]}", f"-d{SECONDS:g}", "-s", str(script), address]
     shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     if "Non-2xx" in shown or "Socket errors" in shown:
@@ -154,7 +160,7 @@ def _latencies(url: str, number: int, load: Executor) -> tuple[float, float, flo
 
     ``load`` is a process of its own, in which nothing but the load takes time.
     """
-    names = [f"update-{number}-{one}" for one in range(LEARNINGS)]
+    names = [_updated(number, one) for one in range(LEARNINGS)]
     with Client(url, timeout=60.0) as client:
         for name in names:
             _fill(client, name)
@@ -174,6 +180,11 @@ def _latencies(url: str, number: int, load: Executor) -> tuple[float, float, flo
         share = min(spent[0] / seconds, 1.0) if not learner.is_alive() else 1.0
         learner.join()
     return idle, busy, share
+
+
+def _updated(number: int, one: int) -> str:
+    """Return the name of one of the experiments that learn in a round."""
+    return f"update-{number}-{one}"
 
 
 def _fill(client: Client, name: str) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from spuir import make_policy
+from spuir import Bandit, make_policy
 from spuir.base.streams import Draws, generator
 from spuir.errors import InputError
 from spuir.policies.learner import RidgeState
@@ -197,3 +197,23 @@ def test_one_row_that_has_no_finite_score_is_refused(value: float) -> None:
     contexts[0, 2] = value
     with pytest.raises(InputError, match=r"at row 0, column 2|overflow"):
         policy.decide(learnt(policy), contexts, generator(4, "draw"))
+
+
+@pytest.mark.parametrize(
+    ("policy", "floor"), [("sbucb", 0.0), ("puir", 0.01), ("spuir", 0.0), ("auto", None), ("auto", 0.0)]
+)
+@pytest.mark.parametrize("masked", [False, True])
+def test_the_probabilities_of_a_decision_are_those_of_the_whole_table(
+    policy: str, floor: float | None, masked: bool
+) -> None:
+    """They come from the winners that were drawn from; contexts of few values make ties."""
+    rng = np.random.default_rng(3)
+    bandit = Bandit(policy, 4, random_state=3, floor=floor)
+    for rows in (300, 1, 40):
+        X = rng.integers(-1, 2, size=(rows, 3)).astype(float)
+        eligible = rng.random((rows, 4)) < 0.6
+        eligible[:, 0] |= ~eligible.any(axis=1)
+        decided = bandit.decide(X, eligible if masked else None)
+        assert np.array_equal(decided.probabilities, bandit.predict_proba(X, eligible if masked else None))
+        assert np.array_equal(decided.propensities, decided.probabilities[np.arange(rows), decided.actions])
+        bandit.partial_fit(decided, rng.normal(size=rows))

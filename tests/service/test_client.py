@@ -20,8 +20,8 @@ from spuir import Bandit
 from spuir.base.parameters import parameters_of
 from spuir.errors import ServiceError
 from spuir.service import AsyncClient, Client
+from spuir.service.clients.flows import Method
 from spuir.service.commands import DecisionRow, RewardRow
-from spuir.service.flows import Method
 from tests.service.api.servers import ACTIONS, NUMBERS, RunningServer, running_server
 from tests.service.processes import ServerProcess, WarmServerProcess, ended
 

@@ -22,8 +22,8 @@ from spuir.service.commands import (
     RemoveAction,
     UpdateAction,
 )
-from spuir.service.rebuild import Lineup
 from spuir.service.settings import ColumnContext, ExperimentSettings, NumberContext
+from spuir.service.versions.rebuild import Lineup
 from tests.service.shops import NAME, Shop, refused, sqlite_store
 
 

@@ -16,8 +16,8 @@ import httpx
 import msgspec
 import pytest
 
-from spuir.service.client import Client
-from spuir.service.load import HttpConnection
+from spuir.service.clients.client import Client
+from spuir.service.clients.load import HttpConnection
 from tests.service.api.servers import ACTIONS, NUMBERS
 from tests.service.processes import server_process
 

@@ -7,7 +7,7 @@ import pytest
 from spuir.errors import ServiceError
 from spuir.service.checking import check_store
 from spuir.service.commands import Activate, ChangeExperiment, Decide, DecisionRow, Reward, RewardMany, RewardRow
-from spuir.service.joining import combine
+from spuir.service.versions.joining import combine
 from tests.service.shops import NAME, Shop, refused, sqlite_store
 
 HOUR = 3_600.0

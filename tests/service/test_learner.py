@@ -8,15 +8,16 @@ import time
 import numpy as np
 import pytest
 
+from spuir.base.records import Derived
 from spuir.errors import ServiceError
 from spuir.service.checking import check_store
 from spuir.service.commands import Publish
 from spuir.service.engine import Engine
-from spuir.service.learner import LearningJob
-from spuir.service.learner_process import MOST_DEATHS, ChildProcess
 from spuir.service.log_records import CloseFact
 from spuir.service.settings import ExperimentSettings
 from spuir.service.stores.sql import SqlWrites
+from spuir.service.versions.learner import LearningJob, opened, solve_ahead
+from spuir.service.versions.learner_process import MOST_DEATHS, ChildProcess
 from tests.service.shops import NAME, Shop, sqlite_store
 
 PATIENCE = 60.0
@@ -48,6 +49,26 @@ def shop(tmp_path):
     made = Beside(sqlite_store(tmp_path))
     yield made
     made.engine.close()
+
+
+@pytest.mark.parametrize("policy", ["auto", "puir", "uniform"])
+def test_what_is_solved_ahead_is_not_solved_by_the_first_decisions(tmp_path, policy, monkeypatch):
+    shop = Beside(sqlite_store(tmp_path), policy=policy)
+    shop.live(episodes=2)
+    version = opened(shop.engine.model(NAME), "a version")
+    shop.engine.close()
+    solved, get = [], Derived.get
+
+    def counted(self, owner, make, state):
+        return get(self, owner, lambda one: solved.append(owner) or make(one), state)
+
+    monkeypatch.setattr(Derived, "get", counted)
+    solve_ahead(version)
+    ahead = len(solved)
+    assert ahead == (policy != "uniform")
+    version.decide(np.zeros((1, 3)))
+    version.decide(np.zeros((5, 3)))
+    assert len(solved) == ahead
 
 
 def test_a_process_of_its_own_learns_the_same_versions(shop, tmp_path):
@@ -118,7 +139,7 @@ def test_nobody_waits_for_a_learner_that_is_busy(tmp_path):
 
 
 def test_a_large_model_is_saved_in_pieces_beside_decisions(shop, monkeypatch):
-    monkeypatch.setattr("spuir.service.learning_jobs.PIECE", 512)
+    monkeypatch.setattr("spuir.service.versions.learning_jobs.PIECE", 512)
     shop.live(episodes=2)
     shop.decide_many(np.random.default_rng(0).normal(size=(50, 3)))
     shop.clock.now += 3_600
@@ -133,8 +154,33 @@ def test_a_large_model_is_saved_in_pieces_beside_decisions(shop, monkeypatch):
     assert shop.decide((0.1, 0.2, 0.3)).version == 3
 
 
+def test_pieces_have_commits_of_their_own_only_while_nobody_asks(tmp_path, monkeypatch):
+    """A request that comes during such a commit has to wait for it."""
+    monkeypatch.setattr("spuir.service.versions.learning_jobs.PIECE", 1_000)
+    monkeypatch.setattr("spuir.service.engine.QUIET", 30.0)
+    shop = Shop(sqlite_store(tmp_path))
+    shop.engine._jobs.learner.beside = True
+    shop.live(episodes=1)
+    jobs = shop.engine._jobs
+    piece = jobs.next_piece()
+    assert piece is not None
+    shop.engine.tick()  # which looks around
+    assert 0 < shop.engine.tick() <= 30.0 and jobs.next_piece() == piece
+    shop.decide((0.1, 0.2, 0.3))
+    following = jobs.next_piece()
+    assert following is None or following.piece == piece.piece + 1
+    monkeypatch.setattr("spuir.service.engine.QUIET", 0.0)
+    end = time.monotonic() + PATIENCE
+    while jobs.next_piece() is not None:
+        assert time.monotonic() < end
+        shop.engine.tick()
+    shop.engine.tick()
+    assert shop.decide((0.1, 0.2, 0.3)).version == 1
+    shop.engine.close()
+
+
 def test_a_model_that_finds_no_space_does_not_keep_decisions_from_being_recorded(shop, monkeypatch):
-    monkeypatch.setattr("spuir.service.learning_jobs.PIECE", 512)
+    monkeypatch.setattr("spuir.service.versions.learning_jobs.PIECE", 512)
     shop.live(episodes=1)
     shop.decide_many(np.random.default_rng(0).normal(size=(50, 3)))
     shop.clock.now += 3_600
@@ -157,8 +203,8 @@ def test_a_model_that_finds_no_space_does_not_keep_decisions_from_being_recorded
 
 
 def test_an_old_model_is_deleted_piece_by_piece_while_a_new_one_is_saved(shop, monkeypatch):
-    monkeypatch.setattr("spuir.service.learning_jobs.PIECE", 512)
-    monkeypatch.setattr("spuir.service.rebuild.KEPT_MODELS", 2)
+    monkeypatch.setattr("spuir.service.versions.learning_jobs.PIECE", 512)
+    monkeypatch.setattr("spuir.service.versions.rebuild.KEPT_MODELS", 2)
     dropped, drop = [], SqlWrites.drop_models
 
     def count(writer, name, versions, piece=None):

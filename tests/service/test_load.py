@@ -11,9 +11,9 @@ from click.testing import CliRunner
 from spuir.cli import main
 from spuir.errors import ParameterError
 from spuir.service.checking import check_store
-from spuir.service.client import Client
-from spuir.service.load import put_load
-from spuir.service.load_plan import LoadPlan, LoadReport
+from spuir.service.clients.client import Client
+from spuir.service.clients.load import put_load
+from spuir.service.clients.load_plan import LoadPlan, LoadReport
 from spuir.service.stores import open_store
 from tests.service.api.servers import running_server
 from tests.service.processes import server_process

@@ -17,7 +17,7 @@ from spuir.base.streams import generator
 from spuir.environments import make_environment
 from spuir.loop import observe, with_horizon
 from spuir.policies import make_policy
-from spuir.service.client import Client
+from spuir.service.clients.client import Client
 from tests.service.api.servers import running_server
 from tests.service.processes import server_process
 

@@ -8,9 +8,9 @@ import pytest
 from spuir.service.checking import check_store
 from spuir.service.commands import Activate, ChangeExperiment, CloseEpisode, Forget, Reward, RewardRow
 from spuir.service.engine import Engine
-from spuir.service.joining import combine
-from spuir.service.rebuild import Lineup
 from spuir.service.stores import open_store
+from spuir.service.versions.joining import combine
+from spuir.service.versions.rebuild import Lineup
 from tests.service.shops import NAME, Shop
 
 SPANS = {"10m": 600.0, "1h": 3_600.0, None: None}

@@ -9,10 +9,10 @@ import pytest
 from spuir.errors import ParameterError, ServiceError
 from spuir.service.checking import check_store
 from spuir.service.commands import CloseEpisode, CreateExperiment, Decide, DecisionRow, Forget
-from spuir.service.learner import InProcess, Learned
-from spuir.service.learning_jobs import FIRST_PAUSE
 from spuir.service.settings import ExperimentSettings
 from spuir.service.stores import open_store
+from spuir.service.versions.learner import InProcess, Learned
+from spuir.service.versions.learning_jobs import FIRST_PAUSE
 from tests.service.disks import FailingDisk
 from tests.service.shops import NAME, Shop, sqlite_store
 
@@ -81,7 +81,7 @@ def test_rows_that_could_not_be_read_are_learned_later(tmp_path, monkeypatch):
     shop.engine.tick()
     assert len(shop.digests()) == 1  # not at once
     later = time.monotonic() + FIRST_PAUSE
-    monkeypatch.setattr("spuir.service.learning_jobs.time.monotonic", lambda: later)
+    monkeypatch.setattr("spuir.service.versions.learning_jobs.time.monotonic", lambda: later)
     shop.engine.tick()
     assert len(shop.digests()) == 2
     assert shop.engine.status()["problems"] == {}
@@ -125,7 +125,7 @@ def test_a_model_whose_learner_died_while_it_was_saved_is_no_damage(tmp_path):
 
 def test_a_failing_disk_is_not_asked_twice_for_the_sake_of_a_model(tmp_path, monkeypatch):
     """What a failed commit left behind is not known, so that nothing is carried out again without being asked."""
-    monkeypatch.setattr("spuir.service.learning_jobs.PIECE", 1_000)
+    monkeypatch.setattr("spuir.service.versions.learning_jobs.PIECE", 1_000)
     disk = FailingDisk()
     shop = Shop(sqlite_store(tmp_path, vfs=disk.name))
     shop.engine._jobs.learner.beside = True
@@ -139,7 +139,7 @@ def test_a_failing_disk_is_not_asked_twice_for_the_sake_of_a_model(tmp_path, mon
         shop.decide(id="once")
     assert not shop.engine.status()["writable"]
     assert shop.decide(id="once").version == 0
-    monkeypatch.setattr("spuir.service.learning_jobs.FIRST_PAUSE", 0.0)
+    monkeypatch.setattr("spuir.service.versions.learning_jobs.FIRST_PAUSE", 0.0)
     shop.engine._jobs.put_off()
     while shop.engine.tick() < 1:
         pass

@@ -24,9 +24,9 @@ from spuir.errors import ServiceError
 from spuir.service import Client
 from spuir.service.checking import check_store
 from spuir.service.engine import Engine
-from spuir.service.learner import InProcess, Learned
 from spuir.service.log_records import Record, VersionFact
 from spuir.service.stores import open_store
+from spuir.service.versions.learner import InProcess, Learned
 from tests.service.api.servers import ACTIONS, NUMBERS
 from tests.service.postgres_server import Server
 from tests.service.processes import ServerProcess

@@ -9,7 +9,8 @@ import os
 import sys
 
 from spuir.cli import main
-from spuir.service import engine, learner_process, server, stores  # noqa: F401 - loaded before any copy is made
+from spuir.service import engine, server, stores  # noqa: F401 - loaded before any copy is made
+from spuir.service.versions import learner_process  # noqa: F401
 
 
 def serve(arguments: list[str]) -> None:

@@ -185,10 +185,11 @@ class Decision:
         ids: Any = None,
         episode: int = 0,
         first: int | None = None,
+        probabilities: Callable[[], Floats] | None = None,
     ) -> None:
         self.actions, self.propensities, self.exact, self.ids = actions, propensities, exact, ids
         self.episode, self._first = episode, first
-        self._make = table
+        self._make, self._make_probabilities = table, probabilities
 
     @property
     def keys(self) -> Any:
@@ -201,11 +202,19 @@ class Decision:
     def _table(self) -> Scores:
         return self._make()
 
+    @cached_property
+    def _probabilities(self) -> Floats:
+        # Where what was drawn from is at hand, it costs no scores.
+        return self._table.probabilities if self._make_probabilities is None else self._make_probabilities()
+
     def __getstate__(self) -> dict[str, Any]:
         """Return what is pickled: the tables themselves, as what computes them is a policy with its state."""
         kept = ("actions", "propensities", "exact", "ids", "episode", "_first", "contexts", "eligible")
         kept += ("action_features", "drift")
-        return {name: getattr(self, name) for name in kept} | {"_table": self._table}
+        return {name: getattr(self, name) for name in kept} | {
+            "_table": self._table,
+            "_probabilities": self._probabilities,
+        }
 
     def relabel(
         self,
@@ -236,7 +245,7 @@ class Decision:
     @property
     def probabilities(self) -> Floats:
         """Probability of every action (n, M); 0 where ineligible."""
-        return self._table.probabilities
+        return self._probabilities
 
     @property
     def scores(self) -> Floats:

@@ -8,7 +8,7 @@ import click
 
 from spuir.cli import options
 from spuir.errors import MissingExtraError
-from spuir.service.load_plan import LoadPlan
+from spuir.service.clients.load_plan import LoadPlan
 
 
 @click.command("load-test")
@@ -25,7 +25,7 @@ def load_test(*, as_json: bool, **given: Any) -> None:
 
     plan = LoadPlan(**given)
     try:
-        from spuir.service.load import put_load
+        from spuir.service.clients.load import put_load
     except ImportError as missing:
         rule, remedy = "a load test needs it", 'run pip install "spuir[service]"'
         raise MissingExtraError("load test", f"no {missing.name}", rule, remedy) from None

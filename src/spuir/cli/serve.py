@@ -89,9 +89,9 @@ def serve(
 def _run(config: ServerConfig) -> None:
     """Serve until the process is asked to stop."""
     from spuir.service.engine import Engine
-    from spuir.service.learner_process import ChildProcess
     from spuir.service.server import serve as serve_engine
     from spuir.service.stores import open_store
+    from spuir.service.versions.learner_process import ChildProcess
 
     _check_tls(config)
     serve_engine(Engine(open_store(config.store), learner=ChildProcess()), config)

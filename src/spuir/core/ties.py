@@ -233,6 +233,14 @@ class Winners(NamedTuple):
             rule[explored[inside]] = self.shares[actions[explored[inside]], place[inside]]
         return actions, lost / options + rest * rule
 
+    def probabilities(self, eligible: Mask | None, floor: float | None) -> Floats:
+        """Return what :meth:`draw` draws from (n, M); ``eligible`` is (n, M) too, None for all."""
+        n, m = len(self.winner), len(self.shares)
+        rule = np.zeros((n, m))
+        rule[np.arange(n), self.winner] = 1.0
+        rule[self.columns] = self.shares.T
+        return with_floor(rule, eligible_mask(eligible, n, m), floor)
+
 
 @lru_cache(maxsize=64)
 def _no_ties(m: int) -> tuple[Codes, Floats]:

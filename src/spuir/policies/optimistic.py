@@ -86,7 +86,7 @@ class Optimism(Estimating, ABC):
         def table() -> Scores:
             return self.table(state, contexts, ties.eligible_mask(mask, len(contexts), state.n_actions))
 
-        return Decision(actions, propensities, table)
+        return Decision(actions, propensities, table, probabilities=lambda: winners.probabilities(mask, self.floor))
 
     def predict(self, state: RidgeState, contexts: Floats, eligible: Mask | Pairs | None = None) -> Codes:
         """Return the most probable action of each context (n,), the lowest code of equals."""

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Any
 from spuir.errors import MissingExtraError
 
 if TYPE_CHECKING:
-    from spuir.service.client import AsyncClient, Client
+    from spuir.service.clients.client import AsyncClient, Client
     from spuir.service.engine import Engine
 
-_PUBLIC = {"AsyncClient": "client", "Client": "client", "Engine": "engine"}
+_PUBLIC = {"AsyncClient": "clients.client", "Client": "clients.client", "Engine": "engine"}
 
 __all__ = ["AsyncClient", "Client", "Engine"]
 

@@ -7,7 +7,6 @@ from spuir.bandit import Bandit
 from spuir.errors import ServiceError, SpuirError
 from spuir.service.commands import DecisionRow
 from spuir.service.experiment_view import ExperimentView, fold, read_view
-from spuir.service.learner import change_actions, opened, under
 from spuir.service.log_records import (
     CONTROL,
     COUNTED,
@@ -18,9 +17,10 @@ from spuir.service.log_records import (
     decision_fact,
     is_damaged,
 )
-from spuir.service.rebuild import Lineup
 from spuir.service.serving import Serving
 from spuir.service.stores.base import Head, LogReader, LogStore, damage
+from spuir.service.versions.learner import change_actions, opened, under
+from spuir.service.versions.rebuild import Lineup
 
 CLOSE = 1e-9
 """Probabilities agree to this where a call of ``Bandit.decide`` cannot be repeated as a whole; else bit for bit."""

@@ -4,6 +4,7 @@ A command is carried out by :meth:`spuir.service.engine.Engine.execute`. The par
 body (:class:`DecisionRow`, :class:`RewardRow`, …) are what the HTTP routes decode.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -78,7 +79,7 @@ class DecideMany(_Command):
     whole body, if rows have nothing but contexts. ``as_json`` asks for probabilities as JSON, to be sent on.
     """
 
-    rows: list[DecisionRow]
+    rows: Sequence[DecisionRow]
     sent: list[msgspec.Raw] | None = None
     request: msgspec.Raw | None = None
     as_json: bool = False

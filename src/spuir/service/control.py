@@ -31,7 +31,6 @@ from spuir.service.commands import (
 from spuir.service.drafting import Draft, archived
 from spuir.service.experiment_view import ExperimentView, changed
 from spuir.service.imports import check_form, import_log
-from spuir.service.learner import can_continue, change_actions, cold, opened
 from spuir.service.log_records import (
     CONTROL,
     DECISION,
@@ -43,7 +42,6 @@ from spuir.service.log_records import (
     Record,
     VersionFact,
 )
-from spuir.service.rebuild import Lineup, old_models
 from spuir.service.serving import first_form
 from spuir.service.settings import (
     CHANGEABLE,
@@ -58,6 +56,8 @@ from spuir.service.settings import (
     wrong_label,
 )
 from spuir.service.stores.base import Head, LogReader
+from spuir.service.versions.learner import can_continue, change_actions, cold, opened
+from spuir.service.versions.rebuild import Lineup, old_models
 
 CHANGED = object()
 """Answers that are the experiment itself, as it is after the transaction."""

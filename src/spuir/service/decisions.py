@@ -40,8 +40,9 @@ class _Asked:
 
     def __init__(self, command: Decide | DecideMany, shadow: bool) -> None:
         self.many = isinstance(command, DecideMany)
-        self.rows = command.rows if isinstance(command, DecideMany) else [command.row]
-        self.sent: Sequence[Any] = command.sent or [row.context for row in self.rows]
+        self.rows: Sequence[DecisionRow] = command.rows if isinstance(command, DecideMany) else [command.row]
+        self.sent = command.sent
+        """Contexts as they were sent, if they were."""
         self.bare: DecideMany | None = None
         if isinstance(command, DecideMany) and not shadow and bare_requests.is_bare(command):
             self.bare = command
@@ -221,7 +222,7 @@ def _record(one: _Asked, made: dict[str, DecisionAnswer], add: Callable[..., Dec
     for at, row in enumerate(one.rows):
         drawn = one.drawn[at]
         if drawn is not None:
-            answer = answers[at] = add(row, one.sent[at], one.as_json, *drawn)
+            answer = answers[at] = add(row, one.sent[at] if one.sent else row.context, one.as_json, *drawn)
             if row.id is not None:
                 made[row.id] = answer
         elif at in one.copies:

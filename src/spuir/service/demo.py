@@ -11,7 +11,7 @@ import numpy as np
 
 from spuir.base.streams import generator
 from spuir.environments import make_environment
-from spuir.service.client import Client
+from spuir.service.clients.client import Client
 
 NAME = "coupons"
 COUPONS = ("nothing", "5-percent", "10-percent", "free-delivery", "gift")

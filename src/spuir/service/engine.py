@@ -27,12 +27,12 @@ from spuir.service.commands import (
 from spuir.service.control import CHANGED, carry_out, old_records
 from spuir.service.drafting import Draft, unknown_experiment
 from spuir.service.experiment_view import ExperimentView, read_view
-from spuir.service.learner import InProcess, LearnerProcess, change_actions, under
-from spuir.service.learning_jobs import LearningJobs, ModelPiece
-from spuir.service.rebuild import Lineup, old_models
 from spuir.service.serving import Serving
 from spuir.service.settings import MADE
 from spuir.service.stores.base import Head, LogReader, LogStore, LogWriter
+from spuir.service.versions.learner import InProcess, LearnerProcess, change_actions, under
+from spuir.service.versions.learning_jobs import LearningJobs, ModelPiece
+from spuir.service.versions.rebuild import Lineup, old_models
 
 log = logging.getLogger("spuir.service")
 
@@ -40,6 +40,8 @@ Outcome = Answer | ServiceError
 _TRAFFIC = (Decide, DecideMany, Reward, RewardMany, Activate)
 IDLE = 1.0
 """Seconds until :meth:`Engine.tick` is due when nothing is known to happen before."""
+QUIET = 0.02
+"""Seconds without commands after which pieces of a model have commits of their own."""
 
 
 class Engine:
@@ -52,8 +54,8 @@ class Engine:
     clock
         Returns seconds since 1970.
     learner
-        :class:`spuir.service.learner.InProcess` (the default) learns before ``execute`` returns,
-        :class:`spuir.service.learner_process.ChildProcess` beside serving.
+        :class:`spuir.service.versions.learner.InProcess` (the default) learns before ``execute`` returns,
+        :class:`spuir.service.versions.learner_process.ChildProcess` beside serving.
     ids
         Returns random hexadecimal digits for the id of a decision that has none; None = 12 from the system.
 
@@ -77,7 +79,7 @@ class Engine:
         self._servings: dict[str, tuple[ExperimentView, Serving]] = {}
         self._damaged: dict[str, str] = {}
         self._reachable, self._unscrubbed = True, False
-        self._looked = -IDLE
+        self._looked, self._carried_out = -IDLE, -QUIET
         self._lock = threading.RLock()
         self._elected = store.elect()
         self._refresh(starting=True)
@@ -98,6 +100,7 @@ class Engine:
                 self._advance()
             except Exception as failure:  # what was recorded is answered; tick meets the failure again
                 log.warning("learning could not continue: %s", failure)
+            self._carried_out = time.monotonic()
         return outcomes
 
     def _transact(self, commands: Sequence[Command]) -> list[Outcome]:
@@ -274,6 +277,9 @@ class Engine:
 
     def _tick(self, now: float) -> float:
         if self._jobs.next_piece() is not None and time.monotonic() < self._looked + IDLE:
+            busy = self._carried_out + QUIET - time.monotonic()
+            if busy > 0:  # the next command would wait for that commit; it takes the piece along instead
+                return busy
             self._transact([])  # a turn of its own, so that a request which comes meanwhile waits for nothing else
             return 0.0
         self._looked = time.monotonic()

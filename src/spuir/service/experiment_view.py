@@ -7,7 +7,6 @@ from typing import Any
 import msgspec
 
 from spuir.errors import ServiceError
-from spuir.service.joining import Edges
 from spuir.service.log_records import (
     CONTROL,
     ActionFact,
@@ -19,6 +18,7 @@ from spuir.service.log_records import (
 )
 from spuir.service.settings import ExperimentSettings, Label
 from spuir.service.stores.base import LogReader
+from spuir.service.versions.joining import Edges
 
 
 @dataclass(frozen=True)

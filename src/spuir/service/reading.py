@@ -10,10 +10,10 @@ from spuir.errors import ServiceError
 from spuir.logs.columns import COLUMNS
 from spuir.service.commands import ActionInfo, DecisionStatus, ExperimentAnswer, VersionAnswer
 from spuir.service.experiment_view import Closed, ExperimentView, settings_at
-from spuir.service.joining import Edges, JoinedRow, JoinRules, episode_rows, holds, join
 from spuir.service.log_records import DECISION, CloseFact, Record, VersionFact, check_record
-from spuir.service.rebuild import Lineup
 from spuir.service.stores.base import CHUNK, Head, LogReader
+from spuir.service.versions.joining import Edges, JoinedRow, JoinRules, episode_rows, holds, join
+from spuir.service.versions.rebuild import Lineup
 
 _SECOND = 1e6
 

@@ -12,9 +12,10 @@ from spuir.bandit import Bandit
 from spuir.base.records import Floats
 from spuir.errors import ServiceError, SpuirError
 from spuir.service.commands import DecisionRow
-from spuir.service.learner import offered, raw_columns
 from spuir.service.log_records import encode
+from spuir.service.number_rows import NumberRows
 from spuir.service.settings import MOST_COLUMNS, ColumnContext, ExperimentSettings, Label, NumberContext, refuse
+from spuir.service.versions.learner import offered, raw_columns
 
 KEPT_BYTES = 1 << 18
 """Distinct rows of probabilities are kept up to this size; what is made of them takes some ten times as much."""
@@ -51,6 +52,8 @@ class Drawn(NamedTuple):
 
 def _matrix(rows: Sequence[DecisionRow]) -> Floats:
     """Return contexts of numbers as a matrix (n, d)."""
+    if isinstance(rows, NumberRows):
+        return rows.matrix
     width = len(rows[0].context)
     pack = struct.Struct(f"{width}d").pack
     try:  # less than half the time of an array made of lists
@@ -111,6 +114,8 @@ class Serving:
         """Return whether the contexts of all rows are ``form`` numbers."""
         if form is None or not 0 < form <= MOST_COLUMNS:
             return False
+        if isinstance(rows, NumberRows):
+            return rows.matrix.shape[1] == form
         return all(type(row.context) is list and len(row.context) == form for row in rows)
 
     def check(self, row: DecisionRow, form: int | None, where: str | None) -> None:
@@ -159,7 +164,7 @@ class Serving:
         ``bare`` says that they have nothing but contexts.
         """
         X: Any
-        if isinstance(rows[0].context, list):
+        if isinstance(rows, NumberRows) or isinstance(rows[0].context, list):
             bandit, X = self.bandit, _matrix(rows)
         elif self.bandit.encoder is None:  # nothing was learned, and what is not learned decides uniformly
             bandit, X = self._cold(), np.zeros((len(rows), 1))

@@ -17,7 +17,8 @@ from spuir.policies import Policy, make_policy
 
 Label = str | int
 """What a client calls an action."""
-Number = Annotated[float, msgspec.Meta(ge=-1e100, le=1e100)]
+LARGEST_NUMBER = 1e100
+Number = Annotated[float, msgspec.Meta(ge=-LARGEST_NUMBER, le=LARGEST_NUMBER)]
 """A number that can be learned from: one that is too large to be squared would keep its whole episode from it."""
 Whole = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 Features = dict[str, str | Whole | Number | bool | None]

@@ -15,9 +15,9 @@ from spuir.service.api.app import Service
 from spuir.service.config import ServerConfig
 from spuir.service.engine import Engine
 from spuir.service.keys import create_key
-from spuir.service.learner import InProcess
 from spuir.service.server import make_server
 from spuir.service.stores import open_store
+from spuir.service.versions.learner import InProcess
 
 NUMBERS = {"kind": "numbers", "dimension": 3}
 CONTEXT = [0.5, -1.0, 2.0]

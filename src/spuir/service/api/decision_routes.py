@@ -1,5 +1,6 @@
 """Routes of the traffic: decisions, their activation, their status, and rewards."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -22,6 +23,7 @@ from spuir.service.commands import (
     RewardRow,
     RewardsAnswer,
 )
+from spuir.service.number_rows import read_numbers
 
 MOST_BYTES = 26
 """Bytes per number up to which the numbers of a context are kept as they were sent: all digits, a comma, a space."""
@@ -91,8 +93,11 @@ def _has_key(body: bytes, name: str) -> bool:
     return name in content
 
 
-def _several(body: bytes) -> tuple[list[Any], list[msgspec.Raw] | None, msgspec.Raw | None]:
+def _several(body: bytes) -> tuple[Sequence[Any], list[msgspec.Raw] | None, msgspec.Raw | None]:
     """Return the decisions that a body asks for, and their contexts as they were sent or, if it has no more, itself."""
+    numbers = read_numbers(body)
+    if numbers is not None and len(body) <= MOST_BYTES * (len(numbers) + numbers.matrix.size):
+        return numbers, None, msgspec.Raw(body)
     colons = body.count(b":")
 
     def keys(value: shapes.DecisionsBody) -> int:
@@ -114,7 +119,7 @@ def _sent(rows: list[Any], given: list[Any]) -> list[msgspec.Raw] | None:
     return None
 
 
-def _check_rows(call: Call, rows: list[Any], where: str) -> None:
+def _check_rows(call: Call, rows: Sequence[Any], where: str) -> None:
     limit = call.service.config.max_rows
     if len(rows) > limit:
         remedy = "send several requests"

@@ -12,11 +12,11 @@ import msgspec
 from spuir.bandit import Bandit
 from spuir.errors import ServiceError, SpuirError
 from spuir.service.experiment_view import Closed, ExperimentView, fold, read_view
-from spuir.service.joining import JoinRules, episode_rows
-from spuir.service.learner import change_actions, cold, learn, opened, under
 from spuir.service.log_records import CONTROL, ForgetFact, VersionFact
 from spuir.service.settings import ExperimentSettings
 from spuir.service.stores.base import LogReader
+from spuir.service.versions.joining import JoinRules, episode_rows
+from spuir.service.versions.learner import change_actions, cold, learn, opened, under
 
 KEPT_MODELS = 20
 """The models of so many of the newest versions are saved, and that of the published one; the log gives the others."""

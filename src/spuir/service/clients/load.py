@@ -15,8 +15,8 @@ import msgspec
 
 from spuir.base.streams import generator
 from spuir.errors import ServiceError
-from spuir.service.client import AsyncClient
-from spuir.service.load_plan import LoadPlan, LoadReport
+from spuir.service.clients.client import AsyncClient
+from spuir.service.clients.load_plan import LoadPlan, LoadReport
 
 CONTEXTS = 256
 """Different contexts that are sent."""

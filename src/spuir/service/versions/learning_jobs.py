@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from spuir.service.commands import FinishLearning
 from spuir.service.experiment_view import ExperimentView, settings_at
-from spuir.service.learner import LearnerProcess, LearningJob
 from spuir.service.log_records import encode
 from spuir.service.stores.base import LogStore
+from spuir.service.versions.learner import LearnerProcess, LearningJob
 
 log = logging.getLogger("spuir.service")
 

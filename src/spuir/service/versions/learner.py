@@ -5,6 +5,7 @@ hands over which episode to learn and receives a model.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
 import msgspec
@@ -14,10 +15,19 @@ from threadpoolctl import threadpool_limits
 from spuir.bandit import Bandit, from_bytes
 from spuir.base.records import all_finite
 from spuir.errors import ServiceError, SpuirError
-from spuir.service.joining import DEFAULTED, FORGOTTEN, LATE, NOT_ACTIVATED, Edges, JoinedRow, JoinRules, episode_rows
 from spuir.service.log_records import ActionFact, CloseFact, VersionFact
 from spuir.service.settings import ColumnContext, ExperimentSettings, Label
 from spuir.service.stores.base import LogReader
+from spuir.service.versions.joining import (
+    DEFAULTED,
+    FORGOTTEN,
+    LATE,
+    NOT_ACTIVATED,
+    Edges,
+    JoinedRow,
+    JoinRules,
+    episode_rows,
+)
 from spuir.storage import snapshot
 from spuir.tables.encoder import Encoder
 
@@ -72,6 +82,14 @@ def opened(content: bytes, source: str) -> Bandit:
     made = from_bytes(content, source)
     made._advises = False
     return made
+
+
+def solve_ahead(bandit: Bandit) -> None:
+    """Compute what a model decides by, of one row and of several, so that its first decision does not wait for it."""
+    state = bandit.state_
+    with suppress(SpuirError):  # of a model that needs more than a context to decide
+        for rows in (1, 2):
+            bandit.policy_.predict(state, np.zeros((rows, state.dim)))
 
 
 def change_actions(bandit: Bandit, changes: Iterable[tuple[int, ActionFact]]) -> Bandit:
@@ -211,7 +229,7 @@ def failed_job(job: LearningJob, wrong: SpuirError) -> Learned:
 
 def _run_job(store: LogReader, job: LearningJob) -> Learned:
     """Return what a job learned; rows that cannot be learned leave the parent as it was, and the version says why."""
-    from spuir.service.rebuild import Lineup  # which learns, too
+    from spuir.service.versions.rebuild import Lineup  # which learns, too
 
     head = store.head(job.name)
     read_at = head.seq if head is not None else 0

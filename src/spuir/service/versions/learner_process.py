@@ -14,7 +14,7 @@ import msgspec
 
 from spuir.bandit import Bandit
 from spuir.errors import SpuirError
-from spuir.service.learner import Learned, LearningJob, failed_job, opened, run_job
+from spuir.service.versions.learner import Learned, LearningJob, failed_job, opened, run_job, solve_ahead
 
 MOST_DEATHS = 3
 """After so many deaths with the same job the others come first, and it is tried again later."""
@@ -59,7 +59,7 @@ class ChildProcess:
     def _start(self) -> "subprocess.Popen[bytes]":
         """Start the process, which loads its libraries before there is something to learn."""
         environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-        command = [sys.executable, "-m", "spuir.service.learner_process"]
+        command = [sys.executable, "-m", "spuir.service.versions.learner_process"]
         child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
         self._asks = SimpleQueue()
         threading.Thread(target=self._talk, args=(child, self._asks), daemon=True).start()
@@ -81,6 +81,7 @@ class ChildProcess:
                         return
                     learned.model = model
                     made = opened(learned.model, f"version {learned.version}")
+                    solve_ahead(made)
                     self._ready[learned.name] = (made.digest(), made)
                 self._done.put(learned)
 
@@ -164,7 +165,7 @@ def _read(stream: "IO[bytes] | None") -> bytes | None:
 
 def main() -> None:
     """Answer jobs from standard input until it ends."""
-    import spuir.service.rebuild  # noqa: F401 - loaded before the first job
+    import spuir.service.versions.rebuild  # noqa: F401 - loaded before the first job
     from spuir.service.stores import open_store
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupted server ends this process itself

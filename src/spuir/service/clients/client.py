@@ -12,8 +12,8 @@ import msgspec
 from spuir.bandit import Bandit, from_bytes
 from spuir.errors import ServiceError
 from spuir.service import commands
+from spuir.service.clients.flows import ENCODER, Awaiting, Blocking, Flow, Method, Sender
 from spuir.service.commands import DecisionRow, RewardRow
-from spuir.service.flows import ENCODER, Awaiting, Blocking, Flow, Method, Sender
 from spuir.service.settings import Label
 
 ROWS = 1000
@@ -251,7 +251,7 @@ class Client(Blocking, _Methods):
     Parameters
     ----------
     url, key, timeout, patience, connections
-        As in :class:`spuir.service.flows.Sender`.
+        As in :class:`spuir.service.clients.flows.Sender`.
 
     Examples
     --------

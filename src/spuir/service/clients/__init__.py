@@ -1,0 +1,1 @@
+"""How programs call the service: clients in Python, and a load generator."""
