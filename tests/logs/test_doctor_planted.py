@@ -299,7 +299,8 @@ def test_constant_columns_are_one_finding() -> None:
     flat = SHOP.assign(**{f"affinity_{number}": 0.0 for number in range(20)})
     [finding] = [one for one in found(flat).findings if one.check == "constant"]
     assert finding.column == ", ".join(f"affinity_{number}" for number in range(20))
-    assert finding.remedy == "leave it out (--rename NAME=)."
+    dropping = " ".join(f"--rename affinity_{number}=" for number in range(20))
+    assert finding.remedy == f"leave it out ({dropping})."
     [single] = [one for one in found(SHOP.assign(flat=0.0)).findings if one.check == "constant"]
     assert single.remedy == "leave it out (--rename flat=)."
 
