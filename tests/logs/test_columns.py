@@ -123,7 +123,7 @@ def test_the_zone_may_be_a_word(text: str) -> None:
 def test_dates_as_whole_numbers_are_not_taken_for_seconds_in_1970(kind: Any) -> None:
     days = pa.array([1714564800, 20240501], kind)
     with pytest.raises(
-        InputError, match=r"row 1.*20240501 \(the date 2024-05-01, or in seconds a time in 1970\).*--type NAME=string"
+        InputError, match=r"row 1.*20240501 \(the date 2024-05-01, or in seconds a time in 1970\).*--type time=string"
     ):
         column("time", days)
     assert column("time", ["20240501", "2024-05-01"]).to_pylist() == [datetime(2024, 5, 1, tzinfo=UTC)] * 2
