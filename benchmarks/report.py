@@ -28,8 +28,9 @@ alternate in short rounds.
 - **Precision.** All methods receive double precision. spuir sums and solves in it, and its decisions
   are those of double precision, although single precision settles most rows. contextualbandits in single precision
   converts the rows itself; its time on rows converted before the clock starts is reported beside the floors.
-- **Own comparisons.** Text labels are compared with integer labels in the same call, `predict` with `decide`, and
-  deciding one row with the bare NumPy form: θs, widths from precomputed roots, argmax and one uniform number."""
+- **Own comparisons.** Text labels are compared with integer labels in the same call, and `predict` with `decide`.
+- **Bare NumPy** has the arithmetic and nothing else, no checks, labels or records. An update has the same products,
+  complements and Cholesky solves; one row has θs, widths from precomputed roots, argmax and one uniform number."""
 
 
 @dataclass(frozen=True)

@@ -139,12 +139,21 @@ def check_naive(shape: Shape) -> None:
     np.testing.assert_allclose(theta, bandit("puir", shape, *batches).coefficients_, rtol=0, atol=1e-9)
 
 
+def bare_update(shape: Shape, warm: Rows, rows: Rows) -> Task:
+    """Return the task of the bare form of an update, after asserting that it arrives at our coefficients."""
+    bare = calls.bare_learner(shape, SETTING["imputation_rate"], SETTING["discount"])
+    theta = [bare(one) for one in (warm, rows)][-1]
+    np.testing.assert_allclose(theta, bandit("puir", shape, warm, rows).coefficients_, rtol=0, atol=1e-9)
+    return lambda: bare(rows)
+
+
 def learning(out: Speed, shape: Shape, effort: Effort) -> None:
     """Learn one batch with exact imputation."""
     check_naive(shape)
     warm, rows = draw_rows(shape, 0), draw_rows(shape, 1)
     naive, batch = paper_form(shape), batch_of(rows)
     ours = {
+        "bare NumPy": bare_update(shape, warm, rows),
         "puir": learner(bandit("puir", shape, warm), rows),
         "sbucb": learner(sbucb(shape, warm), rows),
         "the paper's own form": lambda: naive.learn(batch),
@@ -153,7 +162,9 @@ def learning(out: Speed, shape: Shape, effort: Effort) -> None:
     clocks = out.keep("learn", shape, effort.race(ours, others))
     out.found[f"speed/learn-overhead/{shape.name}"] = ratio(clocks["puir"], clocks["sbucb"])
     out.found[f"speed/learn-naive/{shape.name}"] = ratio(clocks["the paper's own form"], clocks["puir"])
+    out.found[f"speed/learn-bare/{shape.name}"] = ratio(clocks["puir"], clocks["bare NumPy"])
     out.against_peers("learn-peer", shape, clocks, "puir")
+    out.against_peers("learn-bare-peer", shape, clocks, "bare NumPy")
     out.against_peers("learn-default-peer", shape, clocks, "puir", AS_THEY_COME)
     out.against_peers("learn-cast-peer", shape, clocks, "puir", CAST)
 

@@ -63,15 +63,23 @@ def rules(draw_: st.DrawFn) -> tuple[np.ndarray, np.ndarray, float]:
 
 
 @pytest.mark.parametrize("m", [1, 2, 5, 254, 255, 256, 300])
-def test_the_first_true_and_several_are_found_down_the_columns(m: int) -> None:
+def test_sole_candidates_and_undecided_columns_are_found(m: int) -> None:
     rng = np.random.default_rng(m)
     for share in (0.0, 0.01, 0.5, 1.0):
         mask = rng.random((m, 40)) < share
         mask[rng.integers(m, size=40), np.arange(40)] = True
         for given_ in (mask, np.asfortranarray(mask), mask[:, ::3], mask[:, :0]):
-            np.testing.assert_array_equal(ties.first_true(given_), given_.argmax(axis=0))
             several = [i for i, column in enumerate(given_.T) if list(column).count(True) > 1]
-            assert ties.undecided_columns(given_).tolist() == several
+            codes, undecided = ties.sole_candidates(given_)
+            assert undecided.tolist() == several
+            np.testing.assert_array_equal(np.delete(codes, several), np.delete(given_.argmax(axis=0), several))
+
+
+def test_the_codes_of_many_actions_stay_exact() -> None:
+    mask = np.zeros((100_001, 3), np.bool_)
+    mask[99_999, 0] = mask[100_000, 1] = mask[0, 2] = mask[100_000, 2] = True
+    codes, undecided = ties.sole_candidates(mask)
+    assert codes[:2].tolist() == [99_999, 100_000] and undecided.tolist() == [2]
 
 
 @settings(max_examples=150)

@@ -20,7 +20,7 @@ from spuir.core.quiet import quietly
 from spuir.core.scratch import CACHE_BYTES, workspace
 from spuir.core.solving import FINE, Single, Solved, solve
 from spuir.core.statistics import blocks
-from spuir.core.ties import TIE, Winners, check_finite, first_true, row_blocks, undecided_columns
+from spuir.core.ties import TIE, Winners, check_finite, row_blocks, sole_candidates
 
 ROUNDING_MARGIN = 1e-9
 """Slack for rounding and ties, relative to the best score."""
@@ -186,13 +186,13 @@ def _block_winners(score: Floats, rule: Acting, contexts: Floats) -> tuple[Winne
     uncovered = rule.bound.uncovered
     if len(uncovered):
         candidates[uncovered] = np.isfinite(score[uncovered])
-    columns = undecided_columns(candidates)
+    winner, columns = sole_candidates(candidates)
     if not len(columns):
-        return Winners.without_ties(first_true(candidates), len(score)), 0.0
+        return Winners.without_ties(winner, len(score)), 0.0
     exact = _winners_by_width(
         score.take(columns, axis=1), candidates.take(columns, axis=1), rule, contexts.take(columns, axis=0)
     )
-    return _with_exact(first_true(candidates), columns, exact), len(columns) / score.shape[1]
+    return _with_exact(winner, columns, exact), len(columns) / score.shape[1]
 
 
 def _winners_by_width(score: Floats, candidates: Mask, rule: Acting, contexts: Floats) -> Winners:
@@ -211,12 +211,12 @@ def _winners_by_width(score: Floats, candidates: Mask, rule: Acting, contexts: F
         return _winners_by_exact_width(score, candidates, rule, contexts)
     if len(rule.levels) > 1:
         return _winners_at_levels(score, widths, error, close, rule, contexts)
-    columns = undecided_columns(close)
+    winner, columns = sole_candidates(close)
     if not len(columns):
-        return Winners.without_ties(first_true(close), len(score))
+        return Winners.without_ties(winner, len(score))
     candidates = close.take(columns, axis=1) & candidates.take(columns, axis=1)
     exact = _winners_by_exact_width(score.take(columns, axis=1), candidates, rule, contexts.take(columns, axis=0))
-    return _with_exact(first_true(close), columns, exact)
+    return _with_exact(winner, columns, exact)
 
 
 def _winners_at_levels(
@@ -230,8 +230,7 @@ def _winners_at_levels(
     # Scores are linear in the level: who wins by the mean alone and at the highest level wins at all levels between.
     best = score.max(axis=0)
     highest |= score >= best - ROUNDING_MARGIN * np.abs(best)
-    open_columns = undecided_columns(highest)
-    sure = first_true(highest)
+    sure, open_columns = sole_candidates(highest)
     if not len(open_columns):
         return Winners.without_ties(sure, len(score))
     score, bonuses, error = (part.take(open_columns, axis=-1) for part in (score, bonuses, error))

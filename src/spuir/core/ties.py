@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from spuir.base.pairs import Pairs
 from spuir.base.records import Codes, Floats, Mask, all_finite, as_array, as_mask
@@ -120,11 +120,6 @@ def tied_actions(scores: Floats) -> Mask:
     return scores >= top - TIE * np.abs(top)
 
 
-def first_true(mask: Mask) -> Codes:
-    """Return the code of the first True in each column of (M, n); every column has one."""
-    return mask.argmax(axis=0)
-
-
 def draw(probabilities: Floats, uniforms: Floats) -> tuple[Codes, Floats]:
     """Return actions drawn from rows of probabilities (n, M) by inversion, and their probabilities."""
     cumulative = probabilities.cumsum(axis=1)
@@ -156,9 +151,20 @@ def check_finite(scores: Floats, contexts: Floats, first_row: int = 0) -> None:
     raise InputError("contexts", "values that overflow the score", "scores must be finite", "scale the contexts down")
 
 
-def undecided_columns(candidates: Mask) -> Codes:
-    """Return the columns of (M, n) with more than one candidate."""
-    return np.flatnonzero(candidates.sum(axis=0) > 1)
+def sole_candidates(candidates: Mask) -> tuple[Codes, Codes]:
+    """Return the code of the only candidate in each column of (M, n), and the columns (k,) with more than one.
+
+    Every column has a candidate. Where there are more, their codes are added up, which means nothing.
+    """
+    # One product counts the candidates and adds up their codes, faster than a sum and an argmax along the columns.
+    counts, codes = _ones_and_codes(len(candidates)).dot(candidates.astype(np.float32))
+    return codes.astype(np.intp), (counts > 1).nonzero()[0]
+
+
+@lru_cache(maxsize=64)
+def _ones_and_codes(m: int) -> NDArray[np.float32]:
+    """Return (2, m): ones, and the codes 0…m−1, which single precision holds exactly up to 2²⁴."""
+    return np.array([np.ones(m), np.arange(m)], np.float32)
 
 
 class Winners(NamedTuple):
@@ -181,8 +187,10 @@ class Winners(NamedTuple):
     def of(cls, scores: Floats) -> "Winners":
         """Find the winners of (M, n) scores, −inf where ineligible."""
         tied = tied_actions(scores)
-        columns = undecided_columns(tied)
-        return cls(winner=first_true(tied), columns=columns, shares=tie_shares(tied[:, columns]))
+        winner, columns = sole_candidates(tied)
+        shares = tie_shares(tied[:, columns])
+        winner[columns] = shares.argmax(axis=0)
+        return cls(winner=winner, columns=columns, shares=shares)
 
     @classmethod
     def at_levels(cls, means: Floats, bonuses: Floats, levels: tuple[float, ...]) -> "Winners":
@@ -191,8 +199,10 @@ class Winners(NamedTuple):
         for level in levels:
             shares += tie_shares(tied_actions(means + level * bonuses))
         shares /= len(levels)
-        columns = undecided_columns(shares > 0)
-        return cls(winner=shares.argmax(axis=0), columns=columns, shares=shares[:, columns])
+        winner, columns = sole_candidates(shares > 0)
+        shares = shares[:, columns]
+        winner[columns] = shares.argmax(axis=0)
+        return cls(winner=winner, columns=columns, shares=shares)
 
     def draw(
         self, draw_uniforms: Callable[[Codes | None], Floats], eligible: Mask | None, floor: float | None
@@ -227,10 +237,10 @@ class Winners(NamedTuple):
             allowed = np.ones((m, len(explored)), np.bool_) if eligible is None else eligible[:, explored]
             actions[explored] = nth_true(allowed, pick)
             rule[explored] = actions[explored] == self.winner[explored]
-            # In a column where chance decides, an explored action has a share of the rule too.
-            place = np.searchsorted(self.columns, explored)
-            inside = np.flatnonzero((place < len(self.columns)) & np.isin(explored, self.columns))
-            rule[explored[inside]] = self.shares[actions[explored[inside]], place[inside]]
+            if len(self.columns):  # where chance decides, an explored action has a share of the rule too
+                place = np.searchsorted(self.columns, explored)
+                inside = np.flatnonzero(self.columns.take(place, mode="clip") == explored)
+                rule[explored[inside]] = self.shares[actions[explored[inside]], place[inside]]
         return actions, lost / options + rest * rule
 
     def probabilities(self, eligible: Mask | None, floor: float | None) -> Floats:
