@@ -87,7 +87,7 @@ def plan(steps: int, dim: int, actions: int, *, sketch_blocks: int = 1) -> Plan:
     for name, value in (("steps", steps), ("dim", dim), ("actions", actions), ("sketch_blocks", sketch_blocks)):
         check_value(name, value, COUNT, "give a whole number of at least 1")
         check_value(name, value, NUMBER, "give a smaller number")
-    balanced = max(1, round(BATCH_CONSTANT * sqrt(steps / dim)))
+    balanced = balanced_batch(steps, dim)
     batch = min(steps, balanced)
     episodes = ceil(steps / batch)
     bounds = {"d·ln d": ceil(dim * log(dim)), "a tenth of B": ceil(SKETCH_SHARE * batch), "d + 1": dim + 1}
@@ -119,6 +119,11 @@ def plan(steps: int, dim: int, actions: int, *, sketch_blocks: int = 1) -> Plan:
         reasons=reasons,
         costs=costs(batch, dim, actions, tuple(gains), sketch_blocks),
     )
+
+
+def balanced_batch(steps: int, dim: int) -> int:
+    """Return B = 25·√(T/d), which may exceed T."""
+    return max(1, round(BATCH_CONSTANT * sqrt(steps / dim)))
 
 
 def _advice(batch: int, actions: int, size: int, advised: int | None, gains: Mapping[int, float]) -> str:

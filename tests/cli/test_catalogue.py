@@ -100,7 +100,7 @@ class TestCommands:
         again = ("train", folder / "log.parquet", "--from", path, "-b", BATCH, "--allow-repeat")
         done = call(*again, "--actions", folder / "later.parquet", "-o", folder / "more.spuir")
         assert done.exit_code == 0, done.output
-        assert "new to the model: new." in done.output
+        assert "New to the model: 1 action of the catalogue: new." in done.output
         assert spuir.load(folder / "more.spuir").actions_.tolist() == [*LABELS, "new"]
         refused = call(*again, "--actions", "a,b", "-o", folder / "none.spuir")
         assert refused.exit_code == 2

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 import spuir
 from spuir.cli.app import main
 from spuir.training import train
-from spuir.training.drift import read_drift
+from spuir.training.coefficient_moves import read_moves
 from tests.cli.tables import OFFERS, ROLES, customers, history
 
 
@@ -139,7 +139,7 @@ class TestShow:
         assert sum(line["share"] for line in told["actions"]) == pytest.approx(1)
         assert len(told["coefficients"]) == 3
 
-    def test_contrasts_drift_and_imputed_shares(self, model: Path, tmp_path: Path) -> None:
+    def test_contrasts_moves_and_imputed_shares(self, model: Path, tmp_path: Path) -> None:
         text = call("show", model, "-n", 2).stdout
         assert "largest contrasts of two actions" in text and "imputed share" in text
         told = json.loads(call("show", model, "--json", "-n", 2).stdout)
@@ -150,10 +150,10 @@ class TestShow:
         assert (largest["difference"], largest["standard_error"]) == pytest.approx(tuple(frame))
         shares = [line["imputed_share"] for line in told["actions"]]
         assert shares == pytest.approx(bandit.action_weights().imputed_share.tolist())
-        assert told["drift"] == []  # it was trained in Python, which records nothing beside the model
+        assert told["moves"] == []  # it was trained in Python, which records nothing beside the model
         call("train", history(tmp_path / "log.csv"), *ROLES, "-p", "puir", "-o", tmp_path / "m.spuir", "-w", 1, "-q")
-        moves = json.loads(call("show", tmp_path / "m.spuir", "--json", "-n", 2).stdout)["drift"]
-        assert moves == read_drift(tmp_path / "m.spuir")[:2] and len(moves) == 2
+        moves = json.loads(call("show", tmp_path / "m.spuir", "--json", "-n", 2).stdout)["moves"]
+        assert moves == read_moves(tmp_path / "m.spuir")[:2] and len(moves) == 2
         assert "changes of coefficients" in call("show", tmp_path / "m.spuir").stdout
 
     def test_small_coefficients_keep_their_digits(self, tmp_path: Path) -> None:

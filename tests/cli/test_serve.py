@@ -144,13 +144,13 @@ def test_a_store_is_copied_and_checked(tmp_path: Path) -> None:
     engine.close()
     done = call("--store", tmp_path / "copy.db", "--check")
     assert done.exit_code == 0, done.output
-    assert "5 decisions were checked: all is well" in done.output
+    assert "5 decisions: all is well" in done.output
     content = (tmp_path / "copy.db").read_bytes()
     assert content.count(b'"context":[1.0,2.0]') == 5
     (tmp_path / "copy.db").write_bytes(content.replace(b'"context":[1.0,2.0]', b'"context":[1.0,3.0]', 1))
     damaged = call("--store", tmp_path / "copy.db", "--check")
     assert damaged.exit_code == 1
-    assert "1 problems" in damaged.output
+    assert "decisions: 1 problem\n" in damaged.output
     repaired = call("--store", tmp_path / "copy.db", "--check", "--repair")
     assert "given up" in repaired.output
     assert repaired.exit_code == 0, repaired.output

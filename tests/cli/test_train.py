@@ -80,7 +80,7 @@ def test_decisions_whose_window_is_open_are_not_learned_as_zeros(tmp_path: Path)
     given = (tmp_path / "decisions.csv", "--rewards", tmp_path / "rewards.csv", "--window", "2d", "-b", 100)
     result = call(*given, "-o", tmp_path / "m")
     # The last reward came 2 h after decision 396. Decisions of the last 2 d are open: 396 − 46 h / 36 min on.
-    assert "80 decisions are left out: at 2023-11-24T23:36:00+00:00" in result.stderr, result.stderr
+    assert "Left out: 80 decisions whose window of 2d was still open at 2023-11-24T23:36:00" in result.stderr
     slices = [slice(0, 100), slice(100, 200), slice(200, 300), slice(300, 320)]
     assert gap(spuir.load(tmp_path / "m"), one_by_one("auto", table, slices)) < 1e-9
     for as_of in ("2023-12-01", 1_701_400_000):
@@ -102,6 +102,14 @@ def test_renaming_choosing_columns_and_actions(tmp_path: Path) -> None:
     assert (made.actions_.tolist(), made.feature_names_in_.tolist()) == (["b", "a", "c"], ["x0", "x2"])
 
 
+def test_without_a_batch_size_the_recommended_one_is_used_and_named(folder: Path, tmp_path: Path) -> None:
+    result = call(folder, "-o", tmp_path / "m", "--json")
+    sizes = {line["rows"] for line in json.loads(result.stdout)["episodes"][:-1]}
+    assert result.exit_code == 0, result.output
+    assert len(sizes) == 1
+    assert f"each has {sizes.pop():,} rows, the recommended size; --batch-size chooses another" in result.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -113,7 +121,6 @@ def test_renaming_choosing_columns_and_actions(tmp_path: Path) -> None:
         (["-b", "100", "--engine", "spork"], "did you mean 'spark'"),
         (["-b", "100", "--address", "tcp://a:1"], "belongs to --engine dask"),
         (["-b", "100", "--context", "y"], "'y'"),
-        ([], "give batch_size or every"),
         (["--every", "hour"], "needs a column 'time'"),
     ],
 )
@@ -153,10 +160,10 @@ def write_csv(path: Path, **changed: dict[int, str]) -> Path:
         ({"action": {300: ""}}, [], "action in file .*log.csv': got nothing at row 300"),
         ({"action": {300: "7"}}, ["--actions", "0,1,2"], "action in file .*log.csv': got 7 at row 300, .*--actions"),
         ({"episode": {300: ""}}, [], "column 'episode' in file .*log.csv': got nothing at row 300"),
-        ({"reward": {300: "abc"}}, [], r"--type reward=float64"),
+        ({"reward": {300: "abc"}}, [], r"got the text 'abc' at line 302"),
         ({"reward": {300: "abc"}}, ["--type", "reward=float64"], "line 302: got 'abc'"),
         ({"time": {300: "1.7e12"}}, ["--every", "1h"], "line 302, column 'time': .*--time-unit ms"),
-        ({}, ["--rename", "reward=clicked"], "--rename …=reward"),
+        ({}, ["--rename", "reward=clicked"], "--reward-column …"),
         ({}, ["--rename-rewards", "a=b"], "--rename-rewards: .* belongs to --rewards"),
         ({}, ["--window", "1h"], "--window: got 1h, but it belongs to --rewards"),
         ({}, ["--as-of", "2024-05-01"], "--as-of: got 2024-05-01, but it belongs to --rewards"),
@@ -177,7 +184,7 @@ def test_a_refusal_names_the_row_of_the_file_and_what_to_type(
 def test_rows_without_a_reward_are_told_and_memory_before_the_table(tmp_path: Path) -> None:
     log = write_csv(tmp_path / "log.csv", reward={3: "", 300: ""})
     result = call(log, "-b", 100, "-o", tmp_path / "m.spuir")
-    assert "2 rows without a reward were left out" in result.stderr
+    assert "Left out: 2 rows without a reward" in result.stderr
     assert result.output.index("of memory") < result.output.index("logged reward")
 
 
@@ -385,14 +392,15 @@ def test_propensities_that_are_all_one_are_reported(tmp_path: Path) -> None:
             "action,reward,city\n0,1,Zürich\n1,2,Bern\n".encode("latin-1"),
             "column 'city': got bytes that are not UTF-8",
         ),
-        ("action,reward,x\n0,1,2\n1,2,3\n".encode("utf-16"), "got UTF-16 text"),
         (bytes(range(256)) * 4, "got bytes that are not text"),
     ],
 )
 def test_files_in_another_encoding_are_named(content: bytes, said: str, tmp_path: Path) -> None:
     (tmp_path / "log.csv").write_bytes(content)
     result = call(tmp_path / "log.csv", "-b", 2, "-q", "-o", tmp_path / "m.spuir")
-    assert result.exit_code == 2 and said in result.stderr and "save it in that encoding" in result.stderr
+    assert (
+        result.exit_code == 2 and said in result.stderr and "save it as UTF-8, in Excel as “CSV UTF-8”" in result.stderr
+    )
 
 
 @pytest.mark.parametrize("policy", ["puir-kernel", "spuir"])

@@ -71,7 +71,6 @@ def test_an_interrupt_says_how_to_resume(log: Path, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ([], "give batch_size or every"),
         (["-b", 800], "at least 3 are needed"),
         (["-b", 100, "-p", "bexp3"], "trait 'ridge'"),
         (["-b", 100, "-p", "puri"], "did you mean 'puir'?"),

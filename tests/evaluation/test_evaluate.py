@@ -127,6 +127,14 @@ class TestPolicies:
         by_mask, by_list = (evaluate(frame.assign(eligible=one), "uniform", against=[]) for one in (masks, lists))
         assert values(by_mask, "uniform") == pytest.approx(values(by_list, "uniform"))
 
+    def test_masks_of_numbered_actions_are_in_the_order_of_the_numbers(self, frame: pd.DataFrame) -> None:
+        numbers = np.arange(900) % 11
+        masks = [[own >= 9 or place != 10 for place in range(11)] for own in numbers]
+        lists = [[place for place, on in enumerate(mask) if on] for mask in masks]
+        log = frame.assign(action=numbers, propensity=0.1)
+        by_mask, by_list = (evaluate(log.assign(eligible=one), "uniform", against=[]) for one in (masks, lists))
+        assert values(by_mask, "uniform") == pytest.approx(values(by_list, "uniform"))
+
     def test_probabilities_go_out_as_obp_takes_them(self, frame: pd.DataFrame, bandit: spuir.Bandit) -> None:
         found = action_dist(bandit, frame, actions=["c", "b", "a"])
         np.testing.assert_allclose(found[:, ::-1, 0], bandit.predict_proba(frame[CONTEXT]))
@@ -186,7 +194,7 @@ class TestLogs:
         found = evaluate(log, {"rule": threshold}, reward_model=None)
         expected = evaluate(frame[100:], {"rule": threshold}, reward_model=None)
         assert values(found, "rule") == pytest.approx(values(expected, "rule"))
-        assert "100 rows without a reward were left out." in found.notices
+        assert "Left out: 100 rows without a reward." in found.notices
 
     def test_units_widen_intervals(self, frame: pd.DataFrame) -> None:
         copies = pd.concat([frame.assign(unit_id=np.arange(900))] * 4)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from benchmarks.worlds import World, blind_log, threshold
+from spuir.errors import InputError
 from spuir.evaluation import TargetRows, evaluate
 from spuir.evaluation.support import WeightSums, advice, calibrate, judge, pareto_tail
 
@@ -53,7 +54,7 @@ def test_reasons_are_sentences_with_numbers() -> None:
     found = judge(weights_of(np.tile([0.0, 2.0], 20)), np.array([0.4, 0.6]), np.array([40, 0]), LABELS, True)
     assert found.reasons == (
         "60.0% of its choices are actions that were never logged (b)",
-        "only 20 effective rows of 40 inform about it",
+        "it rests on only 20 effective rows of 40",
     )
 
 
@@ -113,6 +114,26 @@ def test_without_support_the_number_is_refused() -> None:
 def test_advice_has_a_smaller_floor_for_many_actions() -> None:
     assert advice(3) == "log with floor 0.05 for about 3,000 decisions"
     assert advice(100) == "log with floor 0.005 for about 30,000 decisions"
+
+
+def test_nobody_wins_where_there_is_nothing_to_compare() -> None:
+    frame, _ = World().draw(400, np.random.default_rng(4))
+    few = evaluate(frame[:3], against=["logged", "uniform"])
+    assert few.winner is None
+    assert few.sentences[-1].startswith("Too little data: 3 decisions cannot tell what other policies earn. What would")
+    first = frame.action[0]
+    alone = evaluate(frame[frame.action == first].assign(propensity=1.0), against=["logged", "uniform"])
+    assert alone.winner is None and alone.to_dict()["winner"] is None
+    assert alone.sentences[-1].startswith(f"There is nothing to compare: {str(first)!r} is the only action of ")
+    with pytest.raises(InputError, match=r"earlier part of the log: got 14 rows, but auto is trained on at least 30"):
+        evaluate(frame[:20], "auto")
+
+
+def test_verdicts_say_that_weak_support_asks_for_more() -> None:
+    frame, _ = World().draw(9_000, np.random.default_rng(4))
+    weak, good = (evaluate(rows, {"rule": threshold}, against=["logged"]) for rows in (frame[:250], frame))
+    asked = "verdicts are corrected for 2 candidates, and need a wider interval where support is weak"
+    assert (weak.verdict_rule, good.verdict_rule) == (asked, "verdicts are corrected for 2 candidates")
 
 
 def test_a_policy_with_weak_support_does_not_win() -> None:

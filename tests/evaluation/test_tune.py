@@ -362,5 +362,5 @@ def test_without_support_there_is_no_number():
     columns = {"action": np.where(rare, "b", "a"), "propensity": np.where(rare, 1 / 33, 32 / 33)}
     found = tune(pa.table({"x": np.linspace(0, 1, 1_500), "reward": rare.astype(float), **columns}), **SMALL)
     assert found.support.verdict == "none" and found.value is None and not found.comparisons
-    assert "cannot tell what it earns: only 9 effective rows of 300" in found.sentences[1]
+    assert "cannot tell what it earns: it rests on only 9 effective rows of 300" in found.sentences[1]
     assert "log with floor" in found.sentences[1]

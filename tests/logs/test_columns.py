@@ -123,7 +123,7 @@ def test_the_zone_may_be_a_word(text: str) -> None:
 def test_dates_as_whole_numbers_are_not_taken_for_seconds_in_1970(kind: Any) -> None:
     days = pa.array([1714564800, 20240501], kind)
     with pytest.raises(
-        InputError, match=r"row 1.*20240501 \(the date 2024-05-01, or in seconds a time in 1970\).*--type NAME=string"
+        InputError, match=r"row 1.*20240501 \(the date 2024-05-01, or in seconds a time in 1970\).*--type time=string"
     ):
         column("time", days)
     assert column("time", ["20240501", "2024-05-01"]).to_pylist() == [datetime(2024, 5, 1, tzinfo=UTC)] * 2
@@ -288,7 +288,18 @@ def test_times_of_every_unit_are_kept(unit: str) -> None:
     ]
 
 
+def test_a_time_that_is_none_is_refused_with_the_way_to_keep_it_as_context() -> None:
+    hours = {"action": ["a", "b"], "reward": [1.0, 0.0], "time": ["2PM", "7AM"]}
+    with pytest.raises(InputError, match=r"got '2PM'.*such as 2026-01-31T09:30:00.*\(--rename time=OTHER\)"):
+        open_log(hours).table()
+    assert open_log(hours, rename={"time": "hour"}).context == ("hour",)
+
+
 def test_a_remedy_for_a_column_with_a_space_can_be_pasted() -> None:
-    assert renaming("reward ", "reward") == """rename={"reward ": "reward"} (--rename 'reward =reward')"""
+    assert renaming("reward ", "reward") == """rename={"reward ": "reward"} (--reward-column 'reward ')"""
     assert declaring("two words", "float64") == """types={"two words": "float64"} (--type 'two words=float64')"""
-    assert renaming("…", "time") == 'rename={"…": "time"} (--rename …=time)'
+    assert renaming("…", "time") == 'rename={"…": "time"} (--time-column …)'
+    assert renaming("…", "time", "rewards") == 'rename={"…": "time"} (--reward-time-column …)'
+    assert renaming("…", "unit_id") == 'rename={"…": "unit_id"} (--rename …=unit_id)'
+    assert renaming("id", "decision_id", "contexts") == 'rename={"id": "decision_id"} (--id-column id)'
+    assert renaming("item", "action", "actions") == 'rename={"item": "action"} (--rename-actions item=action)'

@@ -221,6 +221,39 @@ def test_a_text_reward_is_refused_with_its_value() -> None:
         InputError, match=r"'reward'.*got the text 'no'.*write a number, such as 1 for yes and 0 for no"
     ):
         found(words)
+    late = SHOP.assign(reward=SHOP.reward.astype(str).where(SHOP.index != 700, "yes"))
+    with pytest.raises(InputError, match=r"got the text 'yes' at row 700, but"):
+        found(late)
+
+
+@pytest.mark.parametrize(("cells", "line"), [("1 0 yes", 4), ("NA no 1", 3), ("yes no", 2)])
+def test_a_text_reward_in_a_file_is_refused_with_its_line(cells: str, line: int, tmp_path: Path) -> None:
+    rows = "".join(f"mail,{cell},2\n" for cell in cells.split())
+    (tmp_path / "log.csv").write_text(f"action,reward,x\n{rows}")
+    with pytest.raises(InputError, match=rf"column 'reward': got the text '(yes|no)' at line {line}, but"):
+        open_log(tmp_path / "log.csv")
+
+
+def test_remedies_that_name_an_odd_column_can_be_pasted() -> None:
+    (one,) = [one for one in found(SHOP.assign(**{"my score": 3.0})).findings if one.column == "my score"]
+    assert "--rename 'my score'=" in one.remedy
+    (both,) = [one for one in found(SHOP.assign(**{"my score": 3.0, "b": 1.0})).findings if one.check == "constant"]
+    assert both.column == "my score, b" and "(--rename 'my score'= --rename b=)" in both.remedy
+
+
+def test_columns_that_could_be_the_time_or_the_unit_are_named() -> None:
+    users = [f"u{row % 40}" for row in range(ROWS)]
+    table = SHOP.rename(columns={"time": "seen"}).assign(**{"User ID": users})
+    remedies = {one.check: one.remedy for one in found(table).findings}
+    assert "--time-column seen" in remedies["unnamed time"]
+    assert "--rename 'User ID'=unit_id" in remedies["unnamed unit"]
+    known = {one.check for one in found(SHOP.assign(unit_id=users)).findings}
+    assert not {"unnamed time", "unnamed unit"} & known
+
+
+def test_the_remedy_for_a_missing_reward_names_the_option() -> None:
+    (one,) = [one for one in found(SHOP.assign(reward=SHOP.reward.where(SHOP.index != 3))).findings if one.count == 1]
+    assert one.check == "missing reward" and "--rewards FILE --default-reward 0" in one.remedy
 
 
 def test_episodes_by_name_are_learned_in_the_order_of_their_numbers_or_reported() -> None:
@@ -266,7 +299,8 @@ def test_constant_columns_are_one_finding() -> None:
     flat = SHOP.assign(**{f"affinity_{number}": 0.0 for number in range(20)})
     [finding] = [one for one in found(flat).findings if one.check == "constant"]
     assert finding.column == ", ".join(f"affinity_{number}" for number in range(20))
-    assert finding.remedy == "leave it out (--rename NAME=)."
+    dropping = " ".join(f"--rename affinity_{number}=" for number in range(20))
+    assert finding.remedy == f"leave it out ({dropping})."
     [single] = [one for one in found(SHOP.assign(flat=0.0)).findings if one.check == "constant"]
     assert single.remedy == "leave it out (--rename flat=)."
 
@@ -327,7 +361,7 @@ def test_joined_logs_are_checked(tables: tuple[Path, Path]) -> None:
     assert "it belongs to --rewards" in spuir(decisions, "--window", "2d").stderr
     waiting = spuir(decisions, "--rewards", rewards, "--rename-rewards", "value=reward", "--window", "1d")
     assert waiting.exit_code == 0, waiting.output
-    assert "their window of 1d was still open" in waiting.output
+    assert "whose window of 1d was still open" in waiting.output
 
 
 def test_rewards_that_match_no_decision_are_reported(tables: tuple[Path, Path]) -> None:

@@ -230,7 +230,8 @@ class TestOpenWindows:
         assert rewards == [1.0, 0.0, 0.0, None]
         assert report == Report(decisions=4, rewards=2, silent=2, open=1)
         assert "1 with a window still open" in str(report)
-        assert "1 decisions are left out: at 2024-05-04T06:00:00+00:00" in notice and "--as-of" in notice
+        assert "Left out: 1 decision whose window of 1d was still open at 2024-05-04T06:00:00+00:00" in notice
+        assert "--as-of" in notice
 
     @pytest.mark.parametrize(
         ("as_of", "expected"),

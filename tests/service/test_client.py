@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from spuir import Bandit
+from spuir.base.parameters import parameters_of
 from spuir.errors import ServiceError
 from spuir.service import AsyncClient, Client
 from spuir.service.clients.flows import Method
@@ -58,6 +60,20 @@ def test_a_decision_is_taken_rewarded_learned_and_looked_up(client: Client) -> N
     status = client.decision("life", "first")
     assert (status.status, status.reward, status.used_in) == ("joined", 1.0, 1)
     assert client.decision("life", "c").status == "defaulted"
+
+
+def test_a_model_of_other_parameters_is_refused_with_these(client: Client) -> None:
+    rows = np.random.default_rng(0).normal(size=(40, 3))
+    model = Bandit("puir", ACTIONS, intercept=True).fit(rows, (ACTIONS * 20)[:40], rows[:, 0])
+    client.create("cold", ACTIONS, policy="puir")
+    wanted = "got policy 'puir', intercept=True, but this experiment has the policy 'puir', intercept=False; create the"
+    with pytest.raises(ServiceError, match=wanted):
+        client.import_model("cold", model)
+    client.create("other", ACTIONS, policy="sbucb")
+    with pytest.raises(ServiceError, match="got policy 'puir', but this experiment has the policy 'sbucb'"):
+        client.import_model("other", model)
+    client.create("warm", ACTIONS, policy="puir", parameters=parameters_of(model.policy_))
+    assert client.import_model("warm", model).version == 1
 
 
 def test_versions_models_actions_settings_and_logs(client: Client) -> None:

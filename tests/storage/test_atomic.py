@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+import spuir
 from spuir.errors import SpuirError
+from spuir.logs import open_log, write_log
 from spuir.storage.atomic import atomic_file, write_atomically, write_text
 
 
@@ -100,6 +102,17 @@ def test_the_mode_is_kept(target: Path) -> None:
     target.chmod(0o640)
     write_atomically(target, b"new")
     assert target.stat().st_mode & 0o777 == 0o640
+
+
+def test_a_missing_folder_is_made(tmp_path: Path) -> None:
+    write_atomically(tmp_path / "a" / "b" / "new", b"x")
+    assert (tmp_path / "a" / "b" / "new").read_bytes() == b"x"
+    spuir.Bandit("puir", ["mail", "call"]).fit([[1.0], [2.0]], ["mail", "call"], [0.0, 1.0]).save(
+        tmp_path / "c" / "m.spuir"
+    )
+    assert spuir.load(tmp_path / "c" / "m.spuir").n_episodes_ == 1
+    write_log(open_log({"action": ["a"], "reward": [1.0], "x": [2.0]}), tmp_path / "d" / "log.parquet")
+    assert open_log(tmp_path / "d" / "log.parquet").rows == 1
 
 
 def test_text_makes_its_folder_and_names_what_cannot_be_written(target: Path) -> None:

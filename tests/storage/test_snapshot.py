@@ -379,12 +379,14 @@ def test_the_mode_of_a_file_is_kept(saved: Path) -> None:
     assert saved.stat().st_mode & 0o777 == 0o640
 
 
-def test_a_folder_that_is_missing_or_is_the_target(tmp_path: Path) -> None:
-    with pytest.raises(MissingSnapshotError, match="folder must exist"):
-        snapshot.write(tmp_path / "no" / "file", {}, {})
+def test_a_folder_that_is_the_target_is_refused_and_a_missing_one_is_made(tmp_path: Path) -> None:
     with pytest.raises(SnapshotFileError, match="check the path"):
         snapshot.write(tmp_path, {}, {})
     assert list(tmp_path.iterdir()) == []
+    with pytest.raises(MissingSnapshotError, match="the file must exist"):
+        snapshot.read(tmp_path / "no" / "file")
+    snapshot.write(tmp_path / "no" / "file", {}, {})
+    assert snapshot.read(tmp_path / "no" / "file")[0] == {}
 
 
 # ---------------------------------------------------------------- records

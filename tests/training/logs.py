@@ -43,14 +43,20 @@ def rows_of(table: pa.Table, chosen: Any) -> tuple[Any, Any, Any]:
     return contexts[chosen], np.array(table["action"].to_pylist())[chosen], table["reward"].to_numpy()[chosen]
 
 
-def one_by_one(policy: Policy | str, table: pa.Table, episodes: list[Any], seed: int = 0, **columns: str) -> Bandit:
-    """Return what ``partial_fit`` makes of the episodes, each given by its rows; ``columns`` name further arguments."""
+def one_by_one(policy: Policy | str, table: pa.Table, episodes: list[Any], seed: int = 0, **columns: Any) -> Bandit:
+    """Return what ``partial_fit`` makes of the episodes, each given by its rows.
+
+    ``columns`` are further arguments: a column of the table by name, or an array.
+    """
     labels = sorted(set(table["action"].to_pylist()))
     made = Bandit(policy_for_logs(policy) if isinstance(policy, str) else policy, labels, seed)
     weights = table[columns["sample_weight"]].to_numpy() if "sample_weight" in columns else None
     made.fix(rows_of(table, slice(None))[0], weights)  # as train does with all rows of so short a log
     for chosen in episodes:
-        further = {argument: table[name].to_numpy()[chosen] for argument, name in columns.items()}
+        further = {
+            argument: (table[one].to_numpy() if isinstance(one, str) else one)[chosen]
+            for argument, one in columns.items()
+        }
         made.partial_fit(*rows_of(table, chosen), **further)
     return made
 

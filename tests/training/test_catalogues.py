@@ -95,8 +95,8 @@ class TestLabels:
         rows = rows.set_column(rows.schema.get_field_index("eligible"), "eligible", pa.array([["new"]] * BATCH))
         trained = train(rows, batch_size=BATCH, start=known, actions=later)
         assert trained.bandit.actions_.tolist() == [*LABELS, "new"]
-        assert any("1 actions of the catalogue are new to the model: new." in one for one in trained.notices)
-        assert any(f"features of 1 actions have changed, and are updated: {LABELS[0]}." in n for n in trained.notices)
+        assert any("New to the model: 1 action of the catalogue: new." in one for one in trained.notices)
+        assert any(f"changed features of 1 action: {LABELS[0]}." in n for n in trained.notices)
         assert known.actions_.tolist() == LABELS
         assert np.array_equal(known.coefficients_, before)
 

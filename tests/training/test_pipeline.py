@@ -74,6 +74,47 @@ def test_weights_and_propensities_of_the_log_are_used(tmp_path: Path) -> None:
         assert gap(trained.bandit, expected) < 1e-9
 
 
+def eligible_lists(table: pa.Table, seed: int = 4) -> list[list[int]]:
+    """Return lists with the executed action and some others."""
+    offered = np.random.default_rng(seed).random((table.num_rows, 3)) < 0.4
+    offered[np.arange(table.num_rows), table["action"].to_numpy()] = True
+    return [np.flatnonzero(row).tolist() for row in offered]
+
+
+@pytest.mark.parametrize("form", ["lists", "masks"])
+@pytest.mark.parametrize("name", ["bexp3", "bexp3-ipw", "blts-b", "puir-exp", "puir", "auto"])
+def test_what_was_eligible_counts_as_in_partial_fit(tmp_path: Path, name: str, form: str) -> None:
+    table = make_table(ROWS)
+    lists = eligible_lists(table)
+    logged = lists if form == "lists" else [[label in one for label in range(3)] for one in lists]
+    log = write_files(tmp_path / "log", table.append_column("eligible", pa.array(logged)), [ROWS], group=333)
+    policy = spuir.training.policy_for_logs(name)
+    own = "own" if "weighting" in policy.traits else None
+    trained = train(str(log), policy, batch_size=BATCH, propensity=own).bandit
+    objects = np.empty(ROWS, object)
+    objects[:] = lists
+    expected, without = one_by_one(policy, table, SLICES, eligible=objects), one_by_one(policy, table, SLICES)
+    assert gap(trained, expected) < 1e-9
+    # What could be chosen matters for the policy's own probabilities, so only where these are learned from.
+    assert (gap(expected, without) > 1e-6) == (name in ("bexp3", "bexp3-ipw", "blts-b"))
+
+
+def test_rows_that_say_nothing_allow_every_action_and_wrong_ones_are_named(tmp_path: Path) -> None:
+    table = make_table(900)
+    lists = eligible_lists(table)
+    full, silent = (
+        [[0, 1, 2, *more] if row % 3 else none for row in range(900)] for more, none in (([], [0, 1, 2]), ([77], None))
+    )
+    models = [
+        train(table.append_column("eligible", pa.array(one)), "bexp3", batch_size=300).bandit for one in (full, silent)
+    ]
+    assert gap(*models) < 1e-12
+    lists[700] = [(table["action"][700].as_py() + 1) % 3]
+    write_files(tmp_path / "log", table.append_column("eligible", pa.array(lists)), [400, 500], group=50)
+    with pytest.raises(InputError, match=r"part-01\.parquet': got \d executed but not eligible at row 300,"):
+        train(str(tmp_path / "log"), "bexp3", batch_size=300)
+
+
 @pytest.mark.parametrize("kind", ["episode", "time"])
 def test_scattered_episodes_are_grouped_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     numbers = np.random.default_rng(2).integers(0, 40, ROWS)
@@ -138,7 +179,7 @@ def test_broken_rows_are_reported_once(
     monkeypatch.setattr(job, "OPEN_BYTES", limit)
     trained = train(str(path), policy, every="hour")
     assert trained.rows == 240
-    assert [note for note in trained.notices if "broken" in note and "1 broken rows" in note and "line 101" in note]
+    assert [note for note in trained.notices if "broken" in note and "1 broken row," in note and "line 101" in note]
 
 
 def test_many_actions_are_kept_as_rows(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -366,7 +407,6 @@ def test_memory_is_forecast_and_too_much_refused(folder: Path) -> None:
     ("given", "message"),
     [
         ({"batch_size": 0}, "batch_size"),
-        ({}, "no episodes"),
         ({"batch_size": 10, "workers": 0}, "workers"),
         ({"batch_size": 10, "engine": "dusk"}, "did you mean 'dask'"),
         ({"batch_size": 10, "context": []}, "context"),
@@ -377,8 +417,26 @@ def test_wrong_arguments_are_refused(given: dict[str, Any], message: str) -> Non
         train(make_table(30), "puir", **given)
 
 
+def test_without_a_word_on_episodes_they_have_the_recommended_size(folder: Path) -> None:
+    size = spuir.planning.plan(ROWS, 4, 3).batch_size
+    trained = train(str(folder), "puir")
+    assert 1 < size < ROWS
+    assert [line.rows for line in trained.episodes[:-1]] == [size] * (len(trained.episodes) - 1)
+    assert any(f"each has {size:,} rows, the recommended size" in notice for notice in trained.notices)
+    assert not any("--every" in notice for notice in trained.notices)  # the log has no times
+    assert gap(trained.bandit, train(str(folder), "puir", batch_size=size).bandit) == 0
+
+
 def test_a_local_engine_keeps_order_and_hands_failures_on() -> None:
     engine = Local(3)
     assert list(engine.map(lambda item: item * 2, range(50))) == list(range(0, 100, 2))
     with pytest.raises(ZeroDivisionError):
         list(engine.map(lambda item: 1 // item, [1, 0, 2]))
+
+
+def test_a_missing_propensity_is_refused_with_a_way_out(tmp_path: Path) -> None:
+    chances = [None if row == 517 else 0.5 for row in range(900)]
+    write_files(tmp_path / "log", make_table(900, propensity=pa.array(chances)), [400, 500], group=50)
+    with pytest.raises(InputError, match=r"part-01\.parquet': got nothing at row 117, .*\(--rename propensity=\)"):
+        train(str(tmp_path / "log"), "puir", batch_size=300)
+    assert train(str(tmp_path / "log"), "puir", batch_size=300, rename={"propensity": None}).rows == 900

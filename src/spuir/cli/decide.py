@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from spuir.cli import options
+from spuir.base.counting import counted
+from spuir.cli import log_options, options
 from spuir.cli.output import check_apart, note_unless, print_result, print_written
 from spuir.errors import DriftWarning, InputError, ParameterError, SpuirError
 
@@ -41,7 +42,7 @@ KEPT = ("decision_id", "time", "unit_id")
     multiple=True,
     help="Actions that may be chosen, separated by commas; repeatable.  [default: the table's column eligible, or all]",
 )
-@options.opening_contexts
+@log_options.reading_contexts
 @options.JSON
 @options.QUIET
 def decide(*, model: Path, table: Sequence[str], out: Path, as_json: bool, quiet: bool, **given: Any) -> None:
@@ -59,7 +60,7 @@ def decide(*, model: Path, table: Sequence[str], out: Path, as_json: bool, quiet
     from spuir.logs import open_log, write_log
 
     check_apart([out], [*table, str(model)])
-    bandit, how = load(model), options.how_to_open(given, ("id",))
+    bandit, how = load(model), log_options.how_to_open(given, ("id",))
     opened = open_log(list(table) if len(table) > 1 else table[0], **how, kind="contexts")
     counts: dict[str, int] = {}
     batches = _decided(bandit, opened, _eligible(bandit, opened, given["eligible"]), counts)
@@ -78,7 +79,7 @@ def decide(*, model: Path, table: Sequence[str], out: Path, as_json: bool, quiet
     }
 
     def show() -> None:
-        print_shares(f"{rows:,} decisions of model {bandit.version_}", summary["actions"])
+        print_shares(counted(rows, "decision", f"of model {bandit.version_}"), summary["actions"])
         print_drift(summary["drift"])
 
     print_result(summary, show, as_json, quiet)

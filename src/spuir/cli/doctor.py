@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from spuir.cli import options
+from spuir.base.counting import counted
+from spuir.cli import log_options, options
 from spuir.cli.output import print_result
 
 if TYPE_CHECKING:
@@ -19,20 +20,9 @@ SHOWN_COLUMNS = 4
 
 @click.command("doctor")
 @click.argument("log", nargs=-1, required=True)
-@click.option(
-    "-b",
-    "--batch-size",
-    type=int,
-    help="Rows per episode (B), to count the episodes.  [default: the log's column episode]",
-)
-@click.option(
-    "--every",
-    help="Duration of an episode, to count the episodes: hour, day, 15m, 6h.  [default: the log's column episode]",
-)
-@options.catalogue
-@options.joining
-@options.opening
-@options.encoding
+@log_options.reading
+@log_options.details
+@log_options.encoding
 @options.JSON
 @options.QUIET
 def doctor(*, as_json: bool, quiet: bool, **given: Any) -> None:
@@ -44,11 +34,11 @@ def doctor(*, as_json: bool, quiet: bool, **given: Any) -> None:
     from spuir.cli.terminal import progress_bar
     from spuir.logs.doctor import examine
 
-    options.refuse_labels(given)
-    opened, joined = options.open_joined(given)
+    log_options.refuse_labels(given)
+    opened, joined = log_options.open_joined(given)
     how = {"batch_size": given["batch_size"], "every": given["every"], "joined": joined[0] if joined else None}
     with progress_bar(opened.rows or 0, hidden=quiet or not opened.rows, what="rows") as watch:
-        diagnosis = examine(opened, **how, encoding=options.encoding_in(given), watch=watch)
+        diagnosis = examine(opened, **how, encoding=log_options.encoding_in(given), watch=watch)
     advice = advise(diagnosis)
     found = {**diagnosis.to_dict(), "plan": advice}
     print_result(found, lambda: print_diagnosis(diagnosis, advice), as_json, quiet)
@@ -73,12 +63,10 @@ def print_diagnosis(diagnosis: "Diagnosis", advice: Mapping[str, Any] | None) ->
 
     out = console()
     sources = diagnosis.sources[0] if len(diagnosis.sources) == 1 else f"{len(diagnosis.sources)} sources"
-    features = "no features" if diagnosis.features is None else f"{diagnosis.features:,} features"
-    out.print(
-        f"[bold]{escape(sources)}[/bold]: {diagnosis.format}, {diagnosis.rows:,} rows, {quantity(diagnosis.bytes)}B, "
-        f"{len(diagnosis.actions):,} actions, {features}",
-        soft_wrap=True,
-    )
+    features = "no features" if diagnosis.features is None else counted(diagnosis.features, "feature")
+    rows, size = counted(diagnosis.rows, "row"), f"{quantity(diagnosis.bytes)}B"
+    contents = f"{diagnosis.format}, {rows}, {size}, {counted(len(diagnosis.actions), 'action')}, {features}"
+    out.print(f"[bold]{escape(sources)}[/bold]: {contents}", soft_wrap=True)
     print_columns(diagnosis)
     actions = [f"{label} {count:,}" for label, count in list(diagnosis.actions.items())[:SHOWN_ACTIONS]]
     rest = len(diagnosis.actions) - len(actions)
@@ -86,25 +74,26 @@ def print_diagnosis(diagnosis: "Diagnosis", advice: Mapping[str, Any] | None) ->
     if diagnosis.catalogue is not None:
         out.print(escape(catalogue_line(diagnosis.catalogue)), soft_wrap=True)
     if diagnosis.episodes is not None:
-        sizes = f"{diagnosis.episodes['smallest']:,} to {diagnosis.episodes['largest']:,} rows"
+        sizes = f"{diagnosis.episodes['smallest']:,} to {counted(diagnosis.episodes['largest'], 'row')}"
         out.print(
             f"episodes by {diagnosis.episodes['by']}: {diagnosis.episodes['count']:,}, of {sizes}", soft_wrap=True
         )
     if advice is not None:
-        out.print(
-            f"recommended: B = {advice['batch_size']:,}, which gives {advice['episodes']:,} episodes", soft_wrap=True
-        )
+        recommended = f"--batch-size {advice['batch_size']}, which gives {counted(advice['episodes'], 'episode')}"
+        out.print(f"recommended: {recommended}", soft_wrap=True)
     for finding in diagnosis.findings:
         print_finding(out, finding)
     counts = [(sum(one.severity == name for one in diagnosis.findings), name) for name in MARKS]
-    summary = ", ".join(f"{count} {name}{'s' if count > 1 else ''}" for count, name in counts if count)
-    out.print(f"\n[bold]{summary or 'nothing wrong was found'}[/bold]")
+    summary = ", ".join(counted(count, name) for count, name in counts if count)
+    rows_named = any(one.rows for one in diagnosis.findings)
+    numbered = " (rows are numbered from 0; a header does not count)" if rows_named else ""
+    out.print(f"\n[bold]{summary or 'nothing wrong was found'}[/bold]{numbered}")
 
 
 def catalogue_line(catalogue: Mapping[str, Any]) -> str:
     """Return a sentence about the features of the actions."""
     fixed, own = (shortened(", ".join(catalogue[name])) for name in ("features", "per_decision"))
-    line = f"catalogue: {catalogue['actions']:,} actions, {len(catalogue['features']):,} features"
+    line = f"catalogue: {counted(catalogue['actions'], 'action')}, {counted(len(catalogue['features']), 'feature')}"
     line += f" ({fixed})" if fixed else ""
     return line + (f"; per decision: {own}" if own else "")
 
@@ -118,7 +107,8 @@ def print_columns(diagnosis: "Diagnosis") -> None:
         cells = [line["name"], line["type"]]
         if line["role"] == "context":
             n_features = len(line["features"])
-            role = f"context, {line['kind'] or 'not encoded'}" + (f", {n_features} features" if n_features > 1 else "")
+            several = f", {counted(n_features, 'feature')}" if n_features > 1 else ""
+            role = f"context, {line['kind'] or 'not encoded'}{several}"
             rows.append([*cells, role, f"{line['missing']:,}" if line["missing"] else ""])
         else:
             rows.append([*cells, line["meaning"], ""])
@@ -137,10 +127,11 @@ def print_finding(out: Any, finding: "Finding") -> None:
         shown = [f"{row.row}" + (f" ({row.value})" if row.value else "") for row in finding.rows]
         sources = list(dict.fromkeys(row.source for row in finding.rows))
         rest = finding.count - len(shown)
-        places = f"row {', '.join(shown)}" + (f" and {rest:,} more" if rest else "") + f" of {', '.join(sources)}"
+        rows = f"{'row' if finding.count == 1 else 'rows'} {', '.join(shown)}"
+        places = rows + (f" and {rest:,} more" if rest else "") + f" of {', '.join(sources)}"
         out.print(f"  {escape(places)}", soft_wrap=True)
     elif finding.count:
-        out.print(f"  {finding.count:,} rows", soft_wrap=True)
+        out.print(f"  {counted(finding.count, 'row')}", soft_wrap=True)
     out.print(f"  {escape(finding.effect)}", soft_wrap=True)
     out.print(f"  → {escape(finding.remedy)}", soft_wrap=True)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from spuir.cli import options
+from spuir.cli import log_options, options
 from spuir.cli.output import check_apart, note_unless, print_result, print_written
 from spuir.errors import MissingExtraError, ParameterError
 
@@ -19,25 +19,20 @@ NOT_BETTER = 1
 
 @click.command("evaluate")
 @click.argument("log", nargs=-1, required=True)
-@options.config
 @click.option("-m", "--model", "models", multiple=True, help="Saved model to evaluate; repeatable.")
 @click.option(
     "-p",
     "--policy",
     help="Policy to train on the earlier part of the log and to evaluate on the rest.  [default: none]",
 )
-@options.PRESET
 @click.option(
-    "-s", "--set", "settings", multiple=True, metavar="NAME=VALUE", help="Set a parameter of --policy; repeatable."
+    "-o", "--out", type=click.Path(path_type=Path), help="HTML page to write, with figures.  [default: no page]"
 )
+@log_options.reading
 @click.option(
-    "--holdout",
-    type=float,
-    default=0.3,
-    show_default=True,
-    help="Share of the log, the latest part, to evaluate --policy on.",
+    "--propensity",
+    help="Where propensities come from: uniform, estimate, or the name of a column.  [default: propensity]",
 )
-@options.cutting
 @click.option(
     "--against",
     multiple=True,
@@ -45,9 +40,28 @@ NOT_BETTER = 1
 )
 @click.option("--after", help="Use the decisions at and after this time only, e.g. 2026-05-01.  [default: all]")
 @click.option(
-    "--propensity",
-    help="Where propensities come from: uniform, estimate, or the name of a column.  [default: propensity]",
+    "--holdout",
+    type=float,
+    default=0.3,
+    show_default=True,
+    help="Share of the log, the latest part, to evaluate --policy on.",
 )
+@click.option(
+    "--fail-unless-better-than",
+    "gate",
+    metavar="NAME",
+    help="Exit with code 1 unless every evaluated policy is better than NAME, e.g. logged.  [default: exit with 0]",
+)
+@click.option(
+    "--on-training-rows",
+    is_flag=True,
+    help="Evaluate a model even on rows that it learned from: the value is too high.",
+)
+@options.PRESET
+@click.option(
+    "-s", "--set", "settings", multiple=True, metavar="NAME=VALUE", help="Set a parameter of --policy; repeatable."
+)
+@options.config
 @click.option("--estimator", help="Estimator for the verdicts, e.g. dr or snips.  [default: dr]")
 @click.option(
     "--reward-model",
@@ -66,23 +80,7 @@ NOT_BETTER = 1
     "--group-by", help="What is independent: row, unit or episode.  [default: unit if the log has unit_id, else row]"
 )
 @click.option("--segment", help="Context column to show action shares by.  [default: the first text column]")
-@click.option(
-    "-o", "--out", type=click.Path(path_type=Path), help="HTML page to write, with figures.  [default: no page]"
-)
-@click.option(
-    "--fail-unless-better-than",
-    "gate",
-    metavar="NAME",
-    help="Exit with code 1 unless every evaluated policy is better than NAME, e.g. logged.  [default: exit with 0]",
-)
-@click.option(
-    "--on-training-rows",
-    is_flag=True,
-    help="Evaluate a model even on rows that it learned from: the value is too high.",
-)
-@options.catalogue
-@options.joining
-@options.opening
+@log_options.details
 @options.JSON
 @options.QUIET
 def evaluate(*, models: Sequence[str], policy: str | None, as_json: bool, quiet: bool, **given: Any) -> None:
@@ -103,9 +101,9 @@ def evaluate(*, models: Sequence[str], policy: str | None, as_json: bool, quiet:
         if given["out"].suffix.lower() not in (".html", ".htm"):
             raise ParameterError("--out", given["out"], "the page is HTML", "name a file that ends in .html")
         check_apart([given["out"]], [*given["log"], *given["rewards"], *models])
-    options.refuse_labels(given)
+    log_options.refuse_labels(given)
     chosen = given["propensity"] if given["propensity"] in ("uniform", "estimate") else None
-    log, joined = options.open_joined(given, given["propensity"] if chosen is None else None)
+    log, joined = log_options.open_joined(given, given["propensity"] if chosen is None else None)
     note = note_unless(quiet)
     notices = [str(report) for report in joined]
     for notice in notices:

@@ -5,6 +5,7 @@ from typing import Any
 
 from rich.text import Text
 
+from spuir.base.counting import counted
 from spuir.cli.terminal import PAIRS, SHOWN_ACTIONS, print_table, spread
 
 DRIFT_SHOWN = 0.01
@@ -21,7 +22,7 @@ def print_model(model: Mapping[str, Any]) -> None:
     rows = {
         "policy": model["policy"]["name"],
         "parameters": ", ".join(f"{name}={value}" for name, value in parameters.items()),
-        "version": f"{model['version']} ({model['episodes']:,} episodes)",
+        "version": f"{model['version']} ({counted(model['episodes'], 'episode')})",
         "saved": model["created"] or "not known (an older version of spuir)",
         "columns": ", ".join(model["columns"]) or "not named",
         **_about_catalogue(model["catalogue"]),
@@ -39,14 +40,15 @@ def print_model(model: Mapping[str, Any]) -> None:
     )
     names = {name: name for name in ("action", "against", "feature", "difference")}
     _print_estimates(names, model["contrasts"], title="largest contrasts of two actions")
-    _print_moves(model["drift"])
+    _print_moves(model["moves"])
 
 
 def _about_catalogue(catalogue: Mapping[str, Any] | None) -> dict[str, str]:
     """Return what describes the actions, by heading."""
     if catalogue is None:
         return {}
-    found = {"catalogue": f"{catalogue['actions']:,} actions by {', '.join(catalogue['columns']) or 'no features'}"}
+    features = ", ".join(catalogue["columns"]) or "no features"
+    found = {"catalogue": counted(catalogue["actions"], "action", f"by {features}")}
     return found | ({"per decision": ", ".join(catalogue["per_decision"])} if catalogue["per_decision"] else {})
 
 
@@ -102,7 +104,7 @@ def print_learned(actions: Sequence[Mapping[str, Any]], coefficients: Sequence[M
     shown, title = actions, "actions"
     if len(actions) > SHOWN_ACTIONS:
         shown = sorted(actions, key=lambda line: -line["rows"])[:SHOWN_ACTIONS]
-        title = f"{SHOWN_ACTIONS} of {len(actions):,} actions, those with most rows"
+        title = f"{SHOWN_ACTIONS} of {counted(len(actions), 'action')}, those with most rows"
     rows: list[list[str]] = []
     for line in shown:
         state = "" if line["active"] else " (retired)"

@@ -61,14 +61,14 @@ def beside(out: Path, what: str = "episodes") -> Path:
 
 def keep_apart(out: Path, sources: Sequence[str], what: str = "episodes") -> None:
     """Refuse to overwrite the log, or to write into a folder of it."""
-    from spuir.training.drift import drift_file
+    from spuir.training.coefficient_moves import moves_file
 
     if not out.name:
         raise ParameterError("--out", out, "a model is one file", "name a file, such as model.spuir")
     endings = ("csv", "json", "png", "svg")
     beside_it = (f"{beside(out, name)}.{ending}" for name in (what, FIGURES[what]) for ending in endings)
     _check_replaced(out, what)
-    check_apart((out, drift_file(out), *beside_it), sources, "the model and the files beside it")
+    check_apart((out, moves_file(out), *beside_it), sources, "the model and the files beside it")
 
 
 def check_apart(written: Sequence[Path | str], sources: Sequence[str], what: str = "the file") -> None:
@@ -106,10 +106,10 @@ def _matches(path: Path, pattern: Path) -> bool:
 
 def _check_replaced(out: Path, what: str) -> None:
     """Refuse to replace a file that no earlier run wrote: the first line of its table tells."""
-    from spuir.training.drift import drift_file
+    from spuir.training.coefficient_moves import moves_file
 
     stem, figure, (ending, start) = beside(out, what), beside(out, FIGURES[what]), STARTS[what]
-    table, moves = Path(f"{stem}.{ending}"), drift_file(out)
+    table, moves = Path(f"{stem}.{ending}"), moves_file(out)
     drawn = (Path(f"{figure}.png"), Path(f"{figure}.svg"))
     groups = {table: (start, (table, *drawn)), moves: (MOVES_START, (moves,))}
     for first, (line, files) in groups.items():

@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from spuir.base.counting import counted
 from spuir.cli import options
 from spuir.errors import MissingExtraError, ParameterError
 from spuir.service.config import PREFIX, ServerConfig
@@ -183,8 +184,10 @@ def _check(config: ServerConfig, repair: bool) -> int:
     store.close()
     for line in [*found.notes, *found.problems]:
         click.echo(line)
-    checked = f"{found.records:,} records, {found.versions:,} versions and {found.decisions:,} decisions were checked"
-    click.echo(f"{checked}: {len(found.problems):,} problems" if found.problems else f"{checked}: all is well")
+    counts = {"record": found.records, "version": found.versions, "decision": found.decisions}
+    checked = f"checked {', '.join(counted(count, noun) for noun, count in counts.items())}"
+    outcome = counted(len(found.problems), "problem") if found.problems else "all is well"
+    click.echo(f"{checked}: {outcome}")
     return 1 if found.problems else 0
 
 

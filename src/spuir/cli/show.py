@@ -43,7 +43,7 @@ def describe(bandit: "Bandit", coefficients: int, path: Path) -> dict[str, Any]:
     """Return what a model is as JSON-ready data, with this many coefficients; ``path`` is its file."""
     from spuir.base.parameters import parameters_of
     from spuir.storage.atomic import finite
-    from spuir.training.drift import read_drift
+    from spuir.training.coefficient_moves import read_moves
 
     policy, encoder, notes = bandit.policy_, bandit.encoder, bandit._notes
     return {
@@ -61,7 +61,7 @@ def describe(bandit: "Bandit", coefficients: int, path: Path) -> dict[str, Any]:
         "catalogue": catalogue(bandit),
         "shared": shared_coefficients(bandit, coefficients),
         "contrasts": contrasts(bandit, coefficients),
-        "drift": finite(read_drift(path)[:coefficients]),
+        "moves": finite(read_moves(path)[:coefficients]),
     }
 
 

@@ -17,6 +17,7 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+from spuir.base.counting import counted
 from spuir.planning import Plan
 
 if TYPE_CHECKING:
@@ -93,8 +94,8 @@ def print_episodes(summary: Mapping[str, Any]) -> None:
     print_table(
         ("episode", "key", "rows", "without reward", "logged reward", "learning ms"),
         [_episode_cells(line) if line else ["…"] * 6 for line in shown],
-        title=f"{summary['policy']['name']}: {summary['rows']:,} rows, {len(episodes):,} episodes, "
-        f"{len(summary['actions'])} actions, {summary['features']} features, "
+        title=f"{summary['policy']['name']}: {counted(summary['rows'], 'row')}, {counted(len(episodes), 'episode')}, "
+        f"{counted(len(summary['actions']), 'action')}, {counted(summary['features'], 'feature')}, "
         f"{quantity(summary['rows_per_second'])}rows/s",
     )
 
@@ -162,8 +163,8 @@ def print_summary(results: Mapping[str, Any]) -> None:
         rows,
         text=("policy",),
         whole=True,
-        title=f"{results['environment']['name']}: {results['episodes']} episodes of {results['batch_size']} decisions, "
-        f"{seeds} seed{'s' if seeds > 1 else ''}, {results['preset']} preset",
+        title=f"{results['environment']['name']}: {counted(results['episodes'], 'episode')} of "
+        f"{counted(results['batch_size'], 'decision')}, {counted(seeds, 'seed')}, {results['preset']} preset",
         caption="mean ± standard error over seeds; times per episode",
     )
 
@@ -235,11 +236,11 @@ def print_evaluation(report: "EvaluationReport") -> None:
         ]
         for line in report.lines()
     ]
-    title = f"{facts['rows']:,} decisions, {len(facts['actions'])} actions, estimator {report.estimator}"
+    counts = f"{counted(facts['rows'], 'decision')}, {counted(len(facts['actions']), 'action')}"
     headings = ("policy", "value", "low", "high", "effective rows", "support")
-    print_table(headings, rows, text=("policy", "support"), title=title)
+    print_table(headings, rows, text=("policy", "support"), title=f"{counts}, estimator {report.estimator}")
     if report.differences_found:
-        title = f"differences, paired on the same decisions; verdicts are corrected for {report.candidates} candidates"
+        title = f"differences, paired on the same decisions; {report.verdict_rule}"
         rows = [
             [
                 one.policy,

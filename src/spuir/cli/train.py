@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from spuir.cli import options
+from spuir.cli import log_options, options
 from spuir.cli.output import FIGURES, beside, draw, interruptible, keep_apart, note_unless, print_result, print_written
 from spuir.errors import ParameterError
 
@@ -22,7 +22,20 @@ UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
 @click.command("train")
 @click.argument("log", nargs=-1, required=True)
-@options.config
+@click.option("-p", "--policy", default="auto", show_default=True, help="Policy to train.")
+@click.option(
+    "-o",
+    "--out",
+    type=click.Path(path_type=Path),
+    help="File for the model.  [default: that of --from, or model.spuir]",
+)
+@log_options.reading
+@click.option(
+    "--propensity",
+    metavar="uniform|own|COLUMN|NUMBER",
+    help="Probability of the logged actions: as likely as each other, as the policy itself would act, a column, or a "
+    "number.  [default: the log's column propensity]",
+)
 @click.option(
     "--from",
     "start",
@@ -31,36 +44,12 @@ UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
     help="Model to continue: its policy, actions and columns are used.  [default: a new model]",
 )
 @click.option("--allow-repeat", is_flag=True, help="With --from, learn episodes that the model has learned before.")
-@click.option("-p", "--policy", default="auto", show_default=True, help="Policy to train.")
 @options.PRESET
 @click.option(
     "-s", "--set", "settings", multiple=True, metavar="NAME=VALUE", help="Set a parameter of the policy; repeatable."
 )
-@click.option(
-    "-b",
-    "--batch-size",
-    type=int,
-    help="Rows per episode (B), in the order of the log.  [default: the log's column episode]",
-)
-@click.option("--every", help="Duration of an episode: hour, day, 15m, 6h.  [default: the log's column episode]")
-@click.option(
-    "-o",
-    "--out",
-    type=click.Path(path_type=Path),
-    help="File for the model.  [default: that of --from, or model.spuir]",
-)
-@options.joining
-@options.opening
-@click.option(
-    "--propensity",
-    metavar="uniform|own|COLUMN|NUMBER",
-    help="Probability of the logged actions: as likely as each other, as the policy itself would act, a column, or a "
-    "number.  [default: the log's column propensity]",
-)
-@options.catalogue
-@click.option("--scale", is_flag=True, help="Standardise numeric columns, with --preset authors-code.")
-@click.option("--intercept", is_flag=True, help="Append a constant column, with --preset authors-code.")
-@options.encoding
+@options.config
+@click.option("--memory", help="Memory limit, e.g. 4g.  [default: 80 % of free memory]")
 @click.option("--engine", default="local", show_default=True, help="Where workers run: local, dask or spark.")
 @click.option(
     "--address",
@@ -76,7 +65,10 @@ UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
     help="Folder for temporary files; workers on other machines must see it.  [default: the folder of --out, and the "
     "system's for --rewards]",
 )
-@click.option("--memory", help="Memory limit, e.g. 4g.  [default: 80 % of free memory]")
+@click.option("--scale", is_flag=True, help="Standardise numeric columns, with --preset authors-code.")
+@click.option("--intercept", is_flag=True, help="Append a constant column, with --preset authors-code.")
+@log_options.details
+@log_options.encoding
 @options.SEED
 @options.WORKERS
 @options.JSON
@@ -98,14 +90,14 @@ def train(*, out: Path | None, start: Path | None, as_json: bool, quiet: bool, *
     out = out or start or Path("model.spuir")
     trained_policy = _new_policy(given) if continued is None else _continued_policy(continued, given)
     encoding = {name: given[name] for name in ("scale", "intercept") if given[name]}
-    encoding |= options.encoding_in(given)
+    encoding |= log_options.encoding_in(given)
     keep_apart(out, [*given["log"], *given["rewards"]])
     propensity = None if given["propensity"] is None else options.parse(given["propensity"])
     note = note_unless(quiet)
     with make_engine(given["engine"], **_engine_options(given)) as engine, interruptible(out):
         if given["rewards"]:
             check_scratch(engine, given["scratch"])
-        log, joined = options.open_joined(given, propensity, given["scratch"])
+        log, joined = log_options.open_joined(given, propensity, given["scratch"])
         notices = [str(report) for report in joined]
         for notice in notices:
             note(notice)
@@ -113,7 +105,7 @@ def train(*, out: Path | None, start: Path | None, as_json: bool, quiet: bool, *
             trained = learn(
                 log,
                 trained_policy,
-                actions=options.labels_in(given),
+                actions=log_options.labels_in(given),
                 encoding=encoding,
                 engine=engine,
                 out=out,
@@ -158,7 +150,7 @@ def _continued_policy(bandit: "Bandit", given: dict[str, Any]) -> "Policy":
     context, decided = click.get_current_context(), "the model of --from has decided it"
     for one in context.command.params:
         source, value = context.get_parameter_source(str(one.name)), context.params.get(str(one.name))
-        if one.name == "actions" and options.labels_in(given) is None:
+        if one.name == "actions" and log_options.labels_in(given) is None:
             continue  # a catalogue, whose new actions join the model
         if one.name in FIXED and source is click.core.ParameterSource.COMMANDLINE:
             remedy = "leave it out, or train a new model without --from"
@@ -204,12 +196,12 @@ def _bytes(text: str) -> int:
 def _write(trained: "Training", out: Path) -> tuple[list[Path], list[str]]:
     """Write the episode table and its figure beside the model; return the files and notes about a missing one."""
     from spuir.storage.atomic import write_csv
-    from spuir.training.drift import drift_file, drift_rows
+    from spuir.training.coefficient_moves import move_rows, moves_file
 
     stem, figure = beside(out), beside(out, FIGURES["episodes"])
     written = [out, write_csv(Path(f"{stem}.csv"), [line.to_dict() for line in trained.episodes])]
-    if moves := list(drift_rows(trained.bandit, trained.episodes)):
-        written.append(write_csv(drift_file(out), moves))
+    if moves := list(move_rows(trained.bandit, trained.episodes)):
+        written.append(write_csv(moves_file(out), moves))
     drawn, notes = draw(trained.bandit.plot, figure)
     return [*written, *drawn], notes
 

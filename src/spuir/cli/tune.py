@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from spuir.cli import options
+from spuir.base.counting import counted
+from spuir.cli import log_options, options
 from spuir.cli.output import beside, draw, interruptible, keep_apart, note_unless, print_result, print_written
 
 if TYPE_CHECKING:
@@ -25,13 +26,26 @@ SHOWN = 8
     help="Policies to choose from, separated by commas; sbucb is always tried.  [default: sbucb,puir,spuir,auto]",
 )
 @click.option(
+    "-o",
+    "--out",
+    type=click.Path(path_type=Path),
+    default=Path("model.spuir"),
+    show_default=True,
+    help="File for the model of the winner.",
+)
+@log_options.reading
+@click.option(
+    "--propensity",
+    metavar="uniform|COLUMN",
+    help="Probability of the logged actions: equally likely, or a column.  [default: propensity]",
+)
+@click.option(
     "--budget",
     type=click.IntRange(min=1),
     default=40,
     show_default=True,
     help="Number of candidates: policies with their features, λ, γ, η and c.",
 )
-@options.cutting
 @click.option(
     "--batch-sizes", multiple=True, help="Batch sizes to choose from, separated by commas.  [default: the log's]"
 )
@@ -50,29 +64,14 @@ SHOWN = 8
     help="Share of the reward that a floor may cost; the largest floor within it is chosen.",
 )
 @click.option(
-    "--propensity",
-    metavar="uniform|COLUMN",
-    help="Probability of the logged actions: equally likely, or a column.  [default: propensity]",
-)
-@click.option(
     "--rows",
     type=click.IntRange(min=1),
     default=200_000,
     show_default=True,
     help="Number of rows to tune on, the latest; the winner learns from all.",
 )
-@click.option(
-    "-o",
-    "--out",
-    type=click.Path(path_type=Path),
-    default=Path("model.spuir"),
-    show_default=True,
-    help="File for the model of the winner.",
-)
-@options.catalogue
-@options.joining
-@options.opening
-@options.encoding
+@log_options.details
+@log_options.encoding
 @options.SEED
 @options.WORKERS
 @options.JSON
@@ -92,8 +91,8 @@ def tune(*, out: Path, as_json: bool, quiet: bool, **given: Any) -> None:
     from spuir.evaluation.tune import tune as search
 
     keep_apart(out, [*given["log"], *given["rewards"]], "tuning")
-    options.refuse_labels(given)
-    log, joined = options.open_joined(given, given["propensity"])
+    log_options.refuse_labels(given)
+    log, joined = log_options.open_joined(given, given["propensity"])
     note = note_unless(quiet)
     notices = [str(report) for report in joined]
     for notice in notices:
@@ -105,7 +104,7 @@ def tune(*, out: Path, as_json: bool, quiet: bool, **given: Any) -> None:
             batch_sizes=[options.parse(text) for text in options.names_in(given["batch_sizes"], "--batch-sizes")]
             or None,
             propensity="uniform" if given["propensity"] == "uniform" else None,
-            encoding={**ENCODING, **options.encoding_in(given)},
+            encoding={**ENCODING, **log_options.encoding_in(given)},
             most_rows=given["rows"],
             out=out,
             watch=watch,
@@ -128,12 +127,12 @@ PASSED = ("budget", "batch_size", "every", "learning", "floor_cost", "seed", "wo
 def _write(found: "Tuning", out: Path) -> tuple[list[Path], list[str]]:
     """Write all results beside the model; return the files, and a note if the figure is missing."""
     from spuir.storage.atomic import write_csv, write_json
-    from spuir.training.drift import drift_file, drift_rows
+    from spuir.training.coefficient_moves import move_rows, moves_file
 
     stem = beside(out, "tuning")
     written = [out, write_json(Path(f"{stem}.json"), found.to_dict())]
-    if moves := list(drift_rows(found.bandit, found.training.episodes)):
-        written.append(write_csv(drift_file(out), moves))
+    if moves := list(move_rows(found.bandit, found.training.episodes)):
+        written.append(write_csv(moves_file(out), moves))
     drawn, notes = draw(found.plot, stem)
     return [*written, *drawn], notes
 
@@ -147,12 +146,13 @@ def _print(found: "Tuning") -> None:
 
     learn, compare, final = found.rows
     last = finalists(found.scores)
+    tried = len({one.candidate for one in found.scores})
     print_table(
         ("candidate", "value", "± standard error"),
         [[str(one.candidate), f"{one.value:.4g}", f"{one.standard_error:.2g}"] for one in last[:SHOWN]],
         text=("candidate",),
-        title=f"{len(last)} finalists of {len({one.candidate for one in found.scores})} candidates: learned from "
-        f"{learn:,} rows, compared on {compare:,}",
+        title=f"{counted(len(last), 'finalist')} of {counted(tried, 'candidate')}: "
+        f"learned from {counted(learn, 'row')}, compared on {compare:,}",
     )
     print_table(
         ("alpha", "floor", "batch size", "reward", "behind the best", "± standard error", "seeds"),
@@ -169,7 +169,7 @@ def _print(found: "Tuning") -> None:
             ("policy", "value", "low", "high", "gain of the winner"),
             [winner, *others],
             text=("policy",),
-            title=f"the last {final:,} rows, on which nothing was chosen; 95 % intervals",
+            title=f"the last {counted(final, 'row')}, on which nothing was chosen; 95 % intervals",
         )
     for sentence in found.sentences:
         console().print(Text(sentence, style="bold"), soft_wrap=True)

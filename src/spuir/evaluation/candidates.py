@@ -141,7 +141,6 @@ class Results:
         self._saved = monotonic()
         if self._path is not None:
             try:
-                self._path.parent.mkdir(parents=True, exist_ok=True)
                 write_atomically(self._path, json.dumps({"mark": self._mark, "known": self._known}).encode())
             except OSError:
                 self._path = None

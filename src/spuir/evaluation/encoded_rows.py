@@ -12,13 +12,14 @@ from spuir.base.records import Codes, Floats, Mask
 from spuir.core import ties
 from spuir.errors import InputError
 from spuir.evaluation.logged_rows import EvaluationLog, LoggedRows, refuse_without_exploration
-from spuir.logs import Cut, Log, cut_episodes, open_log
+from spuir.logs import Cut, Log, open_log
 from spuir.logs.action_columns import columns_of, number_columns, offered_features
 from spuir.logs.id_hashes import Hashes
 from spuir.policies import Policy
 from spuir.tables.arrow import arrow
 from spuir.tables.encoder import Encoder
 from spuir.training.scan import SAMPLE_MOST
+from spuir.training.start import episodes_to_learn
 
 ROWS = 200_000
 """The most rows that are kept, the latest of the log."""
@@ -78,7 +79,7 @@ class EncodedRows:
             Rows or duration of an episode, as in ``train``.
         """
         log = source if isinstance(source, Log) else open_log(source, **opening)
-        return read_rows(log, cut_episodes(log, batch_size=batch_size, every=every), ENCODING).rows
+        return read_rows(log, episodes_to_learn(log, batch_size, every), ENCODING).rows
 
     def __len__(self) -> int:
         """Return n."""

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from spuir.base.counting import counted
 from spuir.base.parameters import COUNT, INSIDE, check_value
 from spuir.errors import InputError, ParameterError, did_you_mean
 from spuir.evaluation.block_sums import Blocks
@@ -17,7 +18,7 @@ from spuir.evaluation.fit_pass import FitPass, Watch, fit_models
 from spuir.evaluation.intervals import check_kind
 from spuir.evaluation.learned_rows import LearnedRows, check_learned
 from spuir.evaluation.logged_rows import EvaluationLog
-from spuir.evaluation.support import advice
+from spuir.evaluation.support import LEAST_PIECES, advice
 from spuir.evaluation.targets import (
     LOGGED,
     UNIFORM,
@@ -33,7 +34,7 @@ from spuir.logs.span import log_after
 from spuir.policies import Policy, list_policies
 from spuir.tables.arrow import arrow
 from spuir.training import train
-from spuir.training.start import with_column
+from spuir.training.start import episodes_to_learn, with_column
 
 ESTIMATORS = ("dm", "ips", "clipped-ips", "snips", "dr", "sndr", "switch-dr", "dros")
 AGAINST = (LOGGED, UNIFORM, ALWAYS + "*")
@@ -114,13 +115,13 @@ def evaluate(
     check_value("folds", folds, COUNT, "choose a number of folds such as 5")
     check_kind(interval)
     log = _open(source, propensity, opening)
-    policies = named_policies(policies)
+    policies, notices = named_policies(policies), list[str]()
     if names := _untrained(policies):
         if after is not None:
             rule = f"{names[0]} is trained on the earlier part of the log, and holdout says which is the rest"
             raise ParameterError("after", repr(after), rule, "leave it out, or evaluate a saved model")
         how = {"batch_size": batch_size, "every": every, "propensity": propensity, "watch": watch}
-        policies, log = _train_on_earlier(log, policies, holdout, **how)
+        policies, log, notices = _train_on_earlier(log, policies, holdout, **how)
     log = log if after is None else log_after(log, after)
     targets = [make_target(name, one, actions) for name, one in policies.items()]
     chosen = _estimators(estimators, estimator, reward_model, propensity)
@@ -142,7 +143,7 @@ def evaluate(
         estimated = kind == "estimate" or any(isinstance(one, BalancedInversePropensity) for one in chosen)
         how = {"propensity": kind, "estimated": estimated, "learned": learned, "watch": watch}
         fit = fit_models(rows, reward_model, folds, **how)
-        notices = fit.notices() + check_learned(learned, on_training_rows)
+        notices += fit.notices() + check_learned(learned, on_training_rows)
         baselines, candidates = make_baselines(against, fit, targets)
         notices += [notice for target in (*targets, *baselines) for notice in target.prepare(rows)]
         blocks = Blocks.of(_grouping(group_by, rows), fit.rows)
@@ -316,8 +317,8 @@ def _train_on_earlier(
     every: Any,
     propensity: str | None,
     watch: Watch | None,
-) -> tuple[dict[str, Any], Log]:
-    """Return the policies, those without training trained on the earlier part of the log, and the rest of the log."""
+) -> tuple[dict[str, Any], Log, list[str]]:
+    """Return the policies, untrained ones trained on the earlier part of the log, the rest of the log, and notices."""
     names = _untrained(policies)
     for name, one in policies.items():
         if isinstance(one, np.ndarray) or hasattr(one, "columns"):
@@ -325,8 +326,14 @@ def _train_on_earlier(
             raise ParameterError("policies", f"a table of probabilities for {name}", rule, "pass a function instead")
     earlier, rest = split_log(log, holdout)
     known = "uniform" if propensity == "uniform" and "propensity" not in log.schema.names else None
-    how: dict[str, Any] = {"batch_size": batch_size, "every": every, "propensity": known, "watch": watch}
-    return {**policies, **{name: train(earlier, policies[name], **how).bandit for name in names}}, rest
+    cut = episodes_to_learn(earlier, batch_size, every)
+    how: dict[str, Any] = {"batch_size": cut.batch_size, "every": every, "propensity": known, "watch": watch}
+    trained = {name: train(earlier, policies[name], **how) for name in names}
+    for name, one in trained.items():
+        if one.rows < LEAST_PIECES:
+            rule, remedy = f"{name} is trained on at least {LEAST_PIECES} rows", "pass a longer log, or a saved model"
+            raise InputError("earlier part of the log", counted(one.rows, "row"), rule, remedy)
+    return {**policies, **{name: one.bandit for name, one in trained.items()}}, rest, [cut.notice] if cut.notice else []
 
 
 def action_dist(policy: Any, source: Any, actions: Sequence[Hashable] | None = None, **opening: Any) -> Any:

@@ -58,6 +58,7 @@ def html_report(report: "EvaluationReport") -> str:
         "version": __version__,
         "digits": report.digits,
         "refused": report.refused,
+        "verdict_rule": report.verdict_rule,
         "help_wanted": report.help_wanted,
     }
     return made.get_template("evaluation.html.j2").render(values)

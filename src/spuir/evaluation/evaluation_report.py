@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from spuir.base.counting import counted
 from spuir.base.data_frame import data_frame
 from spuir.errors import UnknownNameError, did_you_mean
 from spuir.evaluation.block_sums import Estimate
 from spuir.evaluation.intervals import ValueInterval, interval
-from spuir.evaluation.support import NONE, WEAK, Support
+from spuir.evaluation.support import LEAST_PIECES, NONE, WEAK, Support
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -145,11 +146,26 @@ class EvaluationReport:
 
     @cached_property
     def winner(self) -> PolicyValue | None:
-        """The best policy with good support, or else weak support; its interval is corrected for the candidates."""
+        """The best policy with good support, or else weak support; its interval is corrected for the candidates.
+
+        None if there is nothing to compare: only one action, or no other policy that the log supports.
+        """
         names = [name for name in (*self.evaluated, *self.baselines) if name not in self.refused]
+        if self._one_action or len(names) < min(2, len(self)):
+            return None
         able = [name for name in names if name not in self._weak] or names
         best = max(able, key=lambda name: self.sums[name, self.estimator].value, default=None)
         return None if best is None else self._value(best, self.estimator, self._corrected)
+
+    @property
+    def _one_action(self) -> bool:
+        return len(self.facts["actions"]) == 1
+
+    @property
+    def verdict_rule(self) -> str:
+        """What the verdicts on differences take into account besides their intervals."""
+        weak = ", and need a wider interval where support is weak" if self._weak else ""
+        return f"verdicts are corrected for {counted(self.candidates, 'candidate')}{weak}"
 
     @property
     def _corrected(self) -> float:
@@ -255,17 +271,25 @@ class EvaluationReport:
     def sentences(self) -> list[str]:
         """What the report says, policy by policy, then who wins."""
         told = [self._sentence(name) for name in self.evaluated]
-        if self.winner is not None and self.winner.value is not None and len(self) > 1:
-            low, value, high = (
-                number(one, self.digits) for one in (self.winner.low, self.winner.value, self.winner.high)
-            )
-            beside = self._weak and self.winner.policy not in self._weak
-            best = "Best of those with good support" if beside else "Best of all"
-            told.append(
-                f"{best}: {self.winner.policy} with {value} ({low} to {high}, {self.level:.0%} "
-                f"corrected for {self.candidates} candidates)."
-            )
+        if self.winner is None:
+            told.append(self._nothing_to_compare())
+        elif self.winner.value is not None and len(self) > 1:
+            told.append(self._best(self.winner))
         return told
+
+    def _best(self, winner: PolicyValue) -> str:
+        low, value, high = (number(one, self.digits) for one in (winner.low, winner.value, winner.high))
+        beside = self._weak and winner.policy not in self._weak
+        best = "Best of those with good support" if beside else "Best of all"
+        corrected = f"{self.level:.0%} corrected for {counted(self.candidates, 'candidate')}"
+        return f"{best}: {winner.policy} with {value} ({low} to {high}, {corrected})."
+
+    def _nothing_to_compare(self) -> str:
+        rows = counted(self.facts["rows"], "decision")
+        if self._one_action:
+            return f"There is nothing to compare: {self.facts['actions'][0]!r} is the only action of {rows}."
+        lead = "Too little data" if self.facts["rows"] < LEAST_PIECES else "There is nothing to compare"
+        return f"{lead}: {rows} cannot tell what other policies earn. What would help: {self.help_wanted}."
 
     def _sentence(self, name: str) -> str:
         one, support = self.value_of(name), self.supports.get(name)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from spuir.base.counting import counted
 from spuir.base.records import Codes, Floats
 from spuir.errors import InputError
 from spuir.evaluation.learned_rows import LearnedRows
@@ -112,9 +113,9 @@ class FitPass:
         """Return what the reader of a report should know about the log."""
         log, found = self.log, list(self.log.log.notices)
         if log.silent:
-            found.append(f"{log.silent:,} rows without a reward were left out.")
+            found.append(f"Left out: {counted(log.silent, 'row', 'without a reward')}.")
         if log.faults.count:
-            found.append(f"{log.faults.count:,} broken rows were left out.")
+            found.append(f"Left out: {counted(log.faults.count, 'broken row')}.")
         if self.propensity == "estimate":
             found.append(
                 "Propensities are estimated: values are right only if the context columns hold everything that the "

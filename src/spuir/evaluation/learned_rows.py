@@ -6,6 +6,7 @@ from itertools import accumulate
 
 import numpy as np
 
+from spuir.base.counting import counted
 from spuir.base.records import Batch, Codes, Floats
 from spuir.errors import InputError
 from spuir.evaluation.logged_rows import EvaluationLog, LoggedRows
@@ -102,7 +103,7 @@ class LearnedRows:
         count = sum(one.distinct and one.mark in self._marks for one in self._episodes.values())
         if not count:
             return None
-        return f"{count:,} episode{'s' if count > 1 else ''} that it learned from"
+        return counted(count, "episode", "that it learned from")
 
 
 def check_learned(models: Iterable[LearnedRows], allowed: bool) -> list[str]:

@@ -4,7 +4,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from spuir.base.hashing import splitmix64
 from spuir.base.records import Codes, Floats, Mask
 from spuir.errors import InputError, SpuirError
 from spuir.logs import Cut, Log
+from spuir.logs.eligible_masks import holds_masks, read_mask
 from spuir.logs.formats import Faults
 from spuir.logs.id_hashes import Hashes, hash_ids
 from spuir.tables.arrow import arrow, compute
@@ -267,33 +268,10 @@ class EvaluationLog:
     def _eligible(self, batch: Any, actions: Codes) -> Mask | None:
         """Return which actions could be chosen (n, M); None where no row says so."""
         column = batch.column("eligible")
-        if column.null_count == len(column):
-            return None
-        lengths = compute().list_value_length(column).fill_null(-1).to_numpy(zero_copy_only=False).astype(np.intp)
-        owners, items = np.repeat(np.arange(len(lengths)), np.maximum(lengths, 0)), column.flatten()
-        if arrow().types.is_boolean(items.type):
-            if not self.complete:
-                return None  # the order of a mask is known when all labels are
-            order = sorted(self.actions, key=str) if self.mask_order is None else list(self.mask_order)
-            wrong = (lengths >= 0) & (lengths != len(order))
-            if wrong.any():
-                row = int(np.argmax(wrong))
-                rule = f"a mask has one entry for each of the {len(order)} actions"
-                raise InputError("eligible", f"{lengths[row]} entries at row {row}", rule, "list labels instead")
-            codes = np.tile([self._code(label) for label in order], int((lengths >= 0).sum()))
-            chosen = items.to_numpy(zero_copy_only=False)
-            owners, codes = owners[chosen], codes[chosen]
-        else:
-            codes = self._encode(items, "eligible") if len(items) else np.empty(0, np.intp)
-        mask = np.zeros((len(lengths), len(self.actions)), np.bool_)
-        mask[owners, codes] = True
-        mask[lengths < 0] = True
-        barred = ~mask[np.arange(len(mask)), actions]
-        if barred.any():
-            row = int(np.argmax(barred))
-            got = f"{self.actions[actions[row]]!r} executed but not eligible at row {row}"
-            raise InputError("eligible", got, "an executed action was eligible", "correct the list")
-        return mask
+        if column.null_count == len(column) or (holds_masks(column) and not self.complete):
+            return None  # the order of a mask is known when all labels are
+        order = sorted(cast("list[Any]", self.actions)) if self.mask_order is None else list(self.mask_order)
+        return read_mask(column, actions, self.actions, lambda items: self._encode(items, "eligible"), order)
 
 
 def _taken(rows: LoggedRows, at: NDArray[np.intp]) -> LoggedRows:

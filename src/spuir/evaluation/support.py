@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from spuir.base.counting import counted
 from spuir.base.records import Floats
 from spuir.evaluation.estimators import TargetRows
 
@@ -158,7 +159,7 @@ def judge(sums: WeightSums, mass: Floats, counts: Floats, actions: Sequence[Hash
         sentence = f"{unseen:.1%} of its choices are actions that were never logged ({', '.join(never)})"
         (bad if unseen > MOST_UNSEEN else doubts).append(sentence)
     if sums.effective < FEW_PIECES:
-        sentence = f"only {sums.effective:,.0f} effective rows of {sums.rows:,} inform about it"
+        sentence = f"it rests on only {counted(round(sums.effective), 'effective row')} of {sums.rows:,}"
         (bad if sums.effective < LEAST_PIECES else doubts).append(sentence)
     if short < 1 - 0.02 and unseen <= SOME_UNSEEN:
         sentence = f"the mean weight is {sums.mean:.2f} instead of 1: some of its choices were never tried in context"

@@ -18,6 +18,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from spuir import __version__
+from spuir.base.counting import counted
 from spuir.base.hashing import digest
 from spuir.base.parameters import COUNT, SEED, UNIT, Rule, check_value, one_of, optional
 from spuir.core import ties
@@ -28,13 +29,13 @@ from spuir.evaluation.held_out import HeldOut
 from spuir.evaluation.intervals import interval
 from spuir.evaluation.support import NONE
 from spuir.evaluation.tuning_result import LEVEL, Tuning, compared
-from spuir.logs import Cut, Log, cut_episodes, open_log
+from spuir.logs import Cut, Log, open_log
 from spuir.policies import Policy, make_policy
 from spuir.tables.encoder import check_options
 from spuir.training import train
 from spuir.training.checkpoint import check_writable
 from spuir.training.engines.local import Local
-from spuir.training.start import check_described
+from spuir.training.start import check_described, episodes_to_learn
 
 POLICIES = ("sbucb", "puir", "spuir", "auto")
 """Policies to choose from, unless others are named."""
@@ -113,7 +114,7 @@ def tune(
     encoding = ENCODING if encoding is None else encoding
     check_options(encoding)
     log = source if isinstance(source, Log) else open_log(source, **opening)
-    cut = cut_episodes(log, batch_size=batch_size, every=every)
+    cut = episodes_to_learn(log, batch_size, every)
     names = list(dict.fromkeys([BASELINE, *policies]))
     for name in names:
         check_described(log, make_policy(name))
@@ -129,7 +130,7 @@ def tune(
         job.announce(log, cut, tell or _ignore)
         answer = job.answer(learning, batch_sizes, floor_cost)
         training = train(
-            log, answer["policy"], batch_size=batch_size, every=every, encoder=job.read.encoder, workers=workers,
+            log, answer["policy"], batch_size=cut.batch_size, every=every, encoder=job.read.encoder, workers=workers,
             out=target, seed=seed, tell=tell,
             watch=None if watch is None else lambda stage, done, total: watch(f"train: {stage}", done, total),
         )  # fmt: skip
@@ -175,14 +176,14 @@ class TuneJob:
         """Add the notices about the log."""
         self.notices += [*log.notices, *([cut.notice] if cut.notice else [])]
         if self.read.skipped:
-            self.notices.append(f"Tuning uses the latest {len(self.read.rows):,} rows of the log.")
+            self.notices.append(f"Tuning uses the latest {counted(len(self.read.rows), 'row')} of the log.")
         if self.read.rows.varying and any(one.make().takes_features for one in self.chosen):
             left = ", ".join(self.read.rows.varying)
             self.notices.append(
                 f"Candidates are compared without the features per decision ({left}); training uses them."
             )
         if self.results.resumed:
-            self.notices.append(f"Resuming with {self.results.resumed:,} results of an earlier run.")
+            self.notices.append(f"Resuming with {counted(self.results.resumed, 'result')} of an earlier run.")
         for notice in self.notices:
             tell(notice)
 

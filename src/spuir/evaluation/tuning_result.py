@@ -5,6 +5,7 @@ from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
 from spuir.bandit import Bandit
+from spuir.base.counting import counted
 from spuir.base.data_frame import data_frame
 from spuir.base.parameters import parameters_of
 from spuir.evaluation.block_sums import Estimate
@@ -204,7 +205,7 @@ def _sentences(tuning: Tuning) -> list[str]:
     lines = [
         f"{gain} {logged.in_words()}.",
         f"The winner earns {tuning.value:.4g} per decision ({tuning.low:.4g} to {tuning.high:.4g}) in the last "
-        f"{tuning.rows[2]:,} rows, which nothing was chosen on; the log earned {logged.value:.4g}.",
+        f"{counted(tuning.rows[2], 'row')}, which nothing was chosen on; the log earned {logged.value:.4g}.",
     ]
     lines += [_against(other) for other in others]
     if tuning.candidate.policy == BASELINE:

@@ -289,8 +289,9 @@ COLUMN_KINDS = {
         "numbers of seconds since 1970, timestamps, dates or ISO texts, before the year 10000",
         _as_time,
         _time,
-        'say time_unit="ms" (--time-unit ms) if it counts milliseconds, read dates like 20240330 as text '
-        "(--type NAME=string), and correct other cells",
+        'write times such as 2026-01-31T09:30:00, say time_unit="ms" (--time-unit ms) if it counts milliseconds, read '
+        "dates like 20240330 as text (--type NAME=string), or, if it is no time of a decision, give it another name "
+        "(--rename NAME=OTHER)",
     ),
     "whole": ColumnKind("whole numbers", _as_whole, _whole, "correct that cell"),
     "text": ColumnKind("texts or whole numbers", _as_text, _plainly, "write it as text"),

@@ -19,6 +19,19 @@ from spuir.tables.arrow import is_date, is_number, pa, plain_type
 
 _OUTCOMES = ("action", "reward", "reward_time")
 """Columns that no context may hold, since they are not known when the decision is taken."""
+MISSING_NUMBERS = ("", "na", "n/a", "#na", "#n/a", "null")
+"""Words for a missing number, in lower case: NaN reads as one."""
+
+
+class PeekedCell(NamedTuple):
+    """A cell of a column of text: what it holds, and the line or row that it is in."""
+
+    text: str
+    place: str
+
+
+Peek = Callable[[str, Callable[[str], bool]], PeekedCell | None]
+"""Returns the first cell of a column of text for which a test is true; None if there is none."""
 
 
 class PlannedColumn(NamedTuple):
@@ -90,7 +103,7 @@ class ColumnChoices:
 
 
 def plan_columns(
-    schema: "pa.Schema", wanted: ColumnChoices, source: str, typed: bool, peek: Callable[[str], str | None]
+    schema: "pa.Schema", wanted: ColumnChoices, source: str, typed: bool, peek: Peek
 ) -> tuple[ColumnPlan, tuple[str, ...]]:
     """Return the plan of a source, and the names of its context columns.
 
@@ -105,7 +118,7 @@ def plan_columns(
     typed
         Whether the source has types of its own, so that texts that look like dates are texts.
     peek
-        Returns the first text of a column of the source, None if there is none near its beginning.
+        Finds a cell in a column of text.
     """
     for name in wanted.types:
         if name not in schema.names:
@@ -152,7 +165,7 @@ def _field(
     wanted: ColumnChoices,
     source: str,
     typed: bool,
-    peek: Callable[[str], str | None],
+    peek: Peek,
 ) -> PlannedColumn:
     kind = _declared(raw, schema, wanted)
     if wanted.is_context(name):
@@ -165,29 +178,33 @@ def _field(
         got, rule = f"type {kind}", f"{name!r} holds {column.kind.clause}"
         remedy = f"convert it, declare its type with {declaring(raw, '…')}, or rename it"
         if column.holds == "number" and pa.types.is_string(kind):
-            got, remedy = _text_for_number(raw, peek(raw))
+            got, remedy = _text_for_number(raw, peek)
         raise InputError(f"{source}, column {raw!r}", got, rule, remedy)
     return PlannedColumn(name, raw, column.holds, becomes)
 
 
-def _text_for_number(raw: str, first: str | None) -> tuple[str, str]:
+def _text_for_number(raw: str, peek: Peek) -> tuple[str, str]:
     """Return what a column of text has where numbers are expected, and what to do about it."""
-    if first and not reads_as_number(first):
-        if has_decimal_comma(first):
-            return f"the text {first!r}", "write numbers with a decimal point, such as 0.5, or rename the column"
-        return f"the text {first!r}", "write a number, such as 1 for yes and 0 for no, or rename the column"
-    # It begins with numbers, and some later cell is the reason.
-    remedy = f"say {declaring(raw, 'float64')} to find the first cell that is not a number, or rename it"
-    return "type string", remedy
+    cell = peek(raw, _is_word) or peek(raw, lambda text: not reads_as_number(text))
+    if cell is None:
+        return "type string", f"say {declaring(raw, 'float64')} to read these texts as numbers, or rename the column"
+    remedy = "write a number, such as 1 for yes and 0 for no, or rename the column"
+    if has_decimal_comma(cell.text):
+        remedy = "write numbers with a decimal point, such as 0.5, or rename the column"
+    return f"the text {cell.text[:60]!r} at {cell.place}", remedy
 
 
-def _with_list(
-    one: PlannedColumn, schema: "pa.Schema", wanted: ColumnChoices, peek: Callable[[str], str | None]
-) -> PlannedColumn:
+def _is_word(text: str) -> bool:
+    """Return whether a text is neither a number nor a word for a missing one."""
+    return not reads_as_number(text) and text.strip().casefold() not in MISSING_NUMBERS
+
+
+def _with_list(one: PlannedColumn, schema: "pa.Schema", wanted: ColumnChoices, peek: Peek) -> PlannedColumn:
     """Return a column of lists that are texts with the type of the first; other columns as they are."""
     if one.kind not in ("choices", "action feature") or not pa.types.is_string(_declared(one.raw, schema, wanted)):
         return one
-    first = peek(one.raw)
+    cell = peek(one.raw, lambda text: True)
+    first = None if cell is None else cell.text
     if one.kind == "action feature" and not is_list_text(first):
         return one
     return one._replace(type=COLUMN_KINDS[one.kind].becomes(list_type(first)))

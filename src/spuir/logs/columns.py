@@ -125,6 +125,20 @@ def canonical_names(names: list[str], rename: Mapping[str, str | None] | None, s
     return named
 
 
+COLUMN_OPTIONS: Mapping[str, Mapping[str, str]] = {
+    "log": {"decision_id": "--id-column"}
+    | {name: f"--{name}-column" for name in ("action", "reward", "propensity", "time", "episode", "weight")},
+    "contexts": {"decision_id": "--id-column"},
+    "rewards": {
+        "decision_id": "--reward-id-column",
+        "reward": "--reward-column",
+        "time": "--reward-time-column",
+    },
+    "actions": {},
+}
+"""Options of the command line that name a column, by the kind of table."""
+
+
 def check_needed(names: list[str], table: str, source: str) -> None:
     """Refuse a table without a column that it needs."""
     for column in COLUMNS.values():
@@ -137,8 +151,9 @@ def check_needed(names: list[str], table: str, source: str) -> None:
 def renaming(old: str, new: str | None, table: str = "log") -> str:
     """Return for a remedy how a column is renamed or, with None, left out: in Python and on the command line."""
     named = "None" if new is None else f'"{new}"'
-    if new == "decision_id" and table == "contexts":
-        option = f"--id-column {_quoted(old)}"
+    named_by = COLUMN_OPTIONS.get(table, COLUMN_OPTIONS["log"]).get(new or "")
+    if named_by is not None:
+        option = f"{named_by} {_quoted(old)}"
     else:
         option = f"--rename{f'-{table}' if table in ('rewards', 'actions') else ''} {_quoted(f'{old}={new or str()}')}"
     return f'rename={{"{old}": {named}}} ({option})'

@@ -38,6 +38,11 @@ class Cut:
     notice: str | None = None
 
     @property
+    def batch_size(self) -> int | None:
+        """Rows of an episode; None where it is not cut by size."""
+        return self.amount if self.kind == "size" else None
+
+    @property
     def columns(self) -> tuple[str, ...]:
         """Names of the columns that it reads."""
         return {"column": ("episode",), "time": ("time",), "size": ()}[self.kind]

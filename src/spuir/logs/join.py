@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from spuir.base.counting import counted
 from spuir.base.hashing import digest
 from spuir.base.parameters import COUNT, check_value
 from spuir.base.records import Mask
@@ -197,7 +198,8 @@ class _End:
             got, rule = f"{rules.window!r}", f"{ended}, the window of all {report.decisions:,} decisions is still open"
             remedy = "wait for the rewards, or say until when they are complete (--as-of, as_of=)"
             raise InputError("window", got, rule, remedy)
-        whose = f"{report.open:,} decisions are left out: {ended}, their window of {rules.window} was still open"
+        left = counted(report.open, "decision")
+        whose = f"Left out: {left} whose window of {rules.window} was still open {ended}"
         return [f"{whose}. If rewards are complete until another time, name it (--as-of, as_of=)."]
 
 

@@ -1,12 +1,12 @@
 """Opening a log wherever it is: files, folders or tables in memory."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from spuir.base.parameters import check_names
 from spuir.errors import ParameterError
 from spuir.logs.action_table import ActionTable, action_table
-from spuir.logs.column_plan import ColumnChoices, ColumnPlan, plan_columns, reading_types
+from spuir.logs.column_plan import ColumnChoices, ColumnPlan, PeekedCell, plan_columns, reading_types
 from spuir.logs.columns import check_table
 from spuir.logs.formats import FORMATS, FileSection, Format, Request, left_out
 from spuir.logs.formats.base import refusals
@@ -24,7 +24,7 @@ from spuir.logs.log_files import (
 )
 from spuir.logs.parts import FilePart, Part, TablePart, stamp_of
 from spuir.logs.times import PER_SECOND
-from spuir.tables.arrow import pa
+from spuir.tables.arrow import pa, plain_type
 
 if TYPE_CHECKING:
     from spuir.logs.events.offered_actions import OfferedActions
@@ -104,8 +104,9 @@ def _open_table(source: Any, format: str | None, wanted: ColumnChoices, options:
         check_names(options, converter.options, "log format", converter.name)
         table = converter.convert(source, options)
 
-    def peek(name: str) -> str | None:
-        return next((text for text in table[name].to_pylist() if text is not None), None)
+    def peek(name: str, test: Callable[[str], bool]) -> PeekedCell | None:
+        texts = enumerate(table[name].to_pylist())
+        return next((PeekedCell(text, f"row {row}") for row, text in texts if text is not None and test(text)), None)
 
     plan, context = plan_columns(table.schema, wanted, "table", True, peek)
     parts: list[Part] = []
@@ -151,8 +152,8 @@ def _open_files(source: Any, format: str | None, wanted: ColumnChoices, options:
     for name, (kind, _) in folder_columns(files).items():
         schema = schema if name in schema.names else schema.append(pa.field(name, kind))
 
-    def peek(name: str) -> str | None:
-        return _first_text(chosen, files, name, options)
+    def peek(name: str, test: Callable[[str], bool]) -> PeekedCell | None:
+        return _first_text(chosen, files, name, options, test)
 
     plan, context = plan_columns(schema, wanted, f"file {files[0].path!r}", chosen.typed, peek)
     notices += check_gaps(files, plan, wanted.table)
@@ -168,16 +169,26 @@ def _catalogue(offered: "OfferedActions | None", files: list[LogFile]) -> Action
     return ActionTable(table, f"the events of {files[0].path!r}", varying=tuple(sorted(offered.varying)), given=False)
 
 
-def _first_text(chosen: Format, files: list[LogFile], name: str, options: Mapping[str, Any]) -> str | None:
-    """Return the first value of a column of text, from the first batch that has one."""
+def _first_text(
+    chosen: Format, files: list[LogFile], name: str, options: Mapping[str, Any], test: Callable[[str], bool]
+) -> PeekedCell | None:
+    """Return the first cell of a column of text for which a test is true."""
     for file in files:
-        if name not in file.schema.names or chosen.read is None:
+        if (
+            name not in file.schema.names
+            or chosen.read is None
+            or not pa.types.is_string(plain_type(file.schema.field(name).type))
+        ):
             continue
-        for section in file.sections[:1]:
+        for section in file.sections:
             request = Request(schema=file.schema, columns=(name,), section=section, options=options)
+            row = 0
             for batch in chosen.read(file.path, request):
-                for text in batch[name].drop_null().to_pylist():
-                    return text
+                for at, text in enumerate(batch[name].to_pylist(), row):
+                    if text is not None and test(text):
+                        place = f"row {at}" if chosen.locate is None else chosen.locate(file.path, section, at)
+                        return PeekedCell(text, place if file is files[0] else f"{place} of {file.path!r}")
+                row += batch.num_rows
     return None
 
 

@@ -1,6 +1,7 @@
 """Parts of a log: small records that can be sent to a worker, and that read themselves there in bounded memory."""
 
 import os
+import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -89,7 +90,7 @@ class Part(ABC):
             kind = COLUMN_KINDS["context" if one.raw in self.plan.casts else one.kind]
             subject = f"{self.source}, {self._place(start + misfit.row)}, column {one.raw!r}"
             rule = f"{one.name!r} holds {kind.clause}" if kind.clause != "anything" else f"it is read as {one.type}"
-            raise InputError(subject, misfit.got, rule, kind.remedy) from None
+            raise InputError(subject, misfit.got, rule, kind.remedy.replace("NAME", shlex.quote(one.raw))) from None
 
     def _place(self, row: int) -> str:
         """Return what messages call a row of this part."""

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from spuir.base.counting import counted
 from spuir.base.parameters import NUMBER, check, one_of, optional, parameter
 from spuir.base.records import Codes, Floats, Mask
 from spuir.errors import InputError
@@ -108,11 +109,11 @@ class Report:
             (self.missing, "without a value"),
         ]
         details = ", ".join(f"{count:,} {word}" for count, word in extras if count)
-        duplicates = f" ({self.duplicates:,} duplicates left out)" if self.duplicates else ""
-        rewards = f"{self.rewards:,} rewards" + (f" ({details})" if details else "")
+        duplicates = f" ({counted(self.duplicates, 'duplicate')} left out)" if self.duplicates else ""
+        rewards = counted(self.rewards, "reward") + (f" ({details})" if details else "")
         still_open = f", {self.open:,} with a window still open" if self.open else ""
-        silent = f"{self.silent:,} decisions without a reward"
-        return f"{self.decisions:,} decisions{duplicates}, {rewards}; {silent}{still_open}."
+        silent = counted(self.silent, "decision", "without a reward")
+        return f"{counted(self.decisions, 'decision')}{duplicates}, {rewards}; {silent}{still_open}."
 
 
 class Settled(NamedTuple):

@@ -67,13 +67,14 @@ def split_log(log: Log, share: float) -> tuple[Log, Log]:
         if len(every):  # an empty column of times says nothing
             cut = int(np.quantile(every, 1 - share))
             return _within(log, -LAST, cut, None), _within(log, cut, LAST, None)
-    sizes = [_rows(part) for part in log.parts]
+    sizes = [count_rows(part) for part in log.parts]
     starts = np.cumsum([0, *sizes]).tolist()
     cut = round(starts[-1] * (1 - share))
     return _within(log, 0, cut, starts), _within(log, cut, LAST, starts)
 
 
-def _rows(part: Part) -> int:
+def count_rows(part: Part) -> int:
+    """Return how many rows a part has, which for a text file takes reading it."""
     return sum(batch.num_rows for batch in part.read(("action",))) if part.rows is None else part.rows
 
 

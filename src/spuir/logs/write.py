@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from spuir.base.parameters import check_names
-from spuir.errors import InputError, ParameterError
+from spuir.errors import ParameterError
 from spuir.logs.formats import FORMATS, Format
 from spuir.logs.formats.base import ending, refusals
 from spuir.logs.log import Log
@@ -37,9 +37,6 @@ def write_log(
     if isinstance(log, Log) and log.catalogue is not None and "catalogue" in chosen.write_options:
         options = {"catalogue": log.catalogue.table, **options}
     batches = _Filled(log) if isinstance(log, Log) else log
-    if not target.parent.is_dir():
-        rule = f"there is no folder {str(target.parent)!r}"
-        raise InputError("path", repr(str(target)), rule, "make it first, or write elsewhere")
     with refusals(str(target)), atomic_file(target) as file:
         if chosen.write is not None:
             chosen.write(batches, file.name, **options)

@@ -1,13 +1,15 @@
 """Commands that say how an experiment is run: its settings, actions, episodes, versions, models and erasures."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from typing import Any
 
 import msgspec
 
+from spuir.base.parameters import parameters_of
 from spuir.base.streams import as_seed
 from spuir.errors import ServiceError, SpuirError
+from spuir.policies import Policy
 from spuir.service.commands import (
     AddAction,
     ArchiveExperiment,
@@ -253,6 +255,17 @@ def _publish(draft: Draft, command: Publish) -> PublishAnswer:
     return _publish_version(draft, command.version)
 
 
+def _told_apart(one: Policy, two: Policy) -> tuple[str, str]:
+    """Return two policies as texts: by their names or, where these are the same, with the parameters that differ."""
+    first, second = parameters_of(one), parameters_of(two)
+    names = [name for name in first if one.name == two.name and first[name] != second.get(name)]
+
+    def told(policy: Policy, known: Mapping[str, Any]) -> str:
+        return repr(policy.name) + "".join(f", {name}={known.get(name)!r}" for name in names)
+
+    return told(one, first), told(two, second)
+
+
 def _import_model(draft: Draft, command: ImportModel) -> Any:
     try:
         bandit = opened(command.model, "the model")
@@ -268,8 +281,9 @@ def _import_model(draft: Draft, command: ImportModel) -> Any:
             "model", f"actions {bandit.actions_.tolist()!r}"[:80], rule, "create the experiment with its actions"
         )
     if not can_continue(bandit, view.settings):
-        rule = f"this experiment has the policy {view.settings.policy!r}"
-        raise refuse("model", f"policy {bandit.policy_.name!r}", rule, "create the experiment with its policy")
+        got, own = _told_apart(bandit.policy_, view.settings.make_policy())
+        remedy = "create the experiment with the policy and the parameters of the model"
+        raise refuse("model", f"policy {got}", f"this experiment has the policy {own}", remedy)
     if bandit.n_episodes_:
         check_form(draft, 0 if bandit.encoder is not None else bandit.n_features_in_)
     bandit.random_state = bandit._seed = view.settings.seed  # draws follow from the experiment's seed

@@ -10,7 +10,9 @@ import hmac
 import os
 import re
 import secrets
-from collections.abc import Iterable, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -143,7 +145,7 @@ def create_key(
     _check_roles(roles)
     if rate is not None and not 0 < rate < float("inf"):
         raise ParameterError("rate", rate, "it must be a finite number > 0", "leave it out for the server's limit")
-    keys, number = read_keys(path), secrets.token_hex(6)
+    number = secrets.token_hex(6)
     token = f"spuir_{number}_{secrets.token_urlsafe(32)}"
     key = ApiKey(
         id=number,
@@ -154,17 +156,19 @@ def create_key(
         rate=rate,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
     )
-    _write(path, [*keys, key])
+    with _alone(path):
+        _write(path, [*read_keys(path), key])
     return key, token
 
 
 def revoke_key(path: str | Path, number: str) -> ApiKey:
     """Remove a key from a file by its id, and return it."""
-    keys = {key.id: key for key in read_keys(path)}
-    if number not in keys:
-        raise UnknownNameError("key", repr(number), f"{path} has no such key", did_you_mean(number, keys, "ids"))
-    gone = keys.pop(number)
-    _write(path, keys.values())
+    with _alone(path):
+        keys = {key.id: key for key in read_keys(path)}
+        if number not in keys:
+            raise UnknownNameError("key", repr(number), f"{path} has no such key", did_you_mean(number, keys, "ids"))
+        gone = keys.pop(number)
+        _write(path, keys.values())
     return gone
 
 
@@ -178,17 +182,39 @@ def _hash(token: bytes) -> str:
     return hashlib.sha256(token).hexdigest()
 
 
-def _write(path: str | Path, keys: Iterable[ApiKey]) -> None:
-    """Write a file of keys that its owner alone can read, who stays the same when root writes it."""
-    content = msgspec.json.format(msgspec.json.encode(_KeyFile(list(keys))), indent=2)
+@contextmanager
+def _alone(path: str | Path) -> Iterator[None]:
+    """Let one process at a time read and replace a file of keys.
+
+    It locks the folder: a lock on the file itself would end when the file is replaced, and a file of its own, made by
+    root, would keep the owner out.
+    """
     try:
-        # The file that replaces this one takes over its mode before it has content.
-        os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
-        os.chmod(path, 0o600)
-        owner = os.stat(path)
-        write_atomically(path, content + b"\n")
-        if hasattr(os, "chown") and os.stat(path).st_uid != owner.st_uid:
-            os.chown(path, owner.st_uid, owner.st_gid)
+        folder = Path(path).absolute().parent
+        folder.mkdir(parents=True, exist_ok=True)
+        if sys.platform == "win32":  # which cannot lock a folder
+            yield
+            return
+        import fcntl
+
+        held = os.open(folder, os.O_RDONLY)
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(held)
     except OSError as failure:
         rule = f"it cannot be written ({failure.strerror})"
         raise SpuirError("keys", path, rule, "choose another file with --key-file") from None
+
+
+def _write(path: str | Path, keys: Iterable[ApiKey]) -> None:
+    """Write a file of keys that its owner alone can read, who stays the same when root writes it."""
+    content = msgspec.json.format(msgspec.json.encode(_KeyFile(list(keys))), indent=2)
+    # The file that replaces this one takes over its mode before it has content.
+    os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
+    os.chmod(path, 0o600)
+    owner = os.stat(path)
+    write_atomically(path, content + b"\n")
+    if hasattr(os, "chown") and os.stat(path).st_uid != owner.st_uid:
+        os.chown(path, owner.st_uid, owner.st_gid)

@@ -33,7 +33,7 @@ def atomic_file(path: str | os.PathLike[str]) -> Generator[BufferedWriter]:
 
     The bytes go to a new file in the same folder and reach the disk before the file takes the name ``path``; then the
     folder reaches the disk too. A failure before the renaming leaves what was at ``path`` untouched and no other file.
-    A file that is replaced passes on its mode.
+    A file that is replaced passes on its mode. A folder that is missing is made.
 
     Yields
     ------
@@ -44,6 +44,7 @@ def atomic_file(path: str | os.PathLike[str]) -> Generator[BufferedWriter]:
     folder, name = os.path.split(target)
     # The ending stays, since writers choose a format and a compression by it.
     fresh = os.path.join(folder or os.curdir, f".spuir-{secrets.token_hex(8)}-{name[-40:]}")
+    os.makedirs(folder or os.curdir, exist_ok=True)
     try:
         with open(fresh, "xb") as file:
             with suppress(FileNotFoundError):
@@ -84,9 +85,8 @@ def _unwritable(path: Path, why: str | None) -> SpuirError:
 
 
 def write_text(path: Path, text: str) -> Path:
-    """Write ``text`` in UTF-8, and make the folder if it is missing."""
+    """Write ``text`` in UTF-8."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, text.encode())
     except OSError as failure:
         raise _unwritable(path, failure.strerror) from None

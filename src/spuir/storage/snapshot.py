@@ -82,8 +82,7 @@ def _refusals(subject: str, remedy: str) -> Generator[None]:
     except MemoryError:
         raise SnapshotError(subject, "arrays beyond memory", "a snapshot must fit in memory", "free memory") from None
     except FileNotFoundError:
-        rule = "the file and its folder must exist"
-        raise MissingSnapshotError(subject, "no such file or folder", rule, "check the path") from None
+        raise MissingSnapshotError(subject, "no such file", "the file must exist", "check the path") from None
     except OSError as error:
         rule, remedy = "the file system must allow it", "check the path, its permissions and the free space"
         raise SnapshotFileError(subject, error.strerror or error, rule, remedy) from error

@@ -73,7 +73,6 @@ class Checkpoint:
         self._saved = time.monotonic()
         if self.folder is None:
             return
-        self.folder.mkdir(parents=True, exist_ok=True)
         name = f"episode-{len(episodes):09d}.spuir"
         bandit.save(self.folder / name)
         state = {"mark": self.settings, "model": name, "episodes": [asdict(line) for line in episodes]}

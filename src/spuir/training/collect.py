@@ -10,11 +10,15 @@ from threadpoolctl import threadpool_limits
 
 from spuir.bandit import Bandit
 from spuir.base.column_drift import Drift
+from spuir.base.records import Codes, Mask
 from spuir.errors import InputError, SpuirError, UnknownNameError
 from spuir.logs import Cut
 from spuir.logs.action_columns import executed_features
+from spuir.logs.columns import renaming
 from spuir.logs.decision_rows import checked
+from spuir.logs.eligible_masks import read_mask
 from spuir.logs.formats import Faults
+from spuir.policies import Policy
 from spuir.storage.shards import Shard
 from spuir.tables.encoder import Encoder
 from spuir.training.memory import block_rows
@@ -25,6 +29,9 @@ ROW_COLUMNS = {"weight": "sample_weight", "propensity": "propensities"}
 
 ID_COLUMNS = ("episode", "decision_id")
 """Columns by which an episode is recognised that was learned before, together."""
+
+ELIGIBLE = "eligible"
+"""The column that says what could be chosen, and the argument of a bandit that it becomes."""
 
 FEATURES = "features of the executed action"
 """What the arranged rows call the features per decision."""
@@ -170,6 +177,8 @@ class Collect:
         columns = {name: _numbers(batch, name) for name in read if name in self.columns}
         if self.varying:
             columns[FEATURES] = executed_features(batch, self.varying, self.bandit.actions_.tolist())
+        if ELIGIBLE in self.columns and needs_eligible(self.bandit.policy_):
+            columns[ELIGIBLE] = self._eligible(batch)
         learned = learned_rows(batch)
         whole = sum(_length(selection) for _, selection in runs) == len(learned)
         if whole and all(isinstance(selection, slice) for _, selection in runs):
@@ -179,6 +188,17 @@ class Collect:
         order = np.concatenate([every[selection] for _, selection in runs])
         columns = {name: column[order] for name, column in columns.items()}
         return _Rows(contexts[order], columns, learned[order], drift)
+
+    def _eligible(self, batch: Any) -> Mask:
+        """Return which actions of the bandit could be chosen (n, M); labels that it does not know are left out."""
+        codes, labels = self.bandit._model.labels.codes, self.bandit.actions_.tolist()
+
+        def encode(column: Any) -> Codes:
+            coded = column.dictionary_encode()
+            known = [codes.get(label, -1) for label in coded.dictionary.to_pylist()]
+            return np.array([*known, -1], np.intp)[coded.indices.fill_null(-1).to_numpy(zero_copy_only=False)]
+
+        return read_mask(batch[ELIGIBLE], encode(batch["action"]), labels, encode, labels)
 
     def _shard(self, rows: "_Rows", here: slice, episode: PartEpisode, earlier: int) -> EpisodeShard:
         """Return the shard of some rows of a batch; ``earlier`` learned rows of the episode are before them."""
@@ -193,6 +213,8 @@ class Collect:
         for name, argument in ROW_COLUMNS.items():
             if name in rows.columns:
                 given[argument] = rows.columns[name][here][used]
+        if ELIGIBLE in rows.columns:
+            given[ELIGIBLE] = rows.columns[ELIGIBLE][here][used]
         if FEATURES in rows.columns:
             given["action_features"] = rows.columns[FEATURES][here][used]
         if all(name in rows.columns for name in ID_COLUMNS):
@@ -244,6 +266,15 @@ class _Rows(NamedTuple):
     drift: Drift | None
 
 
+def needs_eligible(policy: Policy) -> bool:
+    """Return whether a policy may learn otherwise where not all actions could be chosen.
+
+    What could be chosen matters for the probabilities with which a policy would have acted itself: those enter what it
+    learns only if its sums depend on the acting state.
+    """
+    return "foldable" not in policy.traits
+
+
 def _length(selection: Selection) -> int:
     """Return the number of rows of a selection."""
     return selection.stop - selection.start if isinstance(selection, slice) else len(selection)
@@ -261,8 +292,14 @@ def check_rows(batch: Any, labels: Any) -> None:
 
 
 def check_numbers(batch: Any) -> None:
-    """Raise if a row with a reward has an impossible reward, weight or propensity."""
+    """Raise if a row with a reward has an impossible reward or weight, or a missing or impossible propensity."""
     silent = np.isnan(_numbers(batch, "reward"))
+    if "propensity" in batch.schema.names:
+        gone = ~silent & batch["propensity"].is_null().to_numpy(zero_copy_only=False)
+        if gone.any():
+            rule = "a log has the propensity of every row, or no column of them"
+            remedy = f"fill it in, drop such rows, or leave the column out: {renaming('propensity', None)}"
+            raise InputError("propensity", f"nothing at row {int(np.argmax(gone))}", rule, remedy)
     given = {CHECKED[name]: _numbers(batch, name) for name in batch.schema.names if name in CHECKED}
     checked(batch.num_rows, **{name: np.where(silent, 1.0, numbers) for name, numbers in given.items()})
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from spuir.bandit import Bandit
 from spuir.logs import Cut
+from spuir.training.coefficient_moves import Recorded, record
 from spuir.training.collect import EpisodeShard, PartShards
-from spuir.training.drift import Recorded, record
 from spuir.training.engines.local import Local
 from spuir.training.scan import LogScan
 

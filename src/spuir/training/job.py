@@ -14,6 +14,7 @@ import numpy as np
 from spuir import __version__
 from spuir.bandit import Bandit
 from spuir.base.column_drift import Drift
+from spuir.base.counting import counted
 from spuir.base.hashing import digest
 from spuir.base.parameters import parameters_of
 from spuir.core.ties import check_floor
@@ -26,7 +27,7 @@ from spuir.policies import Policy
 from spuir.tables.encoder import Encoder
 from spuir.training import group, memory, notices
 from spuir.training.checkpoint import Checkpoint
-from spuir.training.collect import ID_COLUMNS, ROW_COLUMNS, Collect, PartShards
+from spuir.training.collect import ELIGIBLE, ID_COLUMNS, ROW_COLUMNS, Collect, PartShards, needs_eligible
 from spuir.training.engines import WorkEngine
 from spuir.training.fold import EpisodeSummary, fold
 from spuir.training.scan import LogSample, LogScan, Watcher, first_rows
@@ -149,7 +150,7 @@ class Job:
         except SpuirError as error:
             state, reason = None, f"its checkpoint cannot be read ({error})"
         if state is not None:
-            self.add_notices(f"Resuming after {len(state[1]):,} episodes from an earlier run.")
+            self.add_notices(f"Resuming after {counted(len(state[1]), 'episode')} from an earlier run.")
             return state
         if checkpoint.exists:
             self.add_notices(f"Starting from the first episode: an earlier run was interrupted, but {reason}.")
@@ -191,11 +192,18 @@ class Job:
         return grouped
 
     @property
+    def reads_eligible(self) -> bool:
+        """Whether what could be chosen makes a difference for learning, and the log says it."""
+        return ELIGIBLE in self.log.schema.names and needs_eligible(self.policy)
+
+    @property
     def columns(self) -> tuple[str, ...]:
         """The columns of the log to read."""
         carried = [name for name in ROW_COLUMNS if name in self.log.schema.names]
         if self.start is not None and all(name in self.log.schema.names for name in ID_COLUMNS):
             carried += ID_COLUMNS
+        if self.reads_eligible:
+            carried.append(ELIGIBLE)
         carried += self.action_columns
         return tuple(dict.fromkeys(["action", "reward", *carried, *self.cut.columns, *self.log.context]))
 
@@ -216,7 +224,7 @@ class Job:
             sorting=group.SORT_BYTES if isinstance(scan.parts[0].part, group.EpisodeRange) else 0,
         )
         memory.check_fits(needed, limit)
-        self.add_notices(f"Training needs {needed}.")
+        self.add_notices(f"Training needs about {memory.amount(needed.total)} of memory.")
         return needed
 
     def learn(

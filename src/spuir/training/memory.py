@@ -95,15 +95,15 @@ class ShardSize:
     keep_rows: int | None
 
     @classmethod
-    def of(cls, policy: Policy, actions: int, dim: int) -> "ShardSize":
-        """Return the sizes for a policy."""
+    def of(cls, policy: Policy, actions: int, dim: int, *, masks: bool = False) -> "ShardSize":
+        """Return the sizes for a policy; ``masks`` says whether rows carry a mask of the eligible actions."""
         width, held = policy.width(dim), 0
         sums = table_bytes(policy, actions, dim)
         if "sketched" in policy.traits:
             held = getattr(policy, "sketch_size", 0)
             # Hashed rows and rewards, and residual, acting and reference coefficients of every action.
             sums = FLOAT * actions * (held * (width + 1) + 3 * width + 2)
-        row = row_bytes(max(dim, width))
+        row = row_bytes(max(dim, width)) + actions * masks
         return cls(row=row, held=held, sums=sums, keep_rows=sums // row if "foldable" in policy.traits else None)
 
     def of_rows(self, rows: int, size: int) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from spuir.base.column_drift import Drift
+from spuir.base.counting import counted
 from spuir.core.ties import TIE
 from spuir.logs.columns import declaring
 from spuir.logs.formats import Faults
@@ -44,7 +45,7 @@ def of_keys(keys: Sequence[Any]) -> Iterator[str]:
 
 def of_encoder(encoder: Encoder) -> Iterator[str]:
     """Yield the columns without information in the sample, and those of text that look like numbers."""
-    sample = f"in the first {encoder.rows:,} rows, on which the encoder was learned"
+    sample = f"in the first {counted(encoder.rows, 'row')}, on which the encoder was learned"
     if encoder.empty:
         yield f"Columns without a value {sample}, are left out: {listed(encoder.empty)}."
     if encoder.constant:
@@ -74,17 +75,17 @@ def of_faults(faults: Iterable[Faults]) -> Iterator[str]:
     if broken:
         first = min(next(one.first for one in every if one.first), key=lambda fault: fault.line)
         where = f"{first.path}, line {first.line}: {first.why}"
-        yield f"{broken:,} broken rows were left out, the first in {where}."
+        yield f"Left out: {counted(broken, 'broken row')}, the first in {where}."
     skipped = sum((Counter(one.skipped) for one in every), Counter[str]())
     for why, count in sorted(skipped.items()):
-        yield f"{count:,} rows were left out: {why}."
+        yield f"Left out: {counted(count, 'row')}: {why}."
 
 
 def of_episodes(episodes: Sequence[EpisodeSummary]) -> Iterator[str]:
     """Yield how many rows had no reward, and what propensities of 1 mean."""
     silent = sum(summary.silent for summary in episodes)
     if silent:
-        yield f"{silent:,} rows without a reward were left out."
+        yield f"Left out: {counted(silent, 'row', 'without a reward')}."
     lowest = [summary.lowest_propensity for summary in episodes if summary.lowest_propensity is not None]
     if lowest and min(lowest) >= 1 - TIE:
         yield CERTAIN

@@ -13,7 +13,7 @@ from threadpoolctl import threadpool_limits
 
 from spuir.bandit import Bandit
 from spuir.errors import InputError
-from spuir.logs import Log, cut_episodes, open_log
+from spuir.logs import Log, open_log
 from spuir.policies import Policy
 from spuir.tables.encoder import Encoder, check_options
 from spuir.training import memory, notices
@@ -26,6 +26,7 @@ from spuir.training.sharing import check_log
 from spuir.training.start import (
     actions_to_train,
     check_propensity,
+    episodes_to_learn,
     grown,
     notices_of_actions,
     policy_to_train,
@@ -67,6 +68,7 @@ def train(
         An object, or a registered name: :func:`policy_for_logs` makes the policy then.
     batch_size, every
         Rows of an episode, or its duration ("hour", "day", "15m"); a column ``episode`` takes precedence over both.
+        Without any of the three, episodes have the size that :func:`spuir.planning.plan` recommends, with a notice.
     actions
         The labels in order, or the catalogue of the actions with their features: a path or a table, as
         :func:`spuir.logs.action_table` takes it. None = the catalogue of the log, or the labels in it, sorted.
@@ -125,7 +127,7 @@ def train(
     with place as started, threadpool_limits(limits=1):
         job = Job(
             log=log,
-            cut=cut_episodes(log, batch_size=batch_size, every=every),
+            cut=episodes_to_learn(log, batch_size, every),
             policy=policy_to_train(policy, start),
             engine=started,
             seed=seed,
@@ -152,7 +154,7 @@ def train(
         if not bandit.n_episodes_:
             job.fix(bandit, encoder, sample)
         resumed = len(episodes)
-        size = memory.ShardSize.of(job.policy, len(labels), encoder.width + varying)
+        size = memory.ShardSize.of(job.policy, len(labels), encoder.width + varying, masks=job.reads_eligible)
         scratch = scratch if scratch is not None or target is None else target.absolute().parent
         scan = job.group_scattered(scan, size, encoder, labels, scratch, memory_limit)
         needed = job.check_memory(scan, len(labels), encoder.width + varying, size, memory_limit)
@@ -161,7 +163,6 @@ def train(
         job.learn(bandit, episodes, scan, encoder, size.keep_rows, checkpoint)
         bandit = bandit.with_encoder(encoder)
         if target is not None:
-            target.parent.mkdir(parents=True, exist_ok=True)
             rows = sum(summary.rows for summary in episodes)
             bandit.save(target, training=training_record(bandit, log, job.cut, rows, start))
             checkpoint.clear()

@@ -7,6 +7,7 @@ from typing import Any
 
 from spuir.bandit import Bandit
 from spuir.base.column_drift import Drift
+from spuir.base.counting import counted
 from spuir.errors import InputError
 from spuir.logs import Cut, Log
 from spuir.training import memory
@@ -63,13 +64,21 @@ def training_record(bandit: Bandit, log: Log, cut: Cut, rows: int, start: Bandit
     return {
         "log": [*sources[:NAMED_FILES], *more],
         "rows": rows,
-        "episodes by": {"column": "the column episode", "size": f"{cut.amount:,} rows"}.get(
-            cut.kind, f"{cut.amount / 1e6:g} seconds"
-        ),
+        "episodes by": _length(cut),
         "from": None if start is None else start.version_,
         "mix": mix,
         "mix rows": seen,
     }
+
+
+def _length(cut: Cut) -> str:
+    """Return how long an episode is, as people say it."""
+    if cut.kind != "time":
+        return "the column episode" if cut.batch_size is None else counted(cut.batch_size, "row")
+    for unit, seconds in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
+        if cut.amount % (seconds * 1_000_000) == 0:
+            return counted(cut.amount // (seconds * 1_000_000), unit)
+    return f"{cut.amount / 1e6:g} seconds"
 
 
 def _mix(bandit: Bandit, log: Log) -> tuple[list[tuple[str, float]], int]:

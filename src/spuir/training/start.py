@@ -1,4 +1,4 @@
-"""Where a training starts: with a new policy or a model that is continued, which actions, and which propensities."""
+"""Where a training starts: a new policy or a model that is continued, its episodes, actions and propensities."""
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -7,12 +7,16 @@ from typing import Any
 import numpy as np
 
 from spuir.bandit import Bandit
+from spuir.base.counting import counted
 from spuir.base.parameters import POSITIVE, parameter_names
 from spuir.errors import InputError, ParameterError, UnknownNameError
-from spuir.logs import ActionTable, Log, action_table
+from spuir.logs import ActionTable, Cut, Log, action_table, cut_episodes
 from spuir.logs.action_columns import columns_of, number_columns
 from spuir.logs.columns import listed, renaming
+from spuir.logs.span import count_rows
+from spuir.planning import balanced_batch
 from spuir.policies import Policy, as_policy, make_policy
+from spuir.tables.encoder import LEARNING_ROWS, Encoder
 
 PROPENSITIES = ("uniform", "own")
 """What ``propensity`` may say instead of a column or a number: all actions equally likely, or as the policy acts."""
@@ -42,6 +46,23 @@ def policy_to_train(policy: Policy | str, start: Bandit | None) -> Policy:
         rule, remedy = "a log has raw rows, which its encoder reads", "continue a model that spuir train made"
         raise InputError("start", "a model without an encoder", rule, remedy)
     return start.policy_
+
+
+def episodes_to_learn(log: Log, batch_size: int | None, every: Any) -> Cut:
+    """Return how a log is cut into episodes; where nothing says how, into those of the recommended size."""
+    if batch_size is not None or every is not None or "episode" in log.schema.names or not log.context:
+        return cut_episodes(log, batch_size, every)
+    rows = sum(map(count_rows, log.parts))
+    head = log.head(LEARNING_ROWS, log.context)
+    try:
+        width = Encoder.learn(head).width
+    except InputError:  # training refuses the column, and names its file and row
+        width = len(log.context)
+    size = max(1, min(rows, balanced_batch(rows, max(width, 1))))
+    by_time = ", and --every day cuts by time" if "time" in log.schema.names else ""
+    known = f"each has {counted(size, 'row')}, the recommended size"
+    notice = f"Nothing says where an episode ends, so {known}; --batch-size chooses another{by_time}."
+    return replace(cut_episodes(log, size), notice=notice)
 
 
 @dataclass(frozen=True)
@@ -143,9 +164,9 @@ def grown(start: Bandit, log: Log) -> tuple[Bandit, list[str]]:
         made.add_action(label, features=lines[label])
     for label in changed:
         made.update_action(label, lines[label])
-    told = [f"{len(new):,} actions of the catalogue are new to the model: {_named(new)}."] if new else []
+    told = [f"New to the model: {counted(len(new), 'action')} of the catalogue: {_named(new)}."] if new else []
     if changed:
-        told.append(f"The features of {len(changed):,} actions have changed, and are updated: {_named(changed)}.")
+        told.append(f"Updated: the changed features of {counted(len(changed), 'action')}: {_named(changed)}.")
     return made, told
 
 

@@ -192,3 +192,44 @@ class TestDeepLines:
         path.write_text(f"{json.dumps(row)}\n" * 2)
         done = self.read(path)
         assert (done.returncode, done.stdout) == (0, "2\n"), done.stderr
+
+
+@pytest.mark.usefixtures("section_bytes")
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be"])
+@pytest.mark.parametrize(("name", "delimiter"), [("log.csv", ";"), ("log.txt", "\t")])
+def test_text_in_utf_16_is_read_as_in_utf_8(tmp_path: Path, encoding: str, name: str, delimiter: str) -> None:
+    lines = [
+        delimiter.join(cells) for cells in (("action", "reward", "city"), ("ä", "1", "Zürich"), ("b", "0", "東京"))
+    ]
+    mark = "\ufeff" if encoding == "utf-16-be" else ""  # "utf-16" writes it itself
+    (tmp_path / name).write_bytes((mark + "\r\n".join(lines) + "\r\n").encode(encoding))
+    expected = [{"action": "ä", "reward": 1.0, "city": "Zürich"}, {"action": "b", "reward": 0.0, "city": "東京"}]
+    assert open_log(tmp_path / name).table().to_pylist() == expected
+    (tmp_path / name).write_bytes((mark + "\r\n".join([*lines, delimiter.join("acd")])).encode(encoding))
+    with pytest.raises(InputError, match="line 4"):
+        open_log(tmp_path / name, types={"reward": "float64"}).table()
+
+
+def test_json_lines_in_utf_16_are_read(tmp_path: Path) -> None:
+    (tmp_path / "log.jsonl").write_bytes('{"action": "ä", "reward": 1, "x": 2}\n'.encode("utf-16"))
+    assert open_log(tmp_path / "log.jsonl").table().to_pylist() == [{"action": "ä", "reward": 1.0, "x": 2}]
+
+
+@pytest.mark.usefixtures("section_bytes")
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ("a;1,5;2\nb;-0,25;\n", [(1.5, 2), (-0.25, None)]),  # a decimal comma
+        ("a;1.5;2\nb;0.25;3\n", [(1.5, 2), (0.25, 3)]),
+        ("a;1;2,5\nb;0;x\n", [(1.0, "2,5"), (0.0, "x")]),
+        ("a;1.5;2,5\nb;0;3,5\n", [(1.5, "2,5"), (0.0, "3,5")]),  # both: only one can be meant
+        ("a;1;1,234\nb;0;2,500\n", [(1.0, "1,234"), (0.0, "2,500")]),  # perhaps thousands
+    ],
+)
+def test_numbers_with_a_decimal_comma_are_read(rows: str, expected: list[Any], tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_text(f"action;reward;x\n{rows}")
+    for _ in range(2):
+        log = open_log(tmp_path / "log.csv")
+        assert [(row["reward"], row["x"]) for row in log.table().to_pylist()] == expected
+    (tmp_path / "log.csv").write_text("action;reward;x\na;0.125;5.5\n")  # another file of that name
+    assert open_log(tmp_path / "log.csv").table().to_pylist() == [{"action": "a", "reward": 0.125, "x": 5.5}]

@@ -3,6 +3,7 @@
 import os
 import stat
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -55,6 +56,15 @@ def test_a_change_of_its_rights_is_noticed(tmp_path) -> None:
     time.sleep(0.01)
     path.chmod(0o640)
     assert ring.refresh()
+
+
+def test_keys_that_are_made_at_once_are_all_kept(tmp_path) -> None:
+    path = tmp_path / "new folder" / "keys.json"
+    with ThreadPoolExecutor(8) as pool:
+        made = [key.id for key, _ in pool.map(lambda _: create_key(path, ["read"]), range(48))]
+        list(pool.map(lambda number: revoke_key(path, number), made[:16]))
+    assert {key.id for key in read_keys(path)} == set(made[16:])
+    assert os.listdir(path.parent) == ["keys.json"]
 
 
 def test_two_keys_differ(tmp_path) -> None:

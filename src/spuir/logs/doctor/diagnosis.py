@@ -21,14 +21,17 @@ from spuir.logs.doctor.checks import (
 )
 from spuir.logs.doctor.context_checks import ContextCheck
 from spuir.logs.doctor.findings import SEVERITIES, BatchLocation, Finding, ProblemRow, ProblemRows, finding, numbers
-from spuir.logs.doctor.propensity_checks import ProbabilityCheck, PropensityCheck
+from spuir.logs.doctor.propensity_checks import EligibleCheck, ProbabilityCheck, PropensityCheck
 from spuir.logs.doctor.reward_checks import RewardCheck
 from spuir.logs.formats.base import Faults
 from spuir.logs.log import Log
 from spuir.logs.rewards import Report
+from spuir.tables.arrow import is_date, pa
 from spuir.tables.encoder import LEARNING_ROWS, Encoder, check_options
 
 Watcher = Callable[[int], object]
+UNIT_NAMES = ("user", "user_id", "userid", "customer", "customer_id", "customerid", "visitor_id", "client_id")
+"""What a column of units is often called."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,6 +219,7 @@ def _checks(log: Log, encoder: Encoder | None, cut: Cut | None, *, scaled: bool)
         RewardCheck(),
         PropensityCheck(actions),
         ProbabilityCheck(),
+        EligibleCheck(actions),
         IdCheck(),
         TimeCheck(),
         WeightCheck(),
@@ -256,8 +260,16 @@ def _joined(report: Report | None) -> list[Finding]:
 
 def _absent(log: Log) -> list[Finding]:
     """Return what follows from a column that the log does not have."""
-    known = {"propensity", "probabilities"} & set(log.schema.names)
-    return [] if known else [finding("no propensity", None, "the log has no propensities.")]
+    names, found = set(log.schema.names), list[Finding]()
+    if not {"propensity", "probabilities"} & names:
+        found.append(finding("no propensity", None, "the log has no propensities."))
+    times = [name for name in log.context if is_date(log.schema.field(name).type)]
+    if "time" not in names and len(times) == 1:
+        found.append(finding("unnamed time", times[0], "it holds times, and the log has no column time."))
+    units = [name for name in log.context if name.casefold().replace(" ", "_") in UNIT_NAMES]
+    if "unit_id" not in names and len(units) == 1 and not pa.types.is_nested(log.schema.field(units[0]).type):
+        found.append(finding("unnamed unit", units[0], "it seems to say who was decided about."))
+    return found
 
 
 def _columns(log: Log, encoder: Encoder | None, contexts: ContextCheck | None) -> tuple[Mapping[str, Any], ...]:

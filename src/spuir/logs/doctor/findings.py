@@ -1,5 +1,6 @@
 """What a check of a log finds: a problem, how bad it is, the rows it was seen in, and what to do."""
 
+import shlex
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
@@ -74,7 +75,8 @@ class Finding:
 def finding(check: str, column: str | None, problem: str, remedy: str | None = None) -> Finding:
     """Return a finding with what is known of its kind; ``remedy`` where it is a special one."""
     severity, effect, usual = PROBLEMS[check]
-    return Finding(check, severity, column, problem, effect, remedy or usual.replace("NAME", column or "NAME"))
+    usual = usual.replace("NAME", shlex.quote(column or "NAME"))
+    return Finding(check, severity, column, problem, effect, remedy or usual)
 
 
 def merged(findings: Iterable[Finding]) -> list[Finding]:
@@ -89,8 +91,10 @@ def merged(findings: Iterable[Finding]) -> list[Finding]:
 def _one(same: list[Finding]) -> Finding:
     if len(same) == 1:
         return same[0]
-    names = ", ".join(one.column or "" for one in same)
-    return replace(same[0], column=names, remedy=PROBLEMS[same[0].check].remedy)
+    names = [one.column or "" for one in same]
+    dropping = " ".join(f"--rename {shlex.quote(name)}=" for name in names)
+    remedy = PROBLEMS[same[0].check].remedy.replace("--rename NAME=", dropping)
+    return replace(same[0], column=", ".join(names), remedy=remedy)
 
 
 @dataclass
@@ -108,6 +112,11 @@ class ProblemRows:
         self.count += int(found)
         for row in np.flatnonzero(seen)[: SHOWN_ROWS - len(self.first)].tolist():
             self.first.append(where.row(row, _shown(values, row)))
+
+    def __add__(self, other: "ProblemRows") -> "ProblemRows":
+        """Return the rows of both, in their order."""
+        rows = sorted([*self.first, *other.first], key=lambda row: (row.source, row.row))
+        return ProblemRows(self.count + other.count, rows[:SHOWN_ROWS])
 
     def finding(self, check: str, column: str | None, problem: str) -> list[Finding]:
         """Return a finding about these rows, none if there are none."""

@@ -78,7 +78,8 @@ PROBLEMS: dict[str, ProblemKind] = {
     # ---- rewards
     "missing reward": _warning(
         "Training leaves them out.",
-        "set a default reward if a missing reward means one (e.g. 0), or wait until the rewards are known.",
+        "write 0 there if no reward means 0 (for rewards in another table: --rewards FILE --default-reward 0), or wait "
+        "until they are known.",
     ),
     "impossible reward": _error("Training refuses them.", "correct or drop these rows."),
     "constant reward": _warning("There is nothing to learn.", "check that the column holds the outcome."),
@@ -98,12 +99,14 @@ PROBLEMS: dict[str, ProblemKind] = {
     ),
     # ---- propensities
     "no propensity": _note(
-        "Off-policy evaluation is not possible, and training refuses policies that weigh by them (blts-b, bexp3-ipw).",
-        "log the probability of the executed action (Decision.propensities) from now on; where it is known, say so in "
-        "training (--propensity uniform, a column or a number).",
+        "Off-policy evaluation needs them, and training refuses policies that weigh by them (blts-b, bexp3-ipw).",
+        "log the probability of the executed action (Decision.propensities) from now on; until then say --propensity "
+        "uniform if all actions were equally likely, or evaluate with --propensity estimate.",
     ),
     "missing propensity": _error(
-        "Training and off-policy evaluation refuse them.", "log it with every decision, or leave the column out."
+        "Training and off-policy evaluation refuse them.",
+        "log it with every decision; until then drop these rows, or leave the column out (--rename NAME=) and evaluate "
+        "with --propensity estimate.",
     ),
     "impossible propensity": _error(
         "No executed action can have such a propensity, and every estimate that divides by it is wrong.",
@@ -128,11 +131,21 @@ PROBLEMS: dict[str, ProblemKind] = {
         "log the entry of probabilities that belongs to the executed action.",
     ),
     "ineligible action": _error("The list or the action is wrong.", "correct the list, or drop these rows."),
+    "nothing eligible": _error(
+        "Something was executed there, so the list is wrong.", "correct the list, or leave it empty (null) if all were."
+    ),
     # ---- ids, times, weights, episodes
     "missing id": _warning("Rewards cannot be joined to them.", "log an id with every decision."),
     "repeated id": _error(
         "A decision counts twice, and its reward is joined to one of them only.",
         "drop the repetitions, or give every decision its own id.",
+    ),
+    "unnamed time": _note(
+        "Episodes cannot be cut by time (--every).", "if it is the time of the decision, say --time-column NAME."
+    ),
+    "unnamed unit": _note(
+        "Intervals of an evaluation take all rows as independent.",
+        "if rows with the same value belong together, say --rename NAME=unit_id.",
     ),
     "missing time": _warning("Episodes cannot be cut by time.", "fill them in."),
     "unsorted": _warning(
@@ -169,7 +182,7 @@ PROBLEMS: dict[str, ProblemKind] = {
     ),
     "no joined rewards": _error("Every decision has the default reward.", "check that both tables hold the same ids."),
     "duplicate decisions": _warning("Only the first is kept.", "give every decision its own id."),
-    "joined rewards": _note("Decisions without a reward get the default.", NOTHING),
+    "joined rewards": _note("Decisions without a reward get the default (--default-reward, 0 unless given).", NOTHING),
     # ---- context columns
     "not finite": _error("Training refuses them.", "write nothing (null) where the value is unknown."),
     "unequal vectors": _error("Training refuses them.", "bring them to one length."),
@@ -196,7 +209,8 @@ PROBLEMS: dict[str, ProblemKind] = {
         "leave it out (--rename NAME=), or write it as a time such as 2026-01-31T09:30:00.",
     ),
     "id-like": _warning(
-        "What is learned about one value helps no other row.", "leave it out; log what you need of it as columns."
+        "What is learned about one value helps no other row.",
+        "leave it out (--rename NAME=); log what you need of it as columns.",
     ),
     "many levels": _note("All these rows look the same to the policy.", "raise --max-levels, or hash (--hashing)."),
     "missing later": _note(

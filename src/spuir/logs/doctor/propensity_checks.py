@@ -1,13 +1,13 @@
-"""Checks of what a log says about the probabilities with which its actions were chosen."""
+"""Checks of what a log says about the probabilities with which its actions were chosen, and what could be chosen."""
 
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from spuir.base.records import Codes
+from spuir.base.records import Codes, Mask
 from spuir.logs.doctor.checks import ActionCheck, Check, CheckedBatch
-from spuir.logs.doctor.findings import Finding, finding, missing, numbers
+from spuir.logs.doctor.findings import Finding, ProblemRows, finding, numbers
+from spuir.logs.eligible_masks import holds_masks, listed_items
 from spuir.tables.arrow import pa, pc
 
 SLACK = 0.01
@@ -64,27 +64,78 @@ class PropensityCheck(Check):
         return found
 
 
+class EligibleCheck(Check):
+    """Executed actions that could not be chosen, and rows in which none could."""
+
+    columns = ("eligible",)
+    problems: ClassVar = {
+        "ineligible action": ("action", "the executed action was not eligible."),
+        "nothing eligible": ("eligible", "there are rows in which no action was eligible."),
+    }
+
+    def __init__(self, actions: ActionCheck) -> None:
+        super().__init__()
+        self._actions = actions
+        self._barred: dict[tuple[int, int], ProblemRows] = {}
+        """Rows of masks by executed action and by entry of the mask that is false."""
+
+    def look(self, view: CheckedBatch) -> None:
+        """Look for the executed action of each row among what could be chosen."""
+        column = view.batch["eligible"]
+        lengths, owners, items = listed_items(column)
+        known = view.actions >= 0
+        if holds_masks(column):
+            chosen = items.fill_null(False).to_numpy(zero_copy_only=False)
+            empty = (lengths >= 0) & (np.bincount(owners[chosen], minlength=len(lengths)) == 0)
+            self._look_at_masks(view, lengths, owners, chosen, known & ~empty)
+        else:
+            empty = lengths == 0
+            same = np.bincount(owners[executed_items(view, owners, items)], minlength=len(lengths)) > 0
+            barred = (lengths > 0) & known & ~same
+            self.rows["ineligible action"].add(barred, view.where, view.batch["action"])
+        self.rows["nothing eligible"].add(empty, view.where)
+
+    def _look_at_masks(self, view: CheckedBatch, lengths: Codes, owners: Codes, chosen: Mask, checked: Mask) -> None:
+        """Keep the rows of each action in which an entry of the mask is false, by entry: their order is known later."""
+        starts = np.cumsum(np.maximum(lengths, 0)) - np.maximum(lengths, 0)
+        entries = np.arange(len(owners)) - starts[owners]
+        closed = np.flatnonzero(~chosen & checked[owners])
+        pairs = np.stack([view.actions[owners[closed]], entries[closed]], axis=1)
+        for code, entry in np.unique(pairs, axis=0).tolist():
+            seen = np.zeros(len(lengths), np.bool_)
+            seen[owners[closed[(pairs == (code, entry)).all(axis=1)]]] = True
+            self._barred.setdefault((code, entry), ProblemRows()).add(seen, view.where, view.batch["action"])
+
+    def findings(self) -> list[Finding]:
+        """Report rows by lists, and rows by masks, whose entries are in the order of the sorted labels."""
+        codes = self._actions.codes
+        for entry, label in enumerate(sorted(codes)):
+            if rows := self._barred.get((codes[label], entry)):
+                self.rows["ineligible action"] += rows
+        return super().findings()
+
+
 class ProbabilityCheck(Check):
-    """Rows of probabilities that are none, or that disagree with the propensity and with what was eligible."""
+    """Rows of probabilities that are none, or that disagree with the propensity."""
 
     columns = ("probabilities",)
     problems: ClassVar = {
         "impossible probabilities": ("probabilities", "there are rows whose probabilities are not a distribution."),
         "unequal lists": ("eligible", "eligible and probabilities have different lengths."),
         "disagreeing propensity": ("propensity", "the propensity is not the probability of the executed action."),
-        "ineligible action": ("action", "the executed action was not eligible."),
     }
 
     def look(self, view: CheckedBatch) -> None:
         """Compare the lists of a batch with its other columns."""
-        lengths, owners, values = _items(view.batch["probabilities"])
+        lengths, owners, items = listed_items(view.batch["probabilities"])
+        values = numbers(items)
         n = len(lengths)
         totals = np.bincount(owners, values, n)
         lowest = np.full(n, np.inf)
         np.minimum.at(lowest, owners, values)
         wrong = (lengths > 0) & ~((np.abs(totals - 1) <= 1e-4) & (lowest >= 0))
         self.rows["impossible probabilities"].add(wrong, view.where, totals)
-        labelled = view.has("eligible") and not pa.types.is_boolean(view.batch.schema.field("eligible").type.value_type)
+        labelled = view.has("eligible") and not holds_masks(view.batch["eligible"])
         same = self._executed(view, lengths) if labelled else np.ones(len(values), np.bool_)
         if same is None:
             return
@@ -94,22 +145,20 @@ class ProbabilityCheck(Check):
             differ = (lengths > 0) & ~np.isnan(propensities) & ~agree
             self.rows["disagreeing propensity"].add(differ, view.where, propensities)
 
-    def _executed(self, view: CheckedBatch, lengths: Codes) -> NDArray[np.bool_] | None:
+    def _executed(self, view: CheckedBatch, lengths: Codes) -> Mask | None:
         """Return which items of the eligible labels are the executed action; None where the lists do not match."""
-        given, owners, labels = _items(view.batch["eligible"])
+        given, owners, labels = listed_items(view.batch["eligible"])
         differ = (given >= 0) & (lengths >= 0) & (given != lengths)
         self.rows["unequal lists"].add(differ, view.where, given)
-        executed = view.batch["action"].take(pa.array(owners))
-        texts = [pc.cast(one, pa.string()) for one in (labels, executed)]
-        same = pc.equal(*texts).fill_null(False).to_numpy(zero_copy_only=False)
-        barred = (given >= 0) & (np.bincount(owners[same], minlength=len(given)) == 0) & ~missing(view.batch["action"])
-        self.rows["ineligible action"].add(barred, view.where, view.batch["action"])
-        return None if (given != lengths).any() else same
+        return None if (given != lengths).any() else executed_items(view, owners, labels)
 
 
-def _items(column: Any) -> tuple[Codes, Codes, Any]:
-    """Return the lengths (n,) of lists, −1 where missing, the row of each item, and the items: numbers as an array."""
-    lengths = pc.list_value_length(column).fill_null(-1).to_numpy(zero_copy_only=False).astype(np.intp)
-    items = column.flatten()
-    owners = np.repeat(np.arange(len(lengths)), np.maximum(lengths, 0))
-    return lengths, owners, numbers(items) if pa.types.is_floating(items.type) else items
+def executed_items(view: CheckedBatch, owners: Codes, labels: Any) -> Mask:
+    """Return which of the labels (k,) that rows ``owners`` (k,) list are their executed action."""
+    executed = view.batch["action"].take(pa.array(owners))
+    both = (
+        [labels, executed]
+        if labels.type == executed.type
+        else [pc.cast(one, pa.string()) for one in (labels, executed)]
+    )
+    return pc.equal(*both).fill_null(False).to_numpy(zero_copy_only=False)

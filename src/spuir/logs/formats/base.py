@@ -23,7 +23,13 @@ BATCH_ROWS = 65_536
 """Rows of a record batch, about."""
 SHOWN_FAULTS = 20
 """Broken rows that are kept to be shown; more are only counted."""
-_MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
+IN_UTF8 = (
+    "a text file is in UTF-8 or UTF-16",
+    "save it as UTF-8, in Excel as “CSV UTF-8”, or convert it: iconv -f latin1 -t utf-8 OLD > NEW",
+)
+"""The rule for the encoding of text files, and the remedy."""
+UTF_16 = "utf-16"
+_MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"\xff\xfe": UTF_16, b"\xfe\xff": UTF_16}
 _ENDINGS = {".gz": "gzip", ".zst": "zstd"}
 
 
@@ -199,8 +205,7 @@ def refusals(path: str) -> Iterator[None]:
     try:
         yield
     except UnicodeDecodeError as error:
-        rule, remedy = "a text file is in UTF-8", "save it in that encoding"
-        raise InputError(f"file {path!r}", f"byte {error.object[error.start]:#04x}", rule, remedy) from error
+        raise InputError(f"file {path!r}", f"byte {error.object[error.start]:#04x}", *IN_UTF8) from error
     except OSError as error:
         packed = "compress" in str(error).lower() or "inflate" in str(error).lower()
         rule = "a compressed file must be complete" if packed else "the file must be readable"
@@ -222,16 +227,18 @@ def whole_file(path: str, kind: str) -> Iterator[None]:
 
 
 def compression(path: str) -> str | None:
-    """Return how a file is compressed, by its first bytes: "gzip", "zstd" or None."""
+    """Return how the text of a file is packed, by its first bytes: "gzip", "zstd", "utf-16" or None for UTF-8."""
     with refusals(path), open(path, "rb") as raw:
         first = raw.read(4)
     return next((name for magic, name in _MAGIC.items() if first.startswith(magic)), None)
 
 
 def open_input(path: str, section: FileSection | None = None) -> "pa.NativeFile":
-    """Open a text file, or one section of it, as uncompressed bytes; use it in a ``with``."""
+    """Open a text file, or one section of it, as uncompressed bytes in UTF-8; use it in a ``with``."""
     packing = compression(path)
     with refusals(path):
+        if packing == UTF_16:  # what Excel calls Unicode text
+            return pa.transcoding_input_stream(pa.OSFile(path), UTF_16, "utf-8")
         if section is None or packing is not None:
             return pa.input_stream(path, compression=packing)
         return pa.OSFile(path).get_stream(section.start, section.bytes)

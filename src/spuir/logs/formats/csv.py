@@ -1,15 +1,17 @@
 """CSV, plain or compressed: types are inferred once over the beginning, and hold for the rest of the log.
 
 In columns of numbers an empty cell and words such as NA, NaN and null are missing values; in columns of text only an
-empty cell is.
+empty cell is. Numbers have a decimal comma where the cells are separated otherwise and the beginning shows it.
 """
 
 import csv
 import io
 import json
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any, NoReturn
 
 import numpy as np
@@ -17,6 +19,7 @@ import numpy as np
 from spuir.errors import InputError
 from spuir.logs.columns import declaring
 from spuir.logs.formats.base import (
+    IN_UTF8,
     FileSection,
     FileSurvey,
     Format,
@@ -33,7 +36,6 @@ from spuir.logs.formats.base import (
 from spuir.logs.formats.text_files import PREFIX_BYTES, SECTION_BYTES, SPLIT_BYTES, lines_before, split
 from spuir.tables.arrow import pa, pc
 
-IN_UTF8 = ("a text file is in UTF-8", "save it in that encoding")
 BLOCK_BYTES = 1 << 22
 """Bytes parsed at a time: cells are cheap to parse, so that the work per batch would keep two workers waiting."""
 _DELIMITERS = ",;\t|"
@@ -74,6 +76,7 @@ def _open(
     types: "Mapping[str, pa.DataType]",
     columns: list[str] | None = None,
     header: list[str] | None = None,
+    decimal: str = ".",
 ) -> Any:
     """Open Arrow's reader; ``header`` has the names of the columns where the source does not begin with them."""
     from pyarrow import csv as arrow_csv
@@ -82,7 +85,9 @@ def _open(
         source,
         read_options=arrow_csv.ReadOptions(block_size=block, use_threads=False, column_names=header),
         parse_options=arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
-        convert_options=arrow_csv.ConvertOptions(column_types=dict(types), include_columns=columns),
+        convert_options=arrow_csv.ConvertOptions(
+            column_types=dict(types), include_columns=columns, decimal_point=decimal
+        ),
     )
 
 
@@ -110,7 +115,8 @@ def _refuse(path: str, section: FileSection, delimiter: str, why: str) -> NoRetu
     if cell := re.search(r"In CSV column #(\d+): .*conversion error to ([^:]*): invalid value '(.*)'", why, re.DOTALL):
         name = _names(path, delimiter)[int(cell[1])]
         rule = f"column {name!r} is read as {cell[2]}, as the log begins"
-        raise InputError(subject, repr(cell[3][:60]), rule, f"correct that cell, or say {declaring(name, 'string')}")
+        remedy = f"correct that cell, or, if it belongs to the context, say {declaring(name, 'string')}"
+        raise InputError(subject, repr(cell[3][:60]), rule, remedy)
     raise InputError(subject, why[:160], "it must be a table of cells", "correct that row") from None
 
 
@@ -186,15 +192,14 @@ def survey(path: str, options: Mapping[str, Any]) -> FileSurvey:
     if not first.strip():
         return FileSurvey(pa.schema([]), ())
     if b"\0" in first:
-        got = "UTF-16 text" if first[:2] in (b"\xff\xfe", b"\xfe\xff") else "bytes that are not text"
-        raise InputError(f"file {path!r}", got, *IN_UTF8)
+        raise InputError(f"file {path!r}", "bytes that are not text", *IN_UTF8)
     delimiter = options.get("delimiter") or delimiter_of(path, first)
     names = _names(path, delimiter)
     for name in names:
         if names.count(name) > 1:
             raise InputError(f"file {path!r}, line 1", f"column {name!r} twice", "names differ", "rename one of them")
     with _parsing(path, whole(path), delimiter), open_input(path) as stream:
-        schema = _open(stream, PREFIX_BYTES, delimiter, types).schema
+        schema = _open(stream, PREFIX_BYTES, delimiter, types, decimal=decimal_mark(path, delimiter)).schema
         # Names are decoded when asked for; here bytes that are not text become a refusal.
         long = [name for name in schema.names if pa.types.is_floating(schema.field(name).type) and name not in types]
         if long:
@@ -215,6 +220,36 @@ def _without_long_numbers(schema: "pa.Schema", names: list[str], path: str, deli
     return schema
 
 
+def decimal_mark(path: str, delimiter: str) -> str:
+    """Return what separates the fraction of a number: a comma where the file begins with such numbers, else a point."""
+    if delimiter == ",":
+        return "."
+    seen = os.stat(path)
+    return _decimal_mark(path, delimiter, (seen.st_mtime_ns, seen.st_size))
+
+
+@lru_cache(maxsize=256)
+def _decimal_mark(path: str, delimiter: str, stamp: tuple[int, int]) -> str:
+    """Return the decimal mark of a file; ``stamp`` changes when the file does."""
+
+    def types(mark: str) -> "dict[str, pa.DataType]":
+        with open_input(path) as stream:
+            schema = _open(stream, PREFIX_BYTES, delimiter, {}, decimal=mark).schema
+        return dict(zip(schema.names, schema.types, strict=True))
+
+    point, comma = types("."), types(",")
+    if any(pa.types.is_floating(point[name]) and not pa.types.is_floating(comma[name]) for name in point):
+        return "."
+    gained = [name for name in point if pa.types.is_string(point[name]) and pa.types.is_floating(comma[name])]
+    if not gained:
+        return "."
+    with open_input(path) as stream:
+        texts = _open(stream, PREFIX_BYTES, delimiter, dict.fromkeys(gained, pa.string()), gained).read_next_batch()
+    # Three digits after every comma may be thousands: 1,234.
+    fractions = (pc.match_substring_regex(texts[name], r",(\d{1,2}|\d{4,})$") for name in gained)
+    return "," if any(pc.any(some).as_py() for some in fractions) else "."
+
+
 def read(path: str, request: Request) -> "Iterator[pa.RecordBatch]":
     """Yield the batches of a section, types as the request has them."""
     delimiter = request.options.get("delimiter") or delimiter_of(path, head(path))
@@ -226,7 +261,8 @@ def read(path: str, request: Request) -> "Iterator[pa.RecordBatch]":
     header = _names(path, delimiter) if section.start else None
     with _parsing(path, section, delimiter), open_input(path, section) as stream:
         source, counted = _counted(path, section, stream)
-        for batch in _open(source, BLOCK_BYTES, delimiter, types, list(request.columns), header):
+        decimal = decimal_mark(path, delimiter)
+        for batch in _open(source, BLOCK_BYTES, delimiter, types, list(request.columns), header, decimal):
             yield _emptied(batch, texts)
         if counted.count % 2:
             _check_quotes(path, section, delimiter)
@@ -294,11 +330,16 @@ def _flat(batch: "pa.RecordBatch") -> "pa.RecordBatch":
     return batch
 
 
+def _sniff(path: str, first: bytes) -> bool:
+    """Return whether a file is CSV by its ending, or a text file whose first line has tabs, as Excel writes them."""
+    return ending(path) in (".csv", ".tsv") or (ending(path) == ".txt" and b"\t" in first.split(b"\n", 1)[0])
+
+
 FORMAT = Format(
     name="csv",
-    summary="comma-separated text with a header, plain, gzip or zstd; also with ;, | or tabs",
+    summary="comma-separated text with a header, plain, gzip or zstd; also with ;, | or tabs, and in UTF-16",
     endings=(".csv", ".tsv"),
-    sniff=lambda path, first: ending(path) in (".csv", ".tsv"),
+    sniff=_sniff,
     survey=survey,
     read=read,
     write=write,

@@ -36,7 +36,7 @@ def record(bandit: Bandit, episode: int, episodes: int) -> Recorded | None:
     return tuple((line.coefficient, line.standard_error) for line in bandit.coefficient_table())
 
 
-def drift_rows(bandit: Bandit, summaries: "Sequence[EpisodeSummary]") -> Iterator[dict[str, Any]]:
+def move_rows(bandit: Bandit, summaries: "Sequence[EpisodeSummary]") -> Iterator[dict[str, Any]]:
     """Yield one row per recorded episode and coefficient; the columns of a kernel, which have no meaning, are left out.
 
     Parameters
@@ -60,19 +60,19 @@ def drift_rows(bandit: Bandit, summaries: "Sequence[EpisodeSummary]") -> Iterato
                 yield {**place, "coefficient": value, "standard_error": error}
 
 
-def drift_file(model: Path) -> Path:
+def moves_file(model: Path) -> Path:
     """Return where the record of a model is kept."""
     stem = model.with_suffix("") if model.suffix else model
     return stem.with_name(stem.name + ".coefficients.csv")
 
 
-def read_drift(model: Path) -> list[dict[str, Any]]:
+def read_moves(model: Path) -> list[dict[str, Any]]:
     """Return how far each coefficient moved from the middle of a training to its end, the largest move first.
 
     ``move`` is in standard errors of the estimate in the middle. If nothing changes in the world, it is below 2 in
     more than 95 % of all cases. An empty list means that nothing was recorded.
     """
-    path = drift_file(model)
+    path = moves_file(model)
     if not path.is_file():
         return []
     with path.open(encoding="utf-8", newline="") as file:

@@ -8,13 +8,13 @@ import pytest
 
 from spuir import make_policy
 from spuir.storage.atomic import write_csv
-from spuir.training import drift, train
+from spuir.training import coefficient_moves, train
 from tests.training.logs import make_table
 
 
 def recorded(table, policy: Any = "sbucb", **given):
     trained = train(table, policy, batch_size=100, workers=1, **given)
-    return trained, list(drift.drift_rows(trained.bandit, trained.episodes))
+    return trained, list(coefficient_moves.move_rows(trained.bandit, trained.episodes))
 
 
 def test_the_record_ends_with_the_coefficients_of_the_model():
@@ -31,7 +31,7 @@ def test_large_policies_and_kernels_are_recorded_within_bounds(monkeypatch):
     _, rows = recorded(make_table(300), kernel)
     assert {row["feature"] for row in rows} == {"x0", "x1", "x2", "x3", "intercept"}
     assert not recorded(make_table(300), "bexp3")[1]
-    monkeypatch.setattr(drift, "COEFFICIENTS", 11)
+    monkeypatch.setattr(coefficient_moves, "COEFFICIENTS", 11)
     assert not recorded(make_table(300))[1]
 
 
@@ -41,8 +41,8 @@ def test_a_coefficient_that_changes_is_found(changes, tmp_path: Path):
     contexts, action = table["x2"].to_numpy(), table["action"].to_numpy()
     rewards = table["reward"].to_numpy() + 0.2 * contexts * (action == 2) * (np.arange(4_000) > 2_000) * changes
     _, rows = recorded(table.set_column(1, "reward", [rewards]))
-    write_csv(drift.drift_file(tmp_path / "m.spuir"), rows)
-    moves = drift.read_drift(tmp_path / "m.spuir")
+    write_csv(coefficient_moves.moves_file(tmp_path / "m.spuir"), rows)
+    moves = coefficient_moves.read_moves(tmp_path / "m.spuir")
     assert len(moves) == 15
     if changes:
         assert (moves[0]["action"], moves[0]["feature"]) == ("2", "x2")
@@ -52,4 +52,4 @@ def test_a_coefficient_that_changes_is_found(changes, tmp_path: Path):
 
 
 def test_without_a_record_there_are_no_moves(tmp_path: Path):
-    assert drift.read_drift(tmp_path / "m.spuir") == []
+    assert coefficient_moves.read_moves(tmp_path / "m.spuir") == []
