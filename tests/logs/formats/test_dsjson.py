@@ -18,8 +18,10 @@ from spuir.cli.app import main
 from spuir.errors import InputError, ParameterError
 from spuir.logs import join_logs, open_log, write_log
 from spuir.logs.events.dsjson_parser import DsjsonParser
-from spuir.logs.events.event_rows import EventRows, as_list
+from spuir.logs.events.event_rows import EventRows
+from spuir.logs.events.event_values import as_list
 from spuir.logs.formats.base import Faults
+from spuir.logs.formats.text_files import line_block
 from spuir.training import train
 
 ACTIONS = [{"_tag": name, "i": {"constant": 1, "id": name}, "j": [{"hot": 1}]} for name in ("latte", "mocha", "tea")]
@@ -351,7 +353,7 @@ class TestTheFastWay:
     def results(self, parser: DsjsonParser, lines: list[bytes]) -> list[Any]:
         """Return the rows that some lines give, without what is not known, and why others are broken."""
         rows, broken = EventRows(), Faults()
-        parser.feed_block(1, lines, rows, broken, "log")
+        parser.feed_block(line_block(1, b"\n".join(lines)), rows, broken, "log")
         columns = {name: as_list(values) for name, values in rows.columns().items()}
         made = [{name: values[at] for name, values in columns.items()} for at in range(len(rows))]
         known = [{name: value for name, value in row.items() if value is not None} for row in made]
@@ -389,12 +391,12 @@ class TestTheFastWay:
     def taken(self, parser: DsjsonParser, line: Any) -> bool:
         """Return whether a line takes the fast way."""
         rows = EventRows()
-        parser.feed_block(1, [json.dumps(line).encode()] * 30, rows, Faults(), "log")
+        parser.feed_block(line_block(1, b"\n".join([json.dumps(line).encode()] * 30)), rows, Faults(), "log")
         return bool(rows.groups)
 
     def test_it_is_taken_by_the_usual_event_alone(self) -> None:
         parser = DsjsonParser("log", Faults())
-        assert [self.taken(parser, event()) for _ in range(5)] == [False, False, False, False, True]
+        assert self.taken(parser, event())
         assert not self.taken(parser, event(_skipLearn=True))
         assert not self.taken(parser, event(c=context(z=1)))
         assert self.taken(parser, event())
@@ -414,7 +416,7 @@ class TestTheFastWay:
     def test_lists_take_it_too(self, space: dict[str, Any]) -> None:
         parser = DsjsonParser("log", Faults())
         line = event(c=context(**space))
-        assert [self.taken(parser, line) for _ in range(5)][-1]
+        assert self.taken(parser, line)
         shorter = {key: value[:1] if type(value) is list else value for key, value in space.items()}
         self.compare([line], [line, event(c=context(**shorter)), event(c=context(**{key: [] for key in space}))])
 
@@ -432,6 +434,36 @@ class TestTheFastWay:
         lines = [event(), event(c=context(z=1))]
         assert [self.taken(parser, one) for one in lines for _ in range(60)][-1]
         assert all(self.taken(parser, one) for one in lines)
+
+    @pytest.mark.parametrize(
+        "lines",
+        [
+            [b"%s", b"%s%s"],
+            [b"%s", b"", b"%s %s"],
+            [b"%s", b" %s", b"%s\r", b"%s"],
+            [b'{"c":', b"%s}", b"%s"],
+            [b"%s", b"[%s,", b"%s]"],
+            [b"%s", b"%s", b"{"],
+        ],
+    )
+    def test_a_block_is_decoded_as_its_lines_are(self, lines: list[bytes]) -> None:
+        usual = json.dumps(event()).encode()
+        texts = [line.replace(b"%s", usual) for line in lines]
+        fast, general = DsjsonParser("log", Faults()), DsjsonParser("log", Faults())
+        self.results(fast, [usual] * 120)
+        each = [row for text in texts for row in self.results(general, [text])]
+        ordered = sorted(each, key=lambda row: type(row) is not dict)  # reasons come last
+        assert self.results(fast, texts) == ordered
+
+    @pytest.mark.parametrize("depth", [300, 480, 700, 990])
+    def test_a_deep_event_among_the_first_does_no_harm(self, depth: int) -> None:
+        deep = json.dumps(event(c=context(z="@"))).replace('"@"', '{"a":' * depth + "1" + "}" * depth).encode()
+        actions = [{**ACTIONS[0], "z": "@"}, *ACTIONS[1:]]
+        deeper = json.dumps(event(c={"_multi": actions})).replace('"@"', '{"a":' * depth + "1" + "}" * depth).encode()
+        usual = json.dumps(event()).encode()
+        found = self.results(DsjsonParser("log", Faults()), [deep, deeper, *[usual] * 120])
+        assert len(found) == 122
+        assert sum(type(row) is dict for row in found) >= 120
 
     def test_it_ends_where_no_shape_lasts(self) -> None:
         parser = DsjsonParser("log", Faults())
@@ -530,9 +562,9 @@ class TestParsedOnce:
         parsed: list[int] = []
         feed = DsjsonParser.feed_block
 
-        def counted(self: DsjsonParser, first: int, lines: Any, *rest: Any) -> None:
-            parsed.append(len(lines))
-            feed(self, first, lines, *rest)
+        def counted(self: DsjsonParser, *given: Any) -> None:
+            parsed.append(1)
+            feed(self, *given)
 
         log = open_log(path, rename={"odd": None})
         monkeypatch.setattr(DsjsonParser, "feed_block", counted)

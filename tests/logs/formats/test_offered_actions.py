@@ -16,6 +16,7 @@ from spuir.logs import action_table, open_log, write_log
 from spuir.logs.events.dsjson_parser import DsjsonParser
 from spuir.logs.events.event_rows import EventRows
 from spuir.logs.formats.base import Faults
+from spuir.logs.formats.text_files import line_block
 
 
 def action(name: str | None, **features: Any) -> dict[str, Any]:
@@ -99,6 +100,34 @@ class TestDsjson:
         path = save(tmp_path / "log.dsjson", *events, event(action("juice", price=9), number=300))
         assert open_log(path).table()["action.j.price"].to_pylist() == [[3.0, 4.0]] * 300 + [[9.0]]
 
+    def test_what_was_so_before_a_change_keeps_its_type(self, tmp_path: Path, monkeypatch: Any) -> None:
+        monkeypatch.setattr("spuir.logs.events.line_reader.BLOCK_BYTES", 1000)
+        early = [event(action("tea", price=3), action("juice"), number=at) for at in range(30)]
+        late = [event(action("juice", price="free", size=1), number=30 + at) for at in range(30)]
+        log = open_log(save(tmp_path / "log.dsjson", *early, *late))
+        assert log.action_columns == ("action.j.price", "action.j.size")
+        assert log.table()["action.j.price"].to_pylist() == [["3", None]] * 30 + [["free"]] * 30
+        assert log.table()["action.j.size"].to_pylist() == [[0.0, 0.0]] * 30 + [[1.0]] * 30
+        parts = pickle.loads(pickle.dumps(log.parts))
+        assert pa.Table.from_batches([batch for part in parts for batch in part.read()]).equals(log.table())
+
+    def test_hundreds_of_features_that_begin_to_vary_are_parsed_once(self, tmp_path: Path, monkeypatch: Any) -> None:
+        monkeypatch.setattr("spuir.logs.events.line_reader.BLOCK_BYTES", 2000)
+        events = [event(action("tea", **{f"f{at}": at}), action("juice", kind="x"), number=at) for at in range(300)]
+        parsed: list[int] = []
+        feed = DsjsonParser.feed_block
+
+        def counted(self: DsjsonParser, block: Any, *rest: Any) -> None:
+            parsed.extend(range(block.first, block.last + 1))
+            feed(self, block, *rest)
+
+        monkeypatch.setattr(DsjsonParser, "feed_block", counted)
+        log = open_log(save(tmp_path / "log.dsjson", *events))
+        assert parsed == list(range(1, 301))
+        assert len(log.action_columns) == 300
+        assert log.table()["action.j.f7"].to_pylist() == [[7.0 * (at == 7), 0.0] for at in range(300)]
+        assert catalogue(log)["juice"] == {"j.kind": "x"}
+
     def test_a_feature_may_vary_between_files_alone(self, tmp_path: Path) -> None:
         save(tmp_path / "1.dsjson", event(action("tea", price=3), action("juice", price=4)))
         save(tmp_path / "2.dsjson", event(action("juice", price=4), action("tea", price=5)))
@@ -151,11 +180,12 @@ class TestDsjson:
             lines.append(json.dumps(event(*multi, number=number)).encode())
         found: list[Any] = []
         for size in (len(lines), 1):
-            parser, rows, faults = DsjsonParser("log", Faults(), ("j.x",)), EventRows(), Faults()
+            parser, rows, faults = DsjsonParser("log", Faults()), EventRows(), Faults()
             for start in range(0, len(lines), size):
-                parser.feed_block(start + 1, lines[start : start + size], rows, faults, "log")
-            arrays, _ = rows.inferred({})
-            found.append((parser.offered, {name: array.to_pylist() for name, array in arrays.items()}))
+                parser.feed_block(line_block(start + 1, b"\n".join(lines[start : start + size])), rows, faults, "log")
+            arrays, _ = rows.inferred({}, ["j.x"])
+            described = (parser.offered.varying, parser.offered.catalogue())
+            found.append((*described, {name: array.to_pylist() for name, array in arrays.items()}))
         assert found[0] == found[1]
 
 
@@ -320,10 +350,10 @@ class TestTheFastWay:
     }
 
     def lines(self, shape: str) -> list[str]:
-        """Return events with these actions, and odd lines among them."""
+        """Return events with these actions, some labels of which come late, and odd lines among them."""
         found: list[str] = []
         for at in range(600):
-            offered = [action(f"x{(at + k) % 5}", **self.ACTIONS[shape](at + k)) for k in range(1 + at % 3)]
+            offered = [action(f"x{(at + k) % 5 + at // 400}", **self.ACTIONS[shape](at + k)) for k in range(1 + at % 3)]
             if at % 40 == 0:
                 offered[0]["i"] = {"constant": 2, "id": "other"}
             if at % 45 == 0:
@@ -346,7 +376,7 @@ class TestTheFastWay:
         monkeypatch.setattr("spuir.logs.events.line_reader.BLOCK_BYTES", block)
         fast = open_log(path)
         read = fast.table()
-        monkeypatch.setattr("spuir.logs.events.dsjson_parser._SAMPLE", -1)
+        monkeypatch.setattr("spuir.logs.events.dsjson_parser._MOST_SHAPES", 0)
         slow = open_log(path)
         assert read.schema == slow.table().schema
         assert repr(read.to_pylist()) == repr(slow.table().to_pylist())

@@ -137,6 +137,20 @@ def test_a_cell_that_does_not_fit_is_named_by_its_line(tmp_path: Path, section_b
         open_log(path, types={"time": "string"}).table()
 
 
+@pytest.mark.parametrize("size", [1, 2, 7, 64])
+@pytest.mark.parametrize("end", ["", "\n"])
+def test_blocks_are_whole_lines_with_their_numbers(size: int, end: str, tmp_path: Path) -> None:
+    lines = [b"x" * length for length in (0, 3, 50, 1, 0, 0, 9, 130, 2)]
+    (tmp_path / "lines.txt").write_bytes(b"\n".join(lines) + end.encode())
+    found: list[tuple[int, bytes]] = []
+    for block in text_files.line_blocks(str(tmp_path / "lines.txt"), size=size):
+        found += enumerate(block.lines(), block.first)
+        assert block.last == found[-1][0]
+    assert found == list(enumerate(lines, 1))
+    with pytest.raises(InputError, match=r"line 8.*a line has at most 60 bytes"):
+        list(text_files.line_blocks(str(tmp_path / "lines.txt"), size=size, longest=60))
+
+
 def test_the_doctor_numbers_the_rows_of_the_file(tmp_path: Path, section_bytes: int) -> None:
     path = tmp_path / "log.csv"
     path.write_text("action,reward,x\n" + "a,1,2\nb,0,3\n" * 9 + "c,1,4\n")

@@ -5,85 +5,101 @@ is decoded once, and known again by its text.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from itertools import chain, islice
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import chain
 from operator import ne
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from spuir.logs.columns import ACTION_PREFIX
 from spuir.logs.events.dsjson_features import KeyTree, OfferedAction, action_column, named_action, says_nothing
 from spuir.logs.events.dsjson_records import Columns, UnusualBlockError, plan_record
-from spuir.logs.events.event_rows import BrokenLineError, as_list, msgspec, split_lists
+from spuir.logs.events.event_rows import msgspec
+from spuir.logs.events.event_values import BrokenLineError, as_list, feature_columns, offered_columns
 from spuir.logs.events.offered_actions import OfferedActions
-from spuir.tables.arrow import pa
 
+FeatureColumns = Callable[[Sequence[str]], Columns]
+"""Returns columns of features of actions, given their names."""
 _MOST_KNOWN = 1 << 16
 """Actions that are known by their text; more begin anew."""
+_MOST_LABELS = 1000
+"""Labels that a decoder may know in advance."""
 
 
 class ActionReader(ABC):
-    """Reads the actions of usual events; ``kind`` is what one of them is decoded as.
-
-    It takes note of their features in ``offered``, and gives columns of the ``wanted`` ones.
-    """
+    """Reads the actions of usual events, and takes note of their features; ``kind`` is what one is decoded as."""
 
     kind: Any
 
-    def __init__(self, offered: OfferedActions, wanted: tuple[str, ...]) -> None:
-        self._offered, self._wanted = offered, wanted
+    def __init__(self, offered: OfferedActions) -> None:
+        self._offered = offered
 
     @abstractmethod
-    def read(self, found: Sequence[Any]) -> Sequence[Any]:
-        """Return the actions of an event, each with a ``label``, given what was decoded; none if one is unusual."""
+    def read(self, events: list[Any]) -> list[Any]:
+        """Return the actions of events, each with a ``label``, given what was decoded; none where one is unusual."""
 
     @abstractmethod
-    def columns(self, events: Sequence[Sequence[Any]]) -> Columns:
-        """Return the wanted features of the actions of some events, and take note of these actions."""
+    def features(self, events: Sequence[Sequence[Any]], labels: Sequence[str]) -> FeatureColumns:
+        """Take note of the actions of some events, whose labels are given; return what makes columns of features."""
+
+    def loosened(self) -> "ActionReader | None":
+        """Return a reader that takes more actions, None if there is none."""
+        return None
 
 
 class ActionRecords(ActionReader):
-    """Actions that are decoded into records, made for certain keys."""
+    """Actions that are decoded into records, made for certain keys.
 
-    def __init__(self, node: KeyTree, offered: OfferedActions, wanted: tuple[str, ...]) -> None:
-        super().__init__(offered, wanted)
+    ``labels`` are the only ones that it takes, which is faster; None = any.
+    """
+
+    def __init__(self, node: KeyTree, offered: OfferedActions, labels: frozenset[str] | None = None) -> None:
+        super().__init__(offered)
         names = [action_column(name, "") for name in node.names()]
         if len(set(names)) < len(names) or node.has_lists_of_several():
             raise UnusualBlockError("a feature may be there twice, and its value depends on the order")
-        label = ("label", "_tag", Annotated[str, msgspec.Meta(min_length=1)])
-        self._plan = plan_record(node, "", None, (label,), str)
+        self._node, self._strict = node, labels is not None and 0 < len(labels) <= _MOST_LABELS
+        known: dict[str, Any] = {}
+        kind: Any = Annotated[str, msgspec.Meta(min_length=1)]
+        if self._strict:
+            kind = Literal[tuple(labels or ())]
+            known = {"i.constant": Literal[1], "i.id": kind}
+        self._plan = plan_record(node, "", None, (("label", "_tag", kind),), str, known)
         self.kind = self._plan.record
 
-    def read(self, found: Sequence[Any]) -> Sequence[Any]:
-        """Return the actions of an event as they are."""
-        return found
+    def read(self, events: list[Any]) -> list[Any]:
+        """Return the actions of events as they are."""
+        return events
 
-    def columns(self, events: Sequence[Sequence[Any]]) -> Columns:
-        """Return the wanted features of the actions of some events, and take note of these actions."""
-        records = list(chain.from_iterable(events))
-        labels = [record.label for record in records]
-        features, made = dict[str, Sequence[Any]](), Columns()
-        self._plan.gather(records, made)
+    def loosened(self) -> ActionReader | None:
+        """Return a reader that takes any label."""
+        return ActionRecords(self._node, self._offered) if self._strict else None
+
+    def features(self, events: Sequence[Sequence[Any]], labels: Sequence[str]) -> FeatureColumns:
+        """Take note of the actions of some events; return what makes columns of their features."""
+        found, made = dict[str, Sequence[Any]](), Columns()
+        self._plan.gather(list(chain.from_iterable(events)), made)
         for column, values in made.items():
             name = action_column(column, "")
-            if name in features:
+            if name in found:
                 raise UnusualBlockError(name)
-            features[name] = _telling(name, as_list(values), labels)
-        features = {name: values for name, values in features.items() if values}
-        self._note(labels, features)
-        nothing = [None] * len(records)
-        return {f"{ACTION_PREFIX}{name}": _lists(events, features.get(name, nothing)) for name in self._wanted}
+            found[name] = _telling(name, as_list(values), labels)
+        found = {name: values for name, values in found.items() if values}
+        self._note(labels, found)
+        return partial(feature_columns, list(map(len, events)), found)
 
     def _note(self, labels: Sequence[str], features: Mapping[str, Sequence[Any]]) -> None:
         """Take note of the features of some actions: which vary, and the last value of each label."""
+        fixed = {name: values for name, values in features.items() if name not in self._offered.varying}
+        if not fixed and self._offered.features.keys() >= set(labels):
+            return
         last = dict(zip(labels, range(len(labels)), strict=True))
-        for name, values in features.items():
-            if name not in self._offered.varying:
-                known = {label: values[place] for label, place in last.items()}
-                if any(map(ne, values, map(known.__getitem__, labels))):
-                    self._offered.varying.add(name)
+        for name, values in fixed.items():
+            known = {label: values[place] for label, place in last.items()}
+            if any(map(ne, values, map(known.__getitem__, labels))):
+                self._offered.vary(name)
         for label, place in last.items():
-            here = {name: values[place] for name, values in features.items()}
+            new = label not in self._offered.features
+            here = {name: values[place] for name, values in (features if new else fixed).items()}
             self._offered.see(label, {name: value for name, value in here.items() if value is not None})
 
 
@@ -97,38 +113,26 @@ def _telling(name: str, values: Sequence[Any], labels: Sequence[str]) -> Sequenc
     return [None if value is None or says_nothing(name, value, label) else value for value, label in pairs]
 
 
-def _lists(events: Sequence[Sequence[Any]], values: Sequence[Any]) -> Any:
-    """Return a column of the values of actions: an Arrow array, or lists where that would change some of them.
-
-    Flags and large whole numbers would become numbers, which read otherwise if the column turns out to be text.
-    """
-    kinds = set(map(type, values))
-    if bool not in kinds:
-        with suppress(pa.ArrowInvalid, pa.ArrowTypeError):
-            return split_lists(events, pa.array(values, pa.string() if str in kinds else pa.float64()))
-    every = iter(values)
-    return [list(islice(every, len(actions))) for actions in events]
-
-
 class ActionTexts(ActionReader):
     """Actions that are known again by their text."""
 
-    def __init__(self, offered: OfferedActions, wanted: tuple[str, ...]) -> None:
-        super().__init__(offered, wanted)
+    def __init__(self, offered: OfferedActions) -> None:
+        super().__init__(offered)
         self.kind = msgspec.Raw
         self._decode = msgspec.json.Decoder().decode
         self._known: dict[bytes, OfferedAction | None] = {}
         self._new: set[int] = set()
 
-    def read(self, found: Sequence[Any]) -> Sequence[OfferedAction]:
-        """Return the actions of an event, none if one of them is unusual."""
-        known = self._known
-        texts = list(map(bytes, found))
-        for text in texts:
-            if text not in known:
-                known[text] = self._action(text)
-        actions = [known[text] for text in texts]
-        return () if None in actions else [action for action in actions if action is not None]
+    def read(self, events: list[Any]) -> list[Any]:
+        """Return the actions of events, none where one of them is unusual."""
+        known, found = self._known, list[Any]()
+        for texts in ([bytes(one) for one in event] for event in events):
+            for text in texts:
+                if text not in known:
+                    known[text] = self._action(text)
+            actions = [known[text] for text in texts]
+            found.append(() if None in actions else actions)
+        return found
 
     def _action(self, text: bytes) -> OfferedAction | None:
         """Return an action that has a tag; None for others."""
@@ -143,16 +147,12 @@ class ActionTexts(ActionReader):
             pass  # the general way says what is wrong
         return None
 
-    def columns(self, events: Sequence[Sequence[OfferedAction]]) -> Columns:
-        """Return the wanted features of the actions of some events, and take note of these actions."""
-        made: Columns = {}
-        for name in self._wanted:
-            values = [action.features.get(name) for action in chain.from_iterable(events)]
-            made[f"{ACTION_PREFIX}{name}"] = _lists(events, values)
+    def features(self, events: Sequence[Sequence[OfferedAction]], labels: Sequence[str]) -> FeatureColumns:
+        """Take note of the actions of some events; return what makes columns of their features."""
         for action in chain.from_iterable(events if self._new else ()):
             if id(action) in self._new:
                 self._new.remove(id(action))
                 self._offered.see(action.label, action.features)
         if len(self._known) > _MOST_KNOWN:
             self._known, self._new = {}, set()
-        return made
+        return partial(offered_columns, [[action.features for action in actions] for actions in events])

@@ -6,7 +6,8 @@ always give the same rows.
 """
 
 from collections.abc import Iterator, Sequence
-from itertools import chain, compress
+from contextlib import suppress
+from itertools import accumulate, chain, compress, pairwise
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -15,7 +16,8 @@ from numpy.typing import NDArray
 from spuir.logs.events.dsjson_actions import ActionReader
 from spuir.logs.events.dsjson_features import KeyTree
 from spuir.logs.events.dsjson_records import Columns, UnusualBlockError, plan_record
-from spuir.logs.events.event_rows import msgspec
+from spuir.logs.events.event_rows import OFFERED, msgspec
+from spuir.logs.formats.text_files import LineBlock
 from spuir.tables.arrow import pa
 
 _LABELS = {
@@ -34,30 +36,31 @@ _LABELS = {
     "ours": "spuir",
 }
 
+_UNDECODABLE = (ValueError, RecursionError, OverflowError)
+_OPENING, _CLOSING = b"{}"
+
 
 class UsualEvents(NamedTuple):
     """The usual events among some lines: their places, their actions, and probabilities by action."""
 
-    places: list[int]
+    places: Sequence[int]
     events: list[Any]
     actions: list[Sequence[Any]]
-    probabilities: Any
+    probabilities: Any = None
 
-    def filter(self, kept: list[bool]) -> "UsualEvents":
+    def filter(self, kept: NDArray[np.bool_]) -> "UsualEvents":
         """Return some of the events, without their probabilities."""
-        places, events = list(compress(self.places, kept)), list(compress(self.events, kept))
-        return UsualEvents(places, events, list(compress(self.actions, kept)), None)
+        if kept.all():
+            return self
+        chosen = kept.tolist()
+        places, events = list(compress(self.places, chosen)), list(compress(self.events, chosen))
+        return UsualEvents(places, events, list(compress(self.actions, chosen)))
 
     def runs(self) -> Iterator[range]:
         """Yield the runs of places that follow each other."""
-        if self.places and self.places[-1] - self.places[0] == len(self.places) - 1:
-            yield range(self.places[0], self.places[-1] + 1)
-            return
-        start = 0
-        for at in range(1, len(self.places) + 1):
-            if at == len(self.places) or self.places[at] != self.places[at - 1] + 1:
-                yield range(self.places[start], self.places[at - 1] + 1)
-                start = at
+        edges = np.flatnonzero(np.diff(self.places, prepend=-2, append=-1) != 1)
+        for start, stop in pairwise(edges.tolist()):
+            yield range(self.places[start], self.places[stop - 1] + 1)
 
 
 class EventDecoder:
@@ -67,101 +70,124 @@ class EventDecoder:
         names = list(node.names())
         if len(set(names)) < len(names):
             raise UnusualBlockError("two keys give one column, whose value depends on their order")
+        self._node, self._even = node, True
+        self._make(actions)
+
+    def _make(self, actions: ActionReader) -> None:
         # What msgspec checks while it decodes need not be checked for each event.
         text = Annotated[str, msgspec.Meta(min_length=1)]
         chance = Annotated[float, msgspec.Meta(gt=0, le=1)]
         place: Any = Annotated[int, msgspec.Meta(ge=0)]
         state = msgspec.defstruct("State", [("m", str | None, None)], gc=False)
-        self._plan = plan_record(node, "", None, (("actions", "_multi", list[actions.kind]),))
+        self._plan = plan_record(self._node, "", None, (("actions", "_multi", list[actions.kind]),))
         fields = [("cost", float), ("index", place), ("probability", chance), ("event", text)]
         fields += [("a", list[int]), ("p", list[float]), ("c", self._plan.record)]
         fields += [("number", place | None, None), ("original", float | None, None), ("time", str | None, None)]
         fields += [("state", state | None, None), ("dropped", float | None, None), ("ours", None, None)]
         fields += [(name, bool | None, None) for name in ("skipped", "deferred", "deferred_action")]
         event = msgspec.defstruct("Event", fields, rename=_LABELS, gc=False)
-        self._decode = msgspec.json.Decoder(event).decode
-        self._actions = actions
+        self._decoder, self._actions = msgspec.json.Decoder(event), actions
 
-    def decode(self, lines: Sequence[bytes]) -> UsualEvents:
-        """Return the usual events among some lines."""
-        events: list[Any] = []
-        places: list[int] = []
-        decode = self._decode
-        for place, line in enumerate(lines):
-            try:
-                events.append(decode(line))
-            except (ValueError, RecursionError, OverflowError):
-                continue
-            places.append(place)
-        actions = [self._actions.read(event.c.actions) for event in events]
+    def decode(self, block: LineBlock) -> UsualEvents:
+        """Return the usual events of a block."""
+        places, events = self._decode(block)
+        found = UsualEvents(places, events, self._actions.read([event.c.actions for event in events]))
         try:
-            kept, usual = UsualEvents(places, events, actions, None), _are_usual(events, actions)
-            if not usual.all():
-                kept = kept.filter(usual.tolist())
-            aligned, good = _align(kept.events)
+            found = found.filter(_are_usual(found))
+            aligned, good = _align(found)
+            if not good.all():
+                found = found.filter(good)
+                aligned, _ = _align(found)
         except OverflowError:
-            return UsualEvents([], [], [], None)
-        if not good.all():
-            kept = kept.filter(good.tolist())
-            aligned, _ = _align(kept.events)
-        return kept._replace(probabilities=aligned)
+            return UsualEvents([], [], [])
+        return found._replace(probabilities=aligned)
+
+    def _decode(self, block: LineBlock) -> tuple[Sequence[int], list[Any]]:
+        """Return the places of the lines that can be decoded, and their events."""
+        if self._even and _has_objects(block):
+            # Most blocks can be decoded at once, without cutting them into lines.
+            with suppress(*_UNDECODABLE):
+                events = self._decoder.decode_lines(block.text)
+                if len(events) == block.lines_held:
+                    return range(len(events)), events
+            looser = self._actions.loosened()
+            if looser is not None:
+                self._make(looser)
+                return self._decode(block)
+        places, events = list[int](), list[Any]()
+        for place, line in enumerate(block.lines()):
+            with suppress(*_UNDECODABLE):
+                events.append(self._decoder.decode(line))
+                places.append(place)
+        self._even = len(places) == block.lines_held
+        return places, events
 
     def columns(self, usual: UsualEvents) -> Columns:
         """Return the columns of usual events."""
         events = usual.events
         costs = [event.cost if event.original is None else event.original for event in events]
-        actions, eligible = _offered(usual)
+        labels = [action.label for actions in usual.actions for action in actions]
+        chosen, eligible = _offered(usual, labels)
         found: Columns = {
             "decision_id": [event.event for event in events],
             "time": [event.time for event in events],
             "policy_version": [None if event.state is None else event.state.m for event in events],
             "weight": pa.array(np.ones(len(events))),
-            "action": actions,
+            "action": chosen,
             "reward": pa.array(0.0 - np.array(costs, np.float64)),
             "propensity": [event.probability for event in events],
             "eligible": eligible,
             "probabilities": usual.probabilities,
         }
         self._plan.gather([event.c for event in events], found)
-        return found | self._actions.columns(usual.actions)
+        return found | {OFFERED: self._actions.features(usual.actions, labels)}
 
 
-def _offered(usual: UsualEvents) -> tuple[Any, Any]:
+def _has_objects(block: LineBlock) -> bool:
+    """Return whether every line begins and ends with a brace, so that no object can go over the end of a line."""
+    text = np.frombuffer(block.text, np.uint8)
+    starts, stops = block.ends[: block.lines_held - 1] + 1, block.ends - 1
+    return text[0] == _OPENING and bool((text[starts] == _OPENING).all() and (text[stops] == _CLOSING).all())
+
+
+def _offered(usual: UsualEvents, labels: list[str]) -> tuple[Any, Any]:
     """Return the executed and the offered actions (n,); the same actions are offered often, and converted once."""
-    known: dict[tuple[str, ...], int] = {}
-    labels = [tuple([action.label for action in actions]) for actions in usual.actions]
-    codes = np.array([known.setdefault(one, len(known)) for one in labels], np.int64)
-    if any(len(set(one)) < len(one) for one in known):
+    counts = list(map(len, usual.actions))
+    if counts.count(counts[0]) == len(counts) and labels == labels[: counts[0]] * len(counts):
+        offered = [tuple(labels[: counts[0]])]
+        codes = np.zeros(len(counts), np.int64)
+    else:
+        lists = [tuple(labels[start:stop]) for start, stop in pairwise(accumulate(counts, initial=0))]
+        known = {one: code for code, one in enumerate(dict.fromkeys(lists))}
+        offered, codes = list(known), np.array(list(map(known.__getitem__, lists)), np.int64)
+    if any(len(set(one)) < len(one) for one in offered):
         raise UnusualBlockError("two actions have one name")
-    starts = np.cumsum([0, *map(len, known)])[codes]
-    chosen = starts + np.fromiter((event.index for event in usual.events), np.int64, len(codes))
-    names = pa.array(list(chain.from_iterable(known)), pa.string())
-    return names.take(pa.array(chosen)), pa.array(list(known), pa.list_(pa.string())).take(pa.array(codes))
+    starts = np.cumsum([0, *map(len, offered)])[codes]
+    chosen = starts + np.fromiter([event.index for event in usual.events], np.int64, len(codes))
+    names = pa.array(list(chain.from_iterable(offered)), pa.string())
+    return names.take(pa.array(chosen)), pa.array(offered, pa.list_(pa.string())).take(pa.array(codes))
 
 
-def _are_usual(events: Sequence[Any], actions: Sequence[Sequence[Any]]) -> NDArray[np.bool_]:
+def _are_usual(found: UsualEvents) -> NDArray[np.bool_]:
     """Return which events (n,) have one choice of the actions that they offer, and no flag."""
-    n = len(events)
-    index = np.fromiter([event.index for event in events], np.int64, n)
-    counts, ordered, shares = (
-        np.fromiter(map(len, lists), np.int64, n)
-        for lists in (actions, [event.a for event in events], [event.p for event in events])
-    )
-    numbers = [-1 if event.number is None else event.number for event in events]
-    flagged = [event.dropped or event.skipped or event.deferred or event.deferred_action for event in events]
-    number = np.fromiter(numbers, np.int64, n)
-    fits = (index < counts) & (counts == ordered) & (counts == shares) & ((number == -1) | (number == index + 1))
-    return fits & ~np.fromiter(map(bool, flagged), np.bool_, n)
+    events = found.events
+    index = np.array([event.index for event in events], np.int64)
+    number = np.array([event.index + 1 if event.number is None else event.number for event in events], np.int64)
+    counts = np.array(list(map(len, found.actions)), np.int64)
+    ordered = np.array([len(event.a) for event in events], np.int64)
+    shares = np.array([len(event.p) for event in events], np.int64)
+    flags = [bool(event.dropped or event.skipped or event.deferred or event.deferred_action) for event in events]
+    fits = (index < counts) & (counts == ordered) & (counts == shares) & (number == index + 1)
+    return fits & ~np.array(flags, np.bool_)
 
 
-def _align(events: Sequence[Any]) -> tuple[Any, NDArray[np.bool_]]:
+def _align(found: UsualEvents) -> tuple[Any, NDArray[np.bool_]]:
     """Return the probabilities of events (n,) in the order of their actions, and which events have a distribution."""
-    lists = [event.a for event in events]
-    counts = np.fromiter(map(len, lists), np.intp, len(lists))
+    counts = np.fromiter(map(len, found.actions), np.intp, len(found.events))
     offsets = np.concatenate([[0], np.cumsum(counts)])
     owners = np.repeat(np.arange(len(counts)), counts)
-    numbers = np.fromiter(chain.from_iterable(lists), np.int64, len(owners)) - 1
-    values = np.fromiter(chain.from_iterable([event.p for event in events]), np.float64, len(owners))
+    numbers = np.fromiter(chain.from_iterable([event.a for event in found.events]), np.int64, len(owners)) - 1
+    values = np.fromiter(chain.from_iterable([event.p for event in found.events]), np.float64, len(owners))
     inside = (numbers >= 0) & (numbers < counts[owners]) & (values >= 0) & (values <= 1 + 1e-6)
     places = offsets[owners] + np.where(inside, numbers, 0)
     inside &= np.bincount(places, minlength=len(owners))[places] == 1

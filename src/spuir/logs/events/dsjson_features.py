@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from spuir.logs.events.event_rows import BrokenLineError, as_text
+from spuir.logs.events.event_values import BrokenLineError, as_text
 from spuir.logs.events.feature_names import context_name, space_name, unescape
 from spuir.logs.events.offered_actions import distinct, feature_name, label_of
 

@@ -1,32 +1,26 @@
 """One line of dsjson as rows: labels in all their spellings, actions by name, features by namespace."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from itertools import chain
 from typing import Any
 
 from spuir.errors import InputError
-from spuir.logs.columns import ACTION_PREFIX
 from spuir.logs.events.dsjson_actions import ActionReader, ActionRecords, ActionTexts
 from spuir.logs.events.dsjson_decoder import EventDecoder
 from spuir.logs.events.dsjson_features import Features, KeyTree, OfferedAction, context_column, flatten, offered_actions
 from spuir.logs.events.dsjson_records import UnusualBlockError
-from spuir.logs.events.event_rows import (
-    BrokenLineError,
-    EventRows,
-    LineParser,
-    Row,
-    as_number,
-    as_probability,
-    json_parser,
-)
-from spuir.logs.events.offered_actions import OfferedActions
+from spuir.logs.events.event_rows import OFFERED, EventRows, LineParser, Row, json_parser
+from spuir.logs.events.event_values import BrokenLineError, as_number, as_probability
 from spuir.logs.formats.base import Faults
+from spuir.logs.formats.text_files import LineBlock
 
 EXTRAS = ("episode", "position", "unit_id", "reward_time")
 """Canonical columns without a place in dsjson; kept under a key of our own, which Vowpal Wabbit ignores."""
 OURS = "spuir"
-_SAMPLE, _MOSTLY_OTHERS = 100, 1000
-"""Events from which the usual shape is learned, and how many more others than usual ones end its use."""
+_LEAST, _SAMPLE, _MOSTLY_OTHERS = 10, 50, 1000
+"""Events from which the usual shape is learned, at least and at most; how many more others than usual ones end its use.
+"""
 _MOST_SHAPES = 5
 """Shapes that are learned of one file section; where they do not last, looking at each event twice does not pay."""
 _LABELS = ("_label_cost", "_label_probability", "_label_Action", "_labelIndex", "_label_ca")
@@ -35,38 +29,43 @@ _LABELS = ("_label_cost", "_label_probability", "_label_Action", "_labelIndex", 
 class DsjsonParser(LineParser):
     """Turns lines of dsjson into rows."""
 
-    def __init__(self, path: str, faults: Faults, wanted: tuple[str, ...] = ()) -> None:
+    def __init__(self, path: str, faults: Faults) -> None:
+        super().__init__()
         self.path, self.skip, self._parse = path, faults.skip, json_parser()
-        self._node, self._action, self._seen, self._shape = KeyTree(), KeyTree(), 0, None
-        self._shapes = 0
-        self.offered, self._wanted = OfferedActions(), wanted
+        self._node, self._action = KeyTree(), KeyTree()
+        self._shape: EventDecoder | None = None
+        self._shapes, self._others = 0, 0
 
-    def feed_block(self, first: int, lines: Sequence[bytes], rows: EventRows, faults: Faults, path: str) -> None:
+    def feed_block(self, block: LineBlock, rows: EventRows, faults: Faults, path: str) -> None:
         """Add the rows of some lines: those of usual events together, and the others one by one."""
-        if self._shape is None and self._seen < _SAMPLE < len(lines):
-            # What is learned from the first lines of a block serves the others.
-            self.feed_block(first, lines[:_SAMPLE], rows, faults, path)
-            self.feed_block(first + _SAMPLE, lines[_SAMPLE:], rows, faults, path)
-            return
+        if self._shape is None and self._shapes < _MOST_SHAPES:
+            self._learn(block)
         columns: dict[str, Any] = {}
-        usual = None
+        usual, known = None, len(self.offered.features)
         if self._shape is not None:
             try:
-                usual = self._shape.decode(lines)
-                columns = self._shape.columns(usual)
+                usual = self._shape.decode(block)
+                columns = self._shape.columns(usual) if usual.places else {}
             except UnusualBlockError:
                 usual = None
-            self._count(0 if usual is None else len(usual.places), len(lines))
+            self._count(0 if usual is None else len(usual.places), block.lines_held)
         if usual is None or not usual.places:
-            super().feed_block(first, lines, rows, faults, path)
+            super().feed_block(block, rows, faults, path)
             return
-        start, held = 0, list[int]()
+        start, held, before = 0, list[int](), len(rows)
+        lines = block.lines() if len(usual.places) < block.lines_held else []
         for run in usual.runs():
-            super().feed_block(first + start, lines[start : run.start], rows, faults, path)
-            held += rows.hold(range(first + run.start, first + run.stop))
+            self.feed_lines(block.first + start, lines[start : run.start], rows, faults, path)
+            held += rows.hold(range(block.first + run.start, block.first + run.stop))
             start = run.stop
-        super().feed_block(first + start, lines[start:], rows, faults, path)
+        self.feed_lines(block.first + start, lines[start:], rows, faults, path)
         rows.groups.append((held, columns))
+        if lines and len(self.offered.features) > known:
+            actions = iter(usual.actions)
+            offered = [
+                [one.label for one in next(actions)] if row is None else row["eligible"] for row in rows.rows[before:]
+            ]
+            self.offered.arrange(known, chain.from_iterable(offered))
 
     def feed(self, number: int, line: bytes) -> Iterable[Row]:
         """Return the row of an event, or a row for each of its slots."""
@@ -95,46 +94,51 @@ class DsjsonParser(LineParser):
                 self._refuse(number, "a slate (one cost for all slots)", "every slot has its own cost")
             rows = self._slots(event, context, actions)
         else:
-            if self._seen < _SAMPLE:
-                self._learn(context)
             row = _decision(event, context, labels, [action.label for action in actions])
-            rows = [self._with_actions(row, actions)]
+            rows = [{**row, OFFERED: [action.features for action in actions]}]
         for action in actions:
             self.offered.see(action.label, action.features)
         return rows
 
-    def _with_actions(self, row: Row, actions: Sequence[OfferedAction]) -> Row:
-        """Return a row with the wanted features of the actions that it offers."""
-        lists = {f"{ACTION_PREFIX}{name}": [action.features.get(name) for action in actions] for name in self._wanted}
-        return {**row, **lists}
+    def _learn(self, block: LineBlock) -> None:
+        """Make a decoder of the usual event from the keys of the first events of a block, if they are enough."""
+        contexts = [found for line in block.lines()[:_SAMPLE] if (found := self._context(line)) is not None]
+        if len(contexts) < _LEAST:
+            return
+        try:
+            for context in contexts:
+                self._node.learn({key: value for key, value in context.items() if key != "_multi"})
+            self._shape = EventDecoder(self._node, self._reader([one for found in contexts for one in found["_multi"]]))
+        except (UnusualBlockError, RecursionError):
+            self._shapes = _MOST_SHAPES
 
-    def _learn(self, context: Mapping[str, Any]) -> None:
-        """Take the keys of a context; after enough of them make the decoder of the usual event."""
-        self._seen += 1
-        self._node.learn({key: value for key, value in context.items() if key != "_multi"})
-        if self.offered.varying:
-            for action in context["_multi"]:
-                self._action.learn({key: value for key, value in action.items() if key != "_tag"})
-        if self._seen == _SAMPLE:
-            try:
-                self._shape = EventDecoder(self._node, self._reader())
-            except UnusualBlockError:
-                self._seen = _MOSTLY_OTHERS
+    def _context(self, line: bytes) -> dict[str, Any] | None:
+        """Return the context of an event with a choice among actions; None for other lines."""
+        with suppress(BrokenLineError):
+            event = self._parse(line)
+            context = event.get("c")
+            if type(context) is dict and "_outcomes" not in event and "_slots" not in context:
+                multi = context.get("_multi")
+                return context if type(multi) is list and {*map(type, multi)} == {dict} else None
+        return None
 
-    def _reader(self) -> ActionReader:
+    def _reader(self, actions: Sequence[dict[str, Any]]) -> ActionReader:
         """Return the faster way to read actions: records if their features vary, and if a shape of them may last."""
-        if self.offered.varying and not self._shapes:
+        last: dict[str, Any] = {}
+        if not self._shapes and any(last.setdefault(str(one.get("_tag")), one) != one for one in actions):
+            for action in actions:
+                self._action.learn({key: value for key, value in action.items() if key != "_tag"})
             with suppress(UnusualBlockError):
-                return ActionRecords(self._action, self.offered, self._wanted)
-        return ActionTexts(self.offered, self._wanted)
+                return ActionRecords(self._action, self.offered, frozenset(last))
+        return ActionTexts(self.offered)
 
     def _count(self, usual: int, lines: int) -> None:
         """Count usual events and others; where most are others, learn the keys of these too, a few times."""
-        self._seen = max(self._seen + lines - 2 * usual, _SAMPLE)
-        if self._seen > _MOSTLY_OTHERS:
+        self._others = max(self._others + lines - 2 * usual, 0)
+        if self._others > _MOSTLY_OTHERS:
             self._shape = None
             self._shapes += 1
-            self._seen = 0 if self._shapes < _MOST_SHAPES else _MOSTLY_OTHERS
+            self._others = 0
 
     def _other(self, number: int, line: bytes) -> Iterable[Row]:
         """Handle a line that does not begin with a brace: a checkpoint or an empty one is not an event."""
@@ -170,8 +174,8 @@ class DsjsonParser(LineParser):
             found |= {"propensity": as_probability(shares[0], "_p"), "eligible": [names[at] for at in offered]}
             full = set(chosen) == set(offered)
             found["probabilities"] = _aligned([offered.index(at) for at in chosen], 0, shares) if full else None
-            row = found | {"position": place} | _features({**context, "slot": slot})
-            rows.append(self._with_actions(row, [actions[at] for at in offered]))
+            found |= {"position": place, OFFERED: [actions[at].features for at in offered]}
+            rows.append(found | _features({**context, "slot": slot}))
         return rows
 
 

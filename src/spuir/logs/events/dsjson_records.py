@@ -1,15 +1,17 @@
 """Objects of dsjson whose keys are known, decoded straight into records, and the columns of many such records."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from operator import attrgetter
-from typing import Annotated, Any, NamedTuple
+from types import MappingProxyType
+from typing import Annotated, Any, NamedTuple, get_args
 
 import numpy as np
 
 from spuir.logs.events.dsjson_features import KeyTree, is_ignored
-from spuir.logs.events.event_rows import as_list, msgspec
+from spuir.logs.events.event_rows import msgspec
+from spuir.logs.events.event_values import as_list
 from spuir.logs.events.feature_names import context_name, space_name, unescape
 from spuir.tables.arrow import pa
 
@@ -43,21 +45,22 @@ class RecordPlan:
     def gather(self, records: Sequence[Any], found: Columns) -> None:
         """Add the columns of some records, one for each row; None means no record."""
         for field, kind, name, inner in self.fields:
-            get = attrgetter(field)
             try:
-                values = list(map(get, records))
+                values = list(map(attrgetter(field), records))
             except AttributeError:  # some row has no record
-                values = [self.absent if one is None else get(one) for one in records]
+                blank = self.record()
+                records = [blank if one is None else one for one in records]
+                values = list(map(attrgetter(field), records))
             if inner is None and kind == "scalar":
                 _put(found, name, values)
             elif kind == "items":
                 self._gather_items(name, values, found)
             elif inner is not None and kind == "object":
-                inner.gather([None if value is self.absent else value for value in values], found)
+                inner.gather([value or None for value in values], found)
             elif inner is not None:
-                _put_objects(found, inner, [value or () for value in values])
+                _put_objects(found, inner, values)
 
-    def _gather_items(self, prefix: str, lists: list[Any], found: Columns) -> None:
+    def _gather_items(self, prefix: str, lists: Sequence[Any], found: Columns) -> None:
         if self.absent is None:
             _put_items(found, prefix, lists)
             return
@@ -73,33 +76,30 @@ def _put(found: Columns, name: str, values: Any) -> None:
     found[name] = values
 
 
-def _put_objects(found: Columns, inner: RecordPlan, lists: list[Any]) -> None:
+def _put_objects(found: Columns, inner: RecordPlan, lists: Sequence[Any]) -> None:
     """Add lists of objects, which share the names of their features; the last object that has a key counts."""
-    longest = max(map(len, lists), default=0)
     if inner.absent is None:
         inner.gather([one[0] if one else None for one in lists], found)
         return
+    lists = [one or () for one in lists]
+    longest = max(map(len, lists), default=0)
     merged: Columns = {}
     for place in range(longest):
         part: Columns = {}
         inner.gather([one[place] if len(one) > place else None for one in lists], part)
         for name, values in part.items():
-            old = merged.get(name)
-            merged[name] = values if old is None else [_later(a, b, inner) for a, b in zip(old, values, strict=True)]
+            pairs = zip(merged.get(name, values), values, strict=True)
+            merged[name] = [old if new is inner.absent else new for old, new in pairs]
     for name, values in merged.items():
         _put(found, name, [None if value is inner.absent else value for value in values])
 
 
-def _later(old: Any, new: Any, inner: RecordPlan) -> Any:
-    return old if new is inner.absent else new
-
-
-def _put_items(found: Columns, prefix: str, lists: list[Any]) -> None:
+def _put_items(found: Columns, prefix: str, lists: Sequence[Any]) -> None:
     """Add lists of scalars: numbers are numbered from 0, texts are indicators."""
     items = list(chain.from_iterable(one for one in lists if one))
-    kinds = set(map(type, items)) - {type(None)}
+    kinds = set(map(type, items))
     lengths = {len(one) if one else 0 for one in lists}
-    if kinds <= {int, float} and len(lengths) == 1 and None not in items:
+    if kinds <= {int, float} and len(lengths) == 1:
         # Vectors of one length, which need no look at each number.
         table = np.array(items, np.float64).reshape(len(lists), -1).T
         for place, column in enumerate(np.ascontiguousarray(table)):
@@ -109,19 +109,24 @@ def _put_items(found: Columns, prefix: str, lists: list[Any]) -> None:
         for place in range(max((len(one) for one in lists if one), default=0)):
             _put(found, f"{prefix}{place}", [one[place] if one and len(one) > place else None for one in lists])
         return
-    if kinds != {str}:
+    if kinds - {type(None)} != {str}:
         raise UnusualBlockError(prefix)
     owners = np.repeat(np.arange(len(lists)), [len(one) if one else 0 for one in lists])
     coded = pa.array(items, pa.string()).dictionary_encode()
     codes = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
-    for code, text in enumerate(coded.dictionary.to_pylist()):
-        there = np.zeros(len(lists), np.bool_)
-        there[owners[codes == code]] = True
-        _put(found, prefix + text, pa.array(np.ones(len(lists)), mask=~there))
+    ones, absent = np.ones(len(lists)), np.ones((len(coded.dictionary), len(lists)), np.bool_)
+    absent[codes[codes >= 0], owners[codes >= 0]] = False
+    for text, mask in zip(coded.dictionary.to_pylist(), absent, strict=True):
+        _put(found, prefix + text, pa.array(ones, mask=mask))
 
 
 def plan_record(
-    node: KeyTree, prefix: str, absent: Any, lead: Lead = (), name_of: Callable[[str], str] = context_name
+    node: KeyTree,
+    prefix: str,
+    absent: Any,
+    lead: Lead = (),
+    name_of: Callable[[str], str] = context_name,
+    known: Mapping[str, Any] = MappingProxyType({}),
 ) -> RecordPlan:
     """Return the plan of an object.
 
@@ -137,6 +142,8 @@ def plan_record(
         Fields that it must have in addition, each with its key and type; they give no columns.
     name_of
         Returns the name of a single value without a prefix, given its key.
+    known
+        Types of single values, by their names in full, that are narrower than usual; one value alone tells nothing.
     """
     fields: list[Any] = [(name, kind) for name, _, kind in lead]
     keys = {name: key for name, key, _ in lead}
@@ -148,24 +155,25 @@ def plan_record(
         kind, inner = msgspec.Raw, None
         if not is_ignored(key):
             named, name = (name, name) if prefix else (name_of(name), space_name(name))
-            kind, inner = _typed(below, name, absent)
-            plans.append(FieldPlan(field, below.kind, named if below.kind == "scalar" else f"{name}.", inner))
+            kind, inner = _typed(below, name, absent, known)
+            if len(get_args(known.get(name))) != 1:
+                plans.append(FieldPlan(field, below.kind, named if below.kind == "scalar" else f"{name}.", inner))
         fields.append((field, kind | None if absent is None else kind | None | msgspec.UnsetType, absent))
     record = msgspec.defstruct("Features", fields, rename=keys, forbid_unknown_fields=True, gc=False)
     return RecordPlan(record, [one for one in plans if one.kind not in ("unknown", "other")], absent)
 
 
-def _typed(node: KeyTree, name: str, absent: Any) -> tuple[Any, RecordPlan | None]:
+def _typed(node: KeyTree, name: str, absent: Any, known: Mapping[str, Any]) -> tuple[Any, RecordPlan | None]:
     """Return the type of a field, and the plan of the objects in it."""
     if node.kind == "scalar":
-        return _SCALAR, None
+        return known.get(name, _SCALAR), None
     if node.kind == "items":
         return list[_SCALAR], None
     if node.kind == "object":
-        inner = plan_record(node, f"{name}.", absent)
+        inner = plan_record(node, f"{name}.", absent, known=known)
         return inner.record, inner
     if node.kind == "objects":
         # Only where a list has several objects does it matter which keys are absent and which are null.
-        inner = plan_record(node, f"{name}.", msgspec.UNSET if node.many else absent)
+        inner = plan_record(node, f"{name}.", msgspec.UNSET if node.many else absent, known=known)
         return list[inner.record] if node.many else Annotated[list[inner.record], msgspec.Meta(max_length=1)], inner
     return Annotated[list[int], msgspec.Meta(max_length=0)], None

@@ -4,27 +4,35 @@ A format of this kind brings a :class:`LineParser`. Broken lines are counted and
 are too many; lines that are fine but hold nothing to learn from are skipped and counted separately.
 """
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from spuir.logs.columns import is_action_column
+from spuir.logs.events.event_values import (
+    BrokenLineError,
+    as_list,
+    as_text,
+    list_array,
+    offered_columns,
+    quick_array,
+    short,
+    wanted_features,
+)
+from spuir.logs.events.offered_actions import OfferedActions
 from spuir.logs.formats.base import Faults, Request
+from spuir.logs.formats.text_files import LineBlock
 from spuir.logs.times import iso_datetime
 from spuir.tables.arrow import OptionalModule, pa
-
-if TYPE_CHECKING:
-    from spuir.logs.events.offered_actions import OfferedActions
 
 msgspec: Any = OptionalModule("msgspec", "JSON of other tools is parsed with it")
 Row = Mapping[str, Any]
 """Values by column: text, number, boolean or list; None is no value."""
+OFFERED = ""
+"""What a row has for the features of its actions, one mapping per action; those that vary become columns.
 
-
-class BrokenLineError(ValueError):
-    """A line that cannot be read; the reader counts it with its number and continues."""
+In a group, it is a function that returns columns, given the names of some features.
+"""
 
 
 def json_parser() -> Callable[[bytes], dict[str, Any]]:
@@ -46,7 +54,8 @@ def json_parser() -> Callable[[bytes], dict[str, Any]]:
 class LineParser(ABC):
     """Turns lines into rows; ``offered`` takes note of the actions of the events, where they have features."""
 
-    offered: "OfferedActions"
+    def __init__(self, offered: OfferedActions | None = None) -> None:
+        self.offered = offered or OfferedActions()
 
     @abstractmethod
     def feed(self, number: int, line: bytes) -> Iterable[Row]:
@@ -56,8 +65,12 @@ class LineParser(ABC):
         """Return the rows that the end of the file completes: none where an event ends with its line."""
         return ()
 
-    def feed_block(self, first: int, lines: Sequence[bytes], rows: "EventRows", faults: Faults, path: str) -> None:
-        """Add the rows of some lines, of which ``first`` is the number of the first."""
+    def feed_block(self, block: LineBlock, rows: "EventRows", faults: Faults, path: str) -> None:
+        """Add the rows of a block of lines."""
+        self.feed_lines(block.first, block.lines(), rows, faults, path)
+
+    def feed_lines(self, first: int, lines: Sequence[bytes], rows: "EventRows", faults: Faults, path: str) -> None:
+        """Add the rows of some lines, one by one."""
         for number, line in enumerate(lines, first):
             try:
                 rows.add(number, self.feed(number, line))
@@ -101,10 +114,10 @@ class EventRows:
         self.lines += lines
         return range(start, len(self.rows))
 
-    def columns(self) -> Mapping[str, Any]:
-        """Return the values of every column that some row has."""
+    def columns(self, features: Sequence[str] = ()) -> Mapping[str, Any]:
+        """Return the values of every column that some row has, and these features of the offered actions."""
         if len(self.groups) == 1 and len(self.groups[0][0]) == len(self.rows):
-            return self.groups[0][1]
+            return _with_features(self.groups[0][1], features)
         found: dict[str, Any] = {}
         for place, row in enumerate(self.rows):
             for name, value in (row or {}).items():
@@ -112,8 +125,11 @@ class EventRows:
                 if column is None:
                     column = found[name] = [None] * len(self.rows)
                 column[place] = value
+        if OFFERED in found:
+            made = offered_columns(found.pop(OFFERED), features)
+            found |= {name: list(as_list(values)) for name, values in made.items()}
         for places, columns in self.groups:
-            for name, values in columns.items():
+            for name, values in _with_features(columns, features).items():
                 self._place(found, name, places, values)
         return found
 
@@ -122,14 +138,17 @@ class EventRows:
         for place, value in zip(places, as_list(values), strict=True):
             column[place] = value
 
-    def inferred(self, fixed: Mapping[str, "pa.DataType | None"]) -> "tuple[dict[str, pa.Array], bool]":
+    def inferred(
+        self, fixed: Mapping[str, "pa.DataType | None"], features: Sequence[str] = ()
+    ) -> "tuple[dict[str, pa.Array], bool]":
         """Return the columns that have a value, in the narrowest types, and whether every value fits; clear the rows.
 
-        ``fixed`` are the types of some columns, None where all whole numbers are to stay whole.
+        ``fixed`` are the types of some columns, None where all whole numbers are to stay whole; ``features`` of the
+        offered actions become columns too.
         """
         bad: dict[int, str] = {}
         arrays: dict[str, Any] = {}
-        for name, values in self.columns().items():
+        for name, values in self.columns(features).items():
             kind = fixed.get(name)
             if is_action_column(name):
                 array = _action_lists(values, None)
@@ -146,7 +165,7 @@ class EventRows:
         """Return the rows as a batch of the wanted columns, and clear them; rows that do not fit are faults."""
         bad: dict[int, str] = {}
         fields = [request.schema.field(name) for name in request.columns]
-        columns, nothing, arrays = self.columns(), [None] * len(self.rows), []
+        columns, nothing, arrays = self.columns(wanted_features(request.columns)), [None] * len(self.rows), []
         for one in fields:
             if is_action_column(one.name):
                 arrays.append(_action_lists(columns.get(one.name, nothing), one.type))
@@ -161,15 +180,17 @@ class EventRows:
         return batch.filter(pa.array(keep)) if bad else batch
 
 
-def as_list(values: Any) -> Sequence[Any]:
-    """Return the values of a column: an Arrow array as a list, others as they are."""
-    return values.to_pylist() if hasattr(values, "to_pylist") else values
+def _with_features(columns: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """Return columns with some features of the offered actions in place of all of them."""
+    found = dict(columns)
+    offered = found.pop(OFFERED, None)
+    return found if offered is None else found | offered(names)
 
 
 def _inferred_array(name: str, values: Any, whole: bool, bad: dict[int, str]) -> "pa.Array":
     """Return a column in the narrowest type that takes every value; ``whole`` keeps whole numbers, up to 64 bits."""
     try:
-        array = values if isinstance(values, pa.Array) else pa.array(values)
+        array = values if isinstance(values, pa.Array) else pa.array(values) if whole else quick_array(values)
         if not pa.types.is_integer(array.type):
             return array
         return array if whole else array.cast(pa.float64(), safe=False)
@@ -208,42 +229,8 @@ def _fitted(field: "pa.Field", value: Any, row: int, bad: dict[int, str]) -> Any
             return iso_datetime(value)
         return pa.scalar(value, kind).as_py()
     except (ValueError, TypeError, AttributeError, OverflowError, pa.ArrowException):
-        bad[row] = f"{field.name} is {_short(value)}, not {kind}"
+        bad[row] = f"{field.name} is {short(value)}, not {kind}"
         return None
-
-
-def inner_type(values: Iterable[Any]) -> "pa.DataType":
-    """Return the type of the values of a feature: numbers, or texts if one of them is text."""
-    return pa.string() if str in set(map(type, values)) else pa.float64()
-
-
-def inner_values(values: Sequence[Any], kind: "pa.DataType", blank: float | None) -> "pa.Array":
-    """Return the values of a feature as an Arrow array of numbers or texts; a number that is not there is ``blank``."""
-    text = pa.types.is_string(kind)
-    try:
-        array = pa.array(values, kind)
-        return array if text or blank is None else array.fill_null(blank)
-    except (pa.ArrowInvalid, pa.ArrowTypeError):  # some values are of another type
-        pass
-    if text:
-        return pa.array([None if value is None else as_text(value) for value in values], kind)
-    return pa.array([blank if value is None else float(value) for value in values], kind)
-
-
-def list_array(lists: Sequence[Sequence[Any] | None], kind: "pa.DataType | None") -> "pa.Array":
-    """Return values of actions (n lists) as an Arrow array of this type; None = lists of numbers or of texts.
-
-    A number that an action does not name is 0, as Vowpal Wabbit reads it.
-    """
-    values = [value for one in lists for value in one or ()]
-    inner = inner_type(values) if kind is None else kind.value_type
-    return split_lists(lists, inner_values(values, inner, 0.0))
-
-
-def split_lists(lists: Sequence[Sequence[Any] | None], values: "pa.Array") -> "pa.Array":
-    """Return values of actions, one list after the other, as an Arrow array of lists; ``lists`` give the lengths."""
-    offsets = [0, *accumulate([len(one or ()) for one in lists])]
-    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values)
 
 
 def _action_lists(values: Any, kind: "pa.DataType | None") -> "pa.Array":
@@ -253,37 +240,3 @@ def _action_lists(values: Any, kind: "pa.DataType | None") -> "pa.Array":
     if not values.values.null_count or pa.types.is_string(values.type.value_type):
         return values
     return pa.ListArray.from_arrays(values.offsets, values.values.fill_null(0.0))
-
-
-def as_text(value: Any) -> str:
-    """Return a value as text: numbers without a needless point, booleans as in JSON."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(int(value)) if isinstance(value, float) and value.is_integer() and abs(value) < 1e15 else str(value)
-
-
-def as_number(value: Any, name: str) -> float:
-    """Return a finite number, or say that ``name`` is none."""
-    try:
-        number = float(value) if type(value) in (int, float) else math.nan
-    except OverflowError:  # a whole number of 309 digits or more
-        number = math.inf
-    if not math.isfinite(number):
-        raise BrokenLineError(f"{name} is {_short(value)}, not a finite number")
-    return number
-
-
-def _short(value: Any) -> str:
-    """Return a value for a message; Python refuses to print whole numbers of thousands of digits."""
-    try:
-        return repr(str(value)[:40])
-    except ValueError:
-        return "a whole number of thousands of digits"
-
-
-def as_probability(value: Any, name: str) -> float:
-    """Return a probability in (0, 1]; what single precision put just above 1 is 1."""
-    number = as_number(value, name)
-    if not 0 < number <= 1 + 1e-6:
-        raise BrokenLineError(f"{name} is {number}, not in (0, 1]")
-    return min(number, 1.0)

@@ -2,24 +2,21 @@
 
 import gc
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from spuir.errors import InputError, ParameterError
 from spuir.logs.events.event_rows import EventRows, LineParser
-from spuir.logs.events.offered_actions import OfferedActions, wanted_features
 from spuir.logs.events.parsed_copies import CopyWriter, ParsedSection, add_types
 from spuir.logs.formats.base import BATCH_ROWS, Faults, FileSection, FileSurvey, Request, whole
 from spuir.logs.formats.text_files import line_blocks, lines_before, split
 from spuir.tables.arrow import pa
 
-BLOCK_BYTES = 1 << 20
+BLOCK_BYTES = 3 << 18
 """Bytes that are split into lines at once: what waits as Python objects stays in the processor's cache."""
 LONGEST_LINE = 1 << 26
-WANTED = "action_features"
-"""The option that tells a parser which features of actions become columns."""
 BROKEN_SHARE = 0.01
 """The share of broken lines above which a file is refused, unless the option ``broken_share`` says otherwise."""
 
@@ -80,34 +77,20 @@ class LineReader:
 
     def parse(self, path: str, section: FileSection, options: Mapping[str, Any], folder: str | None) -> ParsedSection:
         """Parse a section, and write a copy of it to a folder."""
-        wanted: tuple[str, ...] = ()
-        while True:
-            found, varying = self._parse_with(wanted, path, section, options, folder)
-            if found is not None:
-                return found
-            # Rows before the one that shows that a feature varies need it too; it shows near the beginning.
-            wanted = tuple(sorted({*wanted, *varying}))
-
-    def _parse_with(
-        self, wanted: tuple[str, ...], path: str, section: FileSection, options: Mapping[str, Any], folder: str | None
-    ) -> tuple[ParsedSection | None, Iterable[str]]:
-        """Parse a section with some features of actions as columns; None if others vary, which are returned too."""
         fixed = {**self.known(options), **(options.get("types") or {})}
-        faults, rows, writer = Faults(), EventRows(), CopyWriter(path, folder)
-        lines, fits = 0, True
-        parser = self.parser(path, {**options, WANTED: wanted}, faults)
-        offered = getattr(parser, "offered", OfferedActions())
+        faults, rows, lines, fits = Faults(), EventRows(), 0, True
+        parser = self.parser(path, options, faults)
+        offered = parser.offered
+        writer = CopyWriter(path, folder, offered)
         for done in _gather(path, section, parser, rows, faults):
-            if not offered.varying <= {*wanted}:
-                writer.cancel()
-                return None, offered.varying
             count, lines = len(rows), done
+            offered.settle(rows=writer.rows > 0)
             if count:
-                arrays, fitting = rows.inferred(fixed)
+                arrays, fitting = rows.inferred(fixed, sorted(offered.varying))
                 fits = fits and fitting
                 writer.add(arrays, count, fits=fits)
         chunks = writer.finish()
-        return ParsedSection(writer.types, writer.rows if fits else None, lines, faults, chunks, offered), ()
+        return ParsedSection(writer.types, writer.rows if fits else None, lines, faults, chunks, offered)
 
     def read(self, path: str, request: Request) -> "Iterator[pa.RecordBatch]":
         """Yield the batches of a section, from its copy if there is one."""
@@ -126,8 +109,7 @@ class LineReader:
         """
         faults, misfits, rows, taken = Faults(), Faults(), EventRows(), 0
         batches: list[Any] = []
-        options = {**request.options, WANTED: wanted_features(request.columns)}
-        parser = self.parser(path, options, faults)
+        parser = self.parser(path, request.options, faults)
         for _ in _gather(path, request.section, parser, rows, faults):
             if len(rows):
                 taken += len(rows)
@@ -160,11 +142,10 @@ def _gather(path: str, section: FileSection, parser: LineParser, rows: EventRows
     """Parse a section into ``rows``; yield the lines done after each block. Lines are numbered from 1 in it."""
     done = 0
     try:
-        for first, block in line_blocks(path, section, size=BLOCK_BYTES, longest=LONGEST_LINE):
-            lines = block.removesuffix(b"\n").split(b"\n")
+        for block in line_blocks(path, section, size=BLOCK_BYTES, longest=LONGEST_LINE):
             with _uncollected():
-                parser.feed_block(first, lines, rows, faults, path)
-            done = first + len(lines) - 1
+                parser.feed_block(block, rows, faults, path)
+            done = block.last
             yield done
         parser.end(done, rows, faults, path)
         yield done

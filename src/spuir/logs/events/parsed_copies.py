@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 
 from spuir.errors import InputError, SpuirError
 from spuir.logs.columns import ACTION_PREFIX, is_action_column
-from spuir.logs.events.offered_actions import OfferedActions, wanted_features
+from spuir.logs.events.event_values import wanted_features
+from spuir.logs.events.offered_actions import OfferedActions
 from spuir.logs.formats.base import BATCH_ROWS, Faults, FileSection, Format, Request
 from spuir.logs.temporary import Folder
 from spuir.tables.arrow import pa
@@ -48,7 +49,7 @@ class ParsedSection(NamedTuple):
 
     ``rows`` is None where some value does not fit the type of its column, so that the rows depend on the columns that
     are read. ``chunks`` is None where there is no copy. ``offered`` are the actions of the events with their features;
-    columns of features that vary in other sections only are made of them.
+    columns of features that began to vary later, or in other sections only, are made of them.
     """
 
     types: "dict[str, pa.DataType]"
@@ -121,55 +122,52 @@ def add_types(types: "dict[str, pa.DataType]", more: "Mapping[str, pa.DataType]"
 class CopyWriter:
     """Writes parsed rows to chunks in a folder; gives up where that cannot be done exactly, or the disk is full."""
 
-    def __init__(self, path: str, folder: str | None) -> None:
+    def __init__(self, path: str, folder: str | None, offered: OfferedActions) -> None:
         self.types: dict[str, Any] = {}
         self.rows = 0
-        self._path, self._folder, self._chunks = path, folder, list[Chunk]()
-        self._held: list[dict[str, Any]] = []
-        self._bytes = 0
+        self._path, self._folder, self._chunks, self._offered = path, folder, list[Chunk](), offered
+        self._held, self._kinds, self._bytes = list[Any](), dict[str, Any](), 0
 
     def add(self, arrays: "dict[str, pa.Array]", rows: int, *, fits: bool) -> None:
         """Add some rows, given by columns; with ``fits`` False there will be no copy."""
         self.rows += rows
-        add_types(self.types, {name: array.type for name, array in arrays.items()}, self._path)
-        if not fits:
+        batch = pa.RecordBatch.from_arrays(list(arrays.values()), list(arrays))
+        if not self._held or not batch.schema.equals(self._held[-1].schema):
+            kinds = {one.name: one.type for one in batch.schema}
+            add_types(self.types, kinds, self._path)
+            if self._held and not _fit_together(self._kinds, kinds):
+                self._flush()
+            self._kinds |= kinds
+        if not fits or not arrays:
             self.cancel()
         if self._folder is not None:
-            self._held.append(arrays | {"": pa.nulls(rows)})
-            self._bytes += sum(array.nbytes for array in arrays.values())
+            self._held.append(batch)
+            self._bytes += batch.nbytes
             if self._bytes >= CHUNK_BYTES:
                 self._flush()
 
     def finish(self) -> tuple[Chunk, ...] | None:
         """Write what is held, and return the chunks; None where there is no copy."""
         self._flush()
+        add_types(self.types, self._offered.earlier_types(), self._path)
+        self.types = dict(sorted(self.types.items(), key=lambda one: one[0] if is_action_column(one[0]) else ""))
         exact = all(_widens(kind, self.types[name]) for one in self._chunks for name, kind in one.types.items())
         if not exact:
             self.cancel()
         return None if self._folder is None else tuple(self._chunks)
 
     def _flush(self) -> None:
-        held, self._held, self._bytes = self._held, [], 0
-        if self._folder is None or not held:
-            return
-        types: dict[str, Any] = {}
-        for arrays in held:
-            add_types(types, {name: array.type for name, array in arrays.items() if name}, self._path)
-        if not all(_widens(array.type, types[name]) for arrays in held for name, array in arrays.items() if name):
-            self.cancel()
-            return
-        kinds = types | {"": pa.null()}
-        tables = [pa.table({name: _cast(array, kinds[name]) for name, array in arrays.items()}) for arrays in held]
-        table = pa.concat_tables(tables, promote_options="default").select(list(types))
-        self._write(table, types)
+        held, kinds, self._held, self._kinds, self._bytes = self._held, self._kinds, [], {}, 0
+        if self._folder is not None and held:
+            tables = [pa.Table.from_batches([batch]) for batch in held]
+            self._write(pa.concat_tables(tables, promote_options="default").select(list(kinds)), kinds)
 
     def _write(self, table: "pa.Table", types: "dict[str, pa.DataType]") -> None:
         try:
             handle, path = tempfile.mkstemp(".arrow", dir=self._folder)
             os.close(handle)
             self._chunks.append(Chunk(path, types))
-            options = pa.ipc.IpcWriteOptions(compression="lz4")
-            with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, table.schema, options=options) as writer:
+            with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
                 writer.write_table(table.combine_chunks(), max_chunksize=BATCH_ROWS)
         except OSError:
             self.cancel()
@@ -180,6 +178,15 @@ class CopyWriter:
             with suppress(OSError):
                 os.unlink(chunk.path)
         self._folder, self._chunks, self._held = None, [], []
+
+
+def _fit_together(kinds: "Mapping[str, pa.DataType]", more: "Mapping[str, pa.DataType]") -> bool:
+    """Return whether rows with these columns can be in one chunk: of the same types, and the same action features.
+
+    Where a feature of actions is no column yet, it did not vary so far, and its values are those of the labels.
+    """
+    same = all(kinds.get(name, kind).equals(kind) for name, kind in more.items())
+    return same and wanted_features(kinds) == wanted_features(more)
 
 
 def _cast(array: "pa.Array", kind: "pa.DataType") -> "pa.Array":
@@ -206,8 +213,7 @@ class ParsedCopies:
         """Return what was found in one section, which is all that a worker who reads these columns of it needs."""
         copies, found = ParsedCopies(self.folder), self.find(path, section)
         if found is not None:
-            own = wanted_features(name for name in columns if name not in found.types)
-            copies.add(path, section, found._replace(offered=found.offered.only(own)))
+            copies.add(path, section, found._replace(offered=found.offered.only(wanted_features(columns))))
         return copies
 
     def offered(self) -> OfferedActions:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from spuir.errors import InputError
-from spuir.logs.events.event_rows import BrokenLineError
+from spuir.logs.events.event_values import BrokenLineError
 from spuir.logs.events.event_writing import Event
 from spuir.logs.events.feature_names import by_namespace, escape, unescape
 

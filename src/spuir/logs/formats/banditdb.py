@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from spuir.errors import InputError
-from spuir.logs.events.event_rows import BrokenLineError, LineParser, Row, as_number, json_parser
+from spuir.logs.events.event_rows import LineParser, Row, json_parser
+from spuir.logs.events.event_values import BrokenLineError, as_number
 from spuir.logs.events.line_reader import LineReader
 from spuir.logs.formats import parquet
 from spuir.logs.formats.arrays import numeric_contexts
@@ -26,6 +27,7 @@ class EventJoiner(LineParser):
     """Joins predictions and rewards of the write-ahead log by the id of the interaction."""
 
     def __init__(self, path: str, options: Mapping[str, Any], faults: Faults) -> None:
+        super().__init__()
         self.path, self.skip, self._campaign = path, faults.skip, options.get("campaign")
         self._chosen = self._campaign is not None
         self._parse = json_parser()

@@ -13,8 +13,8 @@ from spuir.logs.events.dsjson_parser import EXTRAS, OURS, DsjsonParser
 from spuir.logs.events.event_rows import msgspec
 from spuir.logs.events.event_writing import Event, iso, write_events
 from spuir.logs.events.feature_names import by_namespace, escape_key
-from spuir.logs.events.line_reader import WANTED, LineReader
-from spuir.logs.formats.base import Faults, Format
+from spuir.logs.events.line_reader import LineReader
+from spuir.logs.formats.base import Format
 from spuir.logs.formats.text_files import line_ends
 from spuir.tables.arrow import pa
 
@@ -30,11 +30,7 @@ def _known(options: Mapping[str, Any]) -> "dict[str, pa.DataType | None]":
     return kinds | {"unit_id": None}
 
 
-def _parser(path: str, options: Mapping[str, Any], faults: Faults) -> DsjsonParser:
-    return DsjsonParser(path, faults, tuple(options.get(WANTED, ())))
-
-
-LINES = LineReader(parser=_parser, known=_known, cuts=line_ends)
+LINES = LineReader(parser=lambda path, options, faults: DsjsonParser(path, faults), known=_known, cuts=line_ends)
 
 
 def write(

@@ -128,7 +128,8 @@ def survey(path: str, options: Mapping[str, Any]) -> FileSurvey:
 
 def read(path: str, request: Request) -> "Iterator[pa.RecordBatch]":
     """Yield the batches of a section, types as the request has them."""
-    for line, lines in line_blocks(path, request.section):
+    for line, text, _ in line_blocks(path, request.section):
+        lines = bytes(text)
         if not lines.strip():
             continue
         _check_depth(path, lambda line=line: lines_before(path, request.section) + line - 1, lines)
@@ -142,8 +143,8 @@ def read(path: str, request: Request) -> "Iterator[pa.RecordBatch]":
 def locate(path: str, section: FileSection, row: int) -> str:
     """Return the line of a row of a section, as an editor numbers it."""
     seen, last = 0, 1
-    for line, lines in line_blocks(path, section):
-        for last, text in enumerate(lines.split(b"\n"), line):
+    for block in line_blocks(path, section):
+        for last, text in enumerate(block.lines(), block.first):
             seen += bool(text.strip())
             if seen > row:
                 return f"line {lines_before(path, section) + last}"

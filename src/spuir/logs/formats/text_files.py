@@ -2,6 +2,10 @@
 
 from collections.abc import Callable, Iterator
 from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from spuir.errors import InputError
 from spuir.logs.formats.base import FileSection, compression, open_input, refusals, whole
@@ -14,6 +18,7 @@ SPLIT_BYTES = 1 << 25
 """A larger file is cut into sections, unless it is compressed."""
 SECTION_BYTES = 1 << 24
 """Bytes of a section, about. Constant, so that the parts of a log do not depend on the machine."""
+_NEWLINE = ord("\n")
 
 
 def split(path: str, cuts: Callable[[str], list[int]]) -> tuple[FileSection, ...]:
@@ -50,10 +55,39 @@ def line_ends(path: str) -> list[int]:
     return found
 
 
+class LineBlock(NamedTuple):
+    """Some whole lines of a file: the number of the first, their text, and the places of the line ends in it."""
+
+    first: int
+    text: memoryview
+    ends: NDArray[np.intp]
+
+    @property
+    def lines_held(self) -> int:
+        """How many lines there are."""
+        return len(self.ends) + (self.text[-1] != _NEWLINE)
+
+    @property
+    def last(self) -> int:
+        """The number of the last line."""
+        return self.first + self.lines_held - 1
+
+    def lines(self) -> list[bytes]:
+        """Return the lines without their ends."""
+        return bytes(self.text).removesuffix(b"\n").split(b"\n")
+
+
+def line_block(first: int, text: "bytes | memoryview") -> LineBlock:
+    """Return a block of lines, given its text."""
+    return LineBlock(first, memoryview(text), np.flatnonzero(np.frombuffer(text, np.uint8) == _NEWLINE))
+
+
 def line_blocks(
     path: str, section: FileSection | None = None, size: int | None = None, longest: int | None = None
-) -> Iterator[tuple[int, bytes]]:
-    """Yield whole lines of a section, each block with the number of its first line within the section, from 1.
+) -> Iterator[LineBlock]:
+    """Yield whole lines of a section, numbered from 1 within it.
+
+    A block is a view of a buffer that takes the next one, so that no byte is copied: it must be used before that.
 
     Parameters
     ----------
@@ -64,19 +98,25 @@ def line_blocks(
     longest
         A line with more bytes is refused; None = no limit.
     """
-    line, rest = 1, b""
+    buffer, kept, line = bytearray(size or BLOCK_BYTES), 0, 1
     with refusals(path), open_input(path, section) as stream:
-        while block := stream.read(size or BLOCK_BYTES):
-            end = block.rfind(b"\n") + 1
-            lines, rest = (rest + block[:end], block[end:]) if end else (b"", rest + block)
-            if lines:
-                yield line, lines
-                line += lines.count(b"\n")
-            if longest is not None and len(rest) > longest:
+        while taken := stream.readinto(memoryview(buffer)[kept:]):
+            filled = kept + taken
+            end = buffer.rfind(b"\n", kept, filled) + 1
+            if end:
+                block = line_block(line, memoryview(buffer)[:end])
+                yield block
+                line = block.last + 1
+            rest = buffer[end:filled]
+            kept = len(rest)
+            if longest is not None and kept > longest:
                 rule = f"a line has at most {longest:,} bytes"
                 raise InputError(f"file {path!r}, line {line}", "a longer line", rule, "check the format")
-    if rest:
-        yield line, rest
+            if 2 * kept > len(buffer):
+                buffer = bytearray(2 * len(buffer))
+            buffer[:kept] = rest
+    if kept:
+        yield line_block(line, memoryview(buffer)[:kept])
 
 
 def lines_before(path: str, section: FileSection) -> int:

@@ -5,7 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from spuir.errors import InputError
-from spuir.logs.events.event_rows import BrokenLineError, LineParser, Row
+from spuir.logs.events.event_rows import LineParser, Row
+from spuir.logs.events.event_values import BrokenLineError
 from spuir.logs.events.event_writing import Event, write_events
 from spuir.logs.events.feature_names import context_name
 from spuir.logs.events.line_reader import LineReader
@@ -21,6 +22,7 @@ class CbParser(LineParser):
     """Turns lines into rows, one for each observed cost; a line without any is for prediction only."""
 
     def __init__(self, options: Mapping[str, Any], faults: Faults) -> None:
+        super().__init__()
         self.skip = faults.skip
         self._categories = bool(options.get("categories", True))
         self._labels = labels(options.get("actions"))

@@ -5,11 +5,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import takewhile
 from typing import Any
 
-from spuir.logs.columns import ACTION_PREFIX
-from spuir.logs.events.event_rows import BrokenLineError, LineParser, Row
+from spuir.logs.events.event_rows import OFFERED, LineParser, Row
+from spuir.logs.events.event_values import BrokenLineError
 from spuir.logs.events.event_writing import Event, write_events
 from spuir.logs.events.feature_names import context_name, escape
-from spuir.logs.events.line_reader import WANTED, LineReader
+from spuir.logs.events.line_reader import LineReader
 from spuir.logs.events.offered_actions import OfferedActions, distinct, feature_name, label_of
 from spuir.logs.events.vw_text import BLANK, VwCost, VwLine, cost, outcome, parse, tagged, triple, written
 from spuir.logs.formats.base import Faults, Format
@@ -24,11 +24,11 @@ class AdfParser(LineParser):
     """Gathers the lines of an event up to an empty line, and turns them into one row."""
 
     def __init__(self, options: Mapping[str, Any], faults: Faults) -> None:
+        super().__init__(OfferedActions(BLANK))
         self.skip = faults.skip
         self._categories = bool(options.get("categories", True))
         self._lines: list[VwLine] = []
         self._broken: str | None = None
-        self.offered, self._wanted = OfferedActions(BLANK), tuple(options.get(WANTED, ()))
 
     def feed(self, number: int, line: bytes) -> Iterable[Row]:
         """Return the row of the event that an empty line ends."""
@@ -60,9 +60,9 @@ class AdfParser(LineParser):
         names, features = _names(lines)
         place, found = observed[0]
         row = {"decision_id": shared.tag, "action": names[place], **outcome(found), "eligible": names}
+        row[OFFERED] = features
         for label, own in zip(names, features, strict=True):
             self.offered.see(label, own)
-        row |= {f"{ACTION_PREFIX}{name}": [own.get(name) for own in features] for name in self._wanted}
         return (row | {context_name(name): value for name, value in shared.features.items()},)
 
 
