@@ -1,8 +1,8 @@
 """What was tried to improve ``hierarchical``: run ``python -m benchmarks.catalogue_variants [SEEDS] [WORLD…]``.
 
 Each variant plays in worlds of the experiment ``catalogue``, on seeds that the experiment does not report. Columns: the
-expected reward per decision, on rows whose best action is new the share of the way from uniform to oracle, and the
-processor time in seconds.
+expected reward per decision, its change in per cent with the standard error of that, on rows whose best action is new
+the share of the way from uniform to oracle, and the processor time in seconds.
 """
 
 import sys
@@ -19,7 +19,8 @@ from spuir.core import hierarchy
 from spuir.policies.hierarchical_forms import form_of
 from spuir.policies.hierarchical_learner import MAX_STEPS, HierarchicalLearner
 from spuir.policies.hierarchical_model import START_OWN
-from spuir.reproduction.catalogue_worlds import WORLDS, browse
+from spuir.reproduction.catalogue_worlds import WORLDS, Truth, browse
+from spuir.reproduction.claims import summary
 
 FIRST_SEED, SEEDS = 200_000, 4
 LEARNER = "spuir.policies.hierarchical_learner.HierarchicalLearner"
@@ -34,6 +35,22 @@ def optimistic(share: float) -> dict[str, Any]:
         if self.fixed(state):
             rows = form_of(state).weights(state)[self.fitted(state).place[pairs.codes]]
             widths = widths * (1.0 + share / (1.0 + rows))
+        return means, widths
+
+    return {f"{LEARNER}.pair_estimates": widened}
+
+
+def skewed(power: Callable[[Floats], Floats | float]) -> dict[str, Any]:
+    """Widen the widths of actions without rows where their clicks vary more than others, by p(1 − p)/σ² to a power."""
+    plain = HierarchicalLearner.pair_estimates
+
+    def widened(self: Any, state: Any, contexts: Floats, pairs: Any) -> tuple[Floats, Floats]:
+        means, widths = plain(self, state, contexts, pairs)
+        if self.fixed(state):
+            fitted = self.fitted(state)
+            new = form_of(state).weights(state)[fitted.place[pairs.codes]] == 0
+            p = np.clip(means + fitted.mean, 0.01, 0.99)
+            widths = widths * np.where(new, np.maximum(p * (1 - p) / fitted.noise**2, 1.0) ** power(p), 1.0)
         return means, widths
 
     return {f"{LEARNER}.pair_estimates": widened}
@@ -74,6 +91,8 @@ VARIANTS: Mapping[str, tuple[Callable[[], dict[str, Any]], Mapping[str, Any]]] =
     "as it is": (dict, {}),
     "widths of new actions × 1.5": (lambda: optimistic(0.5), {}),
     "widths of new actions × 2": (lambda: optimistic(1.0), {}),
+    "… × p(1 − p)/σ²": (lambda: skewed(lambda p: 1.0), {}),
+    "… to the power 1 − 2p": (lambda: skewed(lambda p: np.maximum(1.0 - 2.0 * p, 0.0)), {}),
     "ridge of own constants ≤ 30": (lambda: loose(30.0), {}),
     "ridge of own constants ≤ 10": (lambda: loose(10.0), {}),
     "switch to features alone": (switching, {}),
@@ -96,16 +115,49 @@ def play(world: str, variant: str, seeds: int) -> list[Mapping[str, Any]]:
         ]
 
 
+def errors_of_new(world: str, seed: int) -> Floats:
+    """Return true minus estimated rewards of new actions, in widths, where these are among the two most promising."""
+    chances, plain = Truth.chances, HierarchicalLearner.pair_estimates
+    seen, found = list[Floats](), list[Floats]()
+
+    def recorded(self: Truth, *rows: Any) -> Floats:
+        seen[:] = [chances(self, *rows)]
+        return seen[0]
+
+    def judged(self: Any, state: Any, contexts: Floats, pairs: Any) -> tuple[Floats, Floats]:
+        means, widths = plain(self, state, contexts, pairs)
+        if self.fixed(state) and state.episode >= 5:
+            fitted = self.fitted(state)
+            new = form_of(state).weights(state)[fitted.place[pairs.codes]] == 0
+            bounds = (means + fitted.noise * widths).reshape(len(contexts), -1)
+            best = (bounds >= np.sort(bounds, axis=1)[:, -2:-1]).ravel()
+            errors = (seen[0].ravel() - means - fitted.mean) / (fitted.noise * widths)
+            found.append(errors[new & best])
+        return means, widths
+
+    with patch.object(Truth, "chances", recorded), patch(f"{LEARNER}.pair_estimates", judged):
+        browse(world=world, method="hierarchical", seed=seed)
+    return np.concatenate(found)
+
+
 def main() -> None:
-    """Print a line for each world and variant."""
+    """Print a line for each world and variant, and how right the widths of new actions are."""
     given = sys.argv[1:]
     seeds = int(given[0]) if given else SEEDS
     for world in given[1:] or list(WORLDS):
+        if WORLDS[world].replaced:
+            errors = np.concatenate([errors_of_new(world, FIRST_SEED + seed) for seed in range(seeds)])
+            print(f"{world:28} errors of new actions in widths: {errors.mean():+.2f} ± {errors.std():.2f}", flush=True)
+        start = list[float]()
         for variant in VARIANTS:
             rows = play(world, variant, seeds)
-            means = [np.mean([row[name] for row in rows]) for name in ("average_reward", "processor")]
+            rewards = [row["average_reward"] for row in rows]
+            start = start or rewards
+            change, error = summary(100.0 * (np.array(rewards) - start) / np.mean(start))
             new = np.mean([row["new"] for row in rows]) if WORLDS[world].replaced else np.nan
-            print(f"{world:28} {variant:28} {means[0]:.4f} {new:5.3f} {means[1]:5.2f}", flush=True)
+            time = np.mean([row["processor"] for row in rows])
+            shown = f"{np.mean(rewards):.4f} {change:+.2f} ± {error:.2f} {new:5.3f} {time:5.2f}"
+            print(f"{world:28} {variant:28} {shown}", flush=True)
 
 
 if __name__ == "__main__":

@@ -7,8 +7,9 @@ import pytest
 
 from spuir.reproduction import catalogue_worlds
 from spuir.reproduction.base import Scope
+from spuir.reproduction.catalogue_study import STUDY, STUDY_NEW, agreement, shares
 from spuir.reproduction.catalogue_worlds import WORLDS, Truth, browse
-from spuir.reproduction.claims import CONTRADICTED, HOLDS, UNDECIDED, judge
+from spuir.reproduction.claims import CONTRADICTED, HOLDS, UNDECIDED, Sample, judge
 from spuir.reproduction.experiments import catalogue
 from spuir.reproduction.measured import Measured
 from spuir.reproduction.tasks import Result, Task
@@ -35,7 +36,7 @@ def test_every_method_plays_in_the_same_world(method):
 @pytest.mark.usefixtures("small")
 def test_vowpal_wabbit_plays_too():
     pytest.importorskip("vowpalwabbit", reason="Vowpal Wabbit is not installed")
-    options = {"options": "--squarecb --gamma_scale 100"}
+    options = {"options": "-q sa --squarecb --gamma_scale 100"}
     for world in ("news", "features per decision"):
         last = browse(world=world, method="Vowpal Wabbit", seed=0, episodes=3, options=options)[-1]
         assert 0 < last["average_reward"] <= last["oracle"]
@@ -46,12 +47,42 @@ def test_the_catalogue_changes():
     before = set(truth.live)
     gone, new = truth.replaced(1)
     assert set(truth.live) == before - set(gone) | set(new)
-    assert len(gone) == len(new) == 15
+    assert len(gone) == len(new) == 12
     contexts, lists, varying = truth.rows(1)
     chances = truth.chances(contexts, lists, varying)
-    assert chances.shape == (500, 30)
+    assert chances.shape == (500, 40)
     assert set(np.unique(lists)) <= set(truth.live)
     assert ((chances > 0) & (chances < 1)).all()
+
+
+def test_the_first_episode_is_uniform_and_counts():
+    rows = browse(world="five actions", method="hierarchical", seed=0, episodes=2)
+    truth = Truth(WORLDS["five actions"], 0)
+    levels = [truth.chances(*truth.rows(n)) for n in range(2)]
+    assert [row["episode"] for row in rows] == [1, 2]
+    assert rows[0]["average_reward"] == pytest.approx(levels[0].mean(), rel=0.1)
+    assert rows[-1]["oracle"] == pytest.approx(np.mean([level.max(axis=1).mean() for level in levels]))
+
+
+def test_a_number_of_the_study_agrees_if_two_seeds_could_give_it():
+    """Of three seeds with the standard deviation s: t·s/√3 for their mean, t·s/√2 for that of two, t = 4.303."""
+    ours = Sample(name="ours", values={0: 0.49, 1: 0.5, 2: 0.51})
+    found = agreement("reward", ours, 0.539)
+    assert found["reward ±"] == pytest.approx(4.303 * 0.01 / 3**0.5, rel=1e-3)
+    assert found["study's reward ±"] == pytest.approx(4.303 * 0.01 / 2**0.5, rel=1e-3)
+    assert found["reward within noise"]
+    assert not agreement("reward", ours, 0.54)["reward within noise"]
+
+
+def test_shares_leave_out_what_seeds_have_in_common():
+    best = Sample(name="best", values={0: 0.5, 1: 0.8})
+    assert list(shares(Sample(name="ours", values={0: 0.25, 1: 0.4}), best)) == [0.5, 0.5]
+
+
+def test_the_study_is_about_these_worlds():
+    assert list(STUDY) == list(WORLDS)
+    assert set(STUDY_NEW) <= set(catalogue.renewed(list(WORLDS)))
+    assert {name for known in STUDY.values() for name in known} <= {*catalogue.SHOWN, "oracle"}
 
 
 def outcomes(**means: float) -> list[str]:
@@ -111,6 +142,10 @@ def test_a_quick_report_has_a_figure():
     ]
     found = catalogue.report(scope, results)
     assert found.tables[0].rows[0]["oracle"] == 0.5
+    study = next(table for table in found.tables if table.name == "study")
+    assert [row["model"] for row in study.rows] == ["SBUCB", "shared", "hierarchical", "oracle"]
+    assert [row["study's reward"] for row in study.rows] == [0.341, 0.341, 0.343, 0.355]
+    assert study.rows[2]["study's share"] == pytest.approx(0.343 / 0.355)
     assert [ax.get_title(loc="left") for ax in found.drawings[""].figure.axes] == [
         "over one regression per action",
         "over shared",

@@ -6,6 +6,7 @@ from typing import Any
 
 from spuir.reproduction import plots
 from spuir.reproduction.base import Drawing, Experiment, Findings, ReportTable, Scope
+from spuir.reproduction.catalogue_study import STUDY, STUDY_NEW, agreement, shares
 from spuir.reproduction.catalogue_worlds import EPISODES, WORLDS, browse
 from spuir.reproduction.claims import Claim, Contrast, difference
 from spuir.reproduction.grids import fill, tasks_of
@@ -19,14 +20,23 @@ RIVALS = ("SBUCB", "disjoint", "shared")
 KERNEL, CURVED = "hierarchical, kernel", "curved in the features"
 SHOWN = (*RIVALS, WABBIT, HIERARCHICAL, KERNEL)
 QUICK_WORLDS = ("five actions",)
+CROSSED = ("-q sa", "-q sa -q si")
 OPTIONS = (
-    *(f"--squarecb --gamma_scale {gamma} -l {rate}" for gamma in (100, 1000, 10000) for rate in (0.5, 2)),
-    *(f"--epsilon 0.05 -l {rate}" for rate in (0.5, 2)),
-    *(f"--bag 5 -l {rate}" for rate in (0.5, 2)),
-    "--softmax --lambda 30 -l 2",
-    "--cover 5 -l 2",
+    *(
+        f"{crossed} --squarecb --gamma_scale {gamma} -l {rate} --clip_p 1"
+        for crossed in CROSSED
+        for gamma, rate in ((100, 1.5), (1000, 0.5), (1000, 1.5), (10000, 0.5), (10000, 1.5))
+    ),
+    *(f"{crossed} --squarecb --gamma_scale 1000 -l 1 --clip_p 1 --loss_function logistic" for crossed in CROSSED),
+    *(f"{crossed} --squarecb --gamma_scale 1000 -l 0.5" for crossed in CROSSED),
+    "-q sa --epsilon 0.05 -l 0.5",
+    "-q sa --bag 5 -l 0.5",
 )
-"""Settings among which Vowpal Wabbit chooses in each world: all on the first tuning seed, the best on the others."""
+"""Settings among which Vowpal Wabbit chooses in each world: all on the first tuning seed, the best on the others.
+
+Contexts (s) are crossed with the features of actions (a), and with their ids (i) or not; ``--clip_p 1`` learns without
+importance weights.
+"""
 FINALISTS, TUNING_SEEDS = 3, 3
 ALLOWED = 1.0
 """Per cent of reward that may be lost to the best model of ours."""
@@ -129,6 +139,7 @@ def report(scope: Scope, results: Sequence[Result]) -> Findings:
     tables = [
         ReportTable(name="", title="Expected reward per decision", rows=rows, formats=formats),
         ReportTable(name="new", title=title, rows=cold, formats=formats),
+        *study_tables(played, worlds),
         ReportTable(
             name="time", title="Processor time of a run in seconds", rows=times, formats=dict.fromkeys(SHOWN, ".2f")
         ),
@@ -139,6 +150,31 @@ def report(scope: Scope, results: Sequence[Result]) -> Findings:
         claims=claims(played, worlds),
         drawings={"": draw(played, worlds)} if worlds else {},
     )
+
+
+def study_tables(played: Played, worlds: Sequence[str]) -> list[ReportTable]:
+    """Return our rewards beside those of the study that proposed the model, on all rows and on new actions."""
+    rows: list[dict[str, Any]] = []
+    for world in worlds:
+        best = played.sample((world, HIERARCHICAL), "oracle")
+        known = {name: value for name, value in STUDY[world].items() if name == "oracle" or (world, name) in played}
+        for name, value in known.items():
+            ours = best if name == "oracle" else played.sample((world, name), REWARD)
+            row = {"world": world, "model": name} | agreement("reward", ours, value)
+            if name != "oracle":
+                row |= agreement("share", shares(ours, best), value / STUDY[world]["oracle"])
+            rows.append(row)
+    new = [
+        {"world": world, "model": name} | agreement("new", played.sample((world, name), "new"), value)
+        for world in worlds
+        for name, value in STUDY_NEW.get(world, {}).items()
+        if (world, name) in played
+    ]
+    formats = {f"{of}{name}": ".3f" for of in ("", "study's ") for name in ("reward", "share", "new")}
+    return [
+        ReportTable(name="study", title="Beside the study that proposed the model", rows=rows, formats=formats),
+        ReportTable(name="study-new", title="The same on rows whose best action is new", rows=new, formats=formats),
+    ]
 
 
 def renewed(worlds: Sequence[str]) -> list[str]:
