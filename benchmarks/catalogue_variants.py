@@ -17,7 +17,8 @@ import numpy as np
 from spuir.base.records import Floats
 from spuir.core import hierarchy
 from spuir.policies.hierarchical_forms import form_of
-from spuir.policies.hierarchical_learner import MAX_STEPS, START_OWN, HierarchicalLearner
+from spuir.policies.hierarchical_learner import MAX_STEPS, HierarchicalLearner
+from spuir.policies.hierarchical_model import START_OWN
 from spuir.reproduction.catalogue_worlds import WORLDS, Truth, browse
 from spuir.reproduction.claims import summary
 
@@ -97,6 +98,7 @@ VARIANTS: Mapping[str, tuple[Callable[[], dict[str, Any]], Mapping[str, Any]]] =
     "switch to features alone": (switching, {}),
     "24 kernel columns": (dict, {"kernel": 24}),
     "products of features": (dict, {"products": True}),
+    "no products": (dict, {"products": False}),
 }
 """Variants by name: what is replaced, and the parameters."""
 

@@ -33,11 +33,18 @@ PIECE_BYTES = 8 * 2**20
 class ConstantFit(SharedFit):
     """A fit of actions that deviate by a constant alone.
 
-    ``features`` x (M, K) of the actions, ``pull`` Q_a m_a (M, D). With ``spread`` they give all posterior variances.
+    ``features`` x (M, K) of the actions, ``pull`` Q_a m_a (M, D), and ``own_spread`` (M, 1) the posterior variance of
+    δ. Together they give all posterior variances.
     """
 
     features: Floats
     pull: Floats
+    own_spread: Floats
+
+    @property
+    def spread(self) -> Floats:
+        """The posterior variances of δ (M, 1), in units of the noise."""
+        return self.own_spread
 
     @cached_property
     def forms(self) -> Floats:
@@ -205,13 +212,12 @@ def fit(
     return ConstantFit(
         ridges=ridges,
         theta=theta,
-        shared=solved.theta,
-        shared_inverse=solved.inverse,
+        solved=solved,
         noise=noise,
         mean=mean,
         evidence=float(-0.5 * (weight * np.log(noise) + logdet)) if noise > 0 else 0.0,
         deviation=deviation[:, None],
-        spread=(share + share * np.vecdot(table[:, :-1], pull))[:, None],
+        own_spread=(share + share * np.vecdot(table[:, :-1], pull))[:, None],
         worst=solved.worst,
         features=features,
         pull=pull,

@@ -12,8 +12,10 @@ P₀ and h₀ are what retired actions left (:func:`fold`). Without features the
 with shared ridges. In both tables of columns the constant is the last column.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -110,32 +112,93 @@ class Folded:
         return Folded(**{name: factor * value + getattr(other, name) for name, value in vars(self).items()})
 
 
+@dataclass(frozen=True, eq=False)
+class Shared:
+    """The solved system in Θ: Θ (K, D), the factor of P (p, p), what folded sums explain, ln|P| − ln|Λ|, the code."""
+
+    theta: Floats
+    factor: Floats
+    explained: float
+    logdet: float
+    worst: int
+
+    @cached_property
+    def inverse(self) -> Floats:
+        """P⁻¹ (p, p)."""
+        return _inverse(self.factor) if self.factor.size else self.factor
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
-class SharedFit:
+class SharedFit(ABC):
     """A fit with given ridges.
 
-    ``theta`` (M, D), ``shared`` Θ (K, D), ``shared_inverse`` P⁻¹ (p, p), ``noise`` σ̂², ``mean`` the mean reward that
-    was taken out, ``evidence`` its logarithm. ``deviation`` δ and ``spread``, the diagonals of its posterior, are what
-    the next ridges need; both have one column for each in which actions deviate.
+    ``theta`` (M, D), ``solved`` the system in Θ, ``noise`` σ̂², ``mean`` the mean reward that was taken out,
+    ``evidence`` its logarithm. ``deviation`` δ and ``spread``, the diagonals of its posterior, are what the next ridges
+    need; both have one column for each in which actions deviate.
     """
 
     ridges: Ridges
     theta: Floats
-    shared: Floats
-    shared_inverse: Floats
+    solved: Shared
     noise: float
     mean: float
     evidence: float
     deviation: Floats
-    spread: Floats
     worst: int
+
+    @property
+    def shared(self) -> Floats:
+        """Θ (K, D)."""
+        return self.solved.theta
+
+    @property
+    def shared_inverse(self) -> Floats:
+        """P⁻¹ (p, p)."""
+        return self.solved.inverse
+
+    def estimating(self: "Fit", other: "Fit") -> "Fit":
+        """Return the fit with the estimates of another one: its widths and everything else stay."""
+        worst = max(self.worst, other.worst)
+        return replace(self, theta=other.theta, deviation=other.deviation, worst=worst)
+
+    @property
+    @abstractmethod
+    def spread(self) -> Floats:
+        """The diagonals of the posterior of δ, in units of the noise."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class HierarchicalFit(SharedFit):
-    """A fit of actions that deviate in all columns; ``covariance`` has C (M, D, D), in units of the noise."""
+    """A fit of actions that deviate in all columns: ``own_inverse`` H (M, D, D), ``pull`` H R, ``features`` x (M, K).
 
-    covariance: Floats
+    The posterior is expensive, and computed when it is first needed.
+    """
+
+    own_inverse: Floats
+    pull: Floats
+    features: Floats
+
+    @cached_property
+    def _posterior(self) -> tuple[Floats, Floats]:
+        """C (M, D, D), and the diagonals (M, D) of the posterior of δ: H + (I − HR) Q (I − HR)ᵀ."""
+        pull, spread = self.pull, np.einsum("mii->mi", self.own_inverse).copy()
+        if not self.shared_inverse.size:
+            return self.own_inverse, spread
+        doubt = _uncertainty(self.features, self.shared_inverse, pull.shape[1])
+        half = pull @ doubt
+        added = _symmetric(half @ pull.transpose(0, 2, 1))
+        spread += np.einsum("mii->mi", doubt) - 2.0 * np.einsum("mii->mi", half) + np.einsum("mii->mi", added)
+        return self.own_inverse + added, spread
+
+    @property
+    def covariance(self) -> Floats:
+        """C (M, D, D), in units of the noise."""
+        return self._posterior[0]
+
+    @property
+    def spread(self) -> Floats:
+        """The diagonals of the posterior of δ, in units of the noise."""
+        return self._posterior[1]
 
 
 Fit = TypeVar("Fit", bound=SharedFit)
@@ -171,6 +234,13 @@ def _own(gram: Floats, moment: Floats, own: Floats) -> _Own:
     return _Own(inverse, left, solved.theta, logdet, solved.worst)
 
 
+def integrated_out(gram: Floats, moment: Floats, columns: Columns, ridges: Ridges) -> tuple[Floats, Floats]:
+    """Return what each action adds to the system in Θ: R H G, packed (M, D(D + 1)/2), and R H b (M, D)."""
+    _, own_ridges = ridges.diagonals(columns)
+    own, (i, j, _) = _own(gram, moment, own_ridges), triangle(columns.width)
+    return own.left[:, i, j], own_ridges * own.solution
+
+
 def fit(
     sums: Statistics, features: Floats, columns: Columns, ridges: Ridges, folded: Folded, variance: float
 ) -> HierarchicalFit:
@@ -200,33 +270,22 @@ def fit(
     said = features @ shared.theta
     pull = own.inverse * own_ridges  # H R
     theta: Floats = own.solution + np.matvec(pull, said)
-    covariance, spread = _posterior(own, pull, features, shared.inverse)
     unexplained = energy - float(np.vdot(moment, theta)) - shared.explained
     noise = max(unexplained / weight, LEAST_SHARE * variance) if weight > 0 else 0.0
     logdet = float(own.logdet.sum()) + folded.logdet + shared.logdet
     return HierarchicalFit(
         ridges=ridges,
         theta=theta,
-        shared=shared.theta,
-        covariance=covariance,
-        shared_inverse=shared.inverse,
+        solved=shared,
         noise=noise,
         mean=mean,
         evidence=float(-0.5 * (weight * np.log(noise) + logdet)) if noise > 0 else 0.0,
         deviation=theta - said,
-        spread=spread,
         worst=max(own.worst, shared.worst),
+        own_inverse=own.inverse,
+        pull=pull,
+        features=features,
     )
-
-
-class Shared(NamedTuple):
-    """The solved system in Θ: Θ (K, D), P⁻¹ (p, p), what folded sums explain, ln|P| − ln|Λ|, the worst code."""
-
-    theta: Floats
-    inverse: Floats
-    explained: float
-    logdet: float
-    worst: int
 
 
 def _shared(
@@ -247,23 +306,11 @@ def solve_shared(
     solved = solve((matrix() + folded.matrix)[None], (right + vector)[None], shared_ridges.ravel())
     return Shared(
         theta=solved.theta[0].reshape(shared_ridges.shape),
-        inverse=_inverse(solved.upper[0]),
+        factor=solved.upper[0],
         explained=float(vector @ solved.theta[0]),
         logdet=2.0 * float(np.log(np.abs(diagonals(solved.upper))).sum()) - float(np.log(shared_ridges).sum()),
         worst=solved.worst,
     )
-
-
-def _posterior(own: _Own, pull: Floats, features: Floats, inverse: Floats) -> tuple[Floats, Floats]:
-    """Return C (M, D, D), and the diagonals (M, D) of the posterior of δ: H + (I − HR) Q (I − HR)ᵀ."""
-    spread = np.einsum("mii->mi", own.inverse).copy()
-    if not inverse.size:
-        return own.inverse, spread
-    doubt = _uncertainty(features, inverse, pull.shape[1])
-    half = pull @ doubt
-    added = _symmetric(half @ pull.transpose(0, 2, 1))
-    spread += np.einsum("mii->mi", doubt) - 2.0 * np.einsum("mii->mi", half) + np.einsum("mii->mi", added)
-    return own.inverse + added, spread
 
 
 def _inverse(upper: Floats) -> Floats:

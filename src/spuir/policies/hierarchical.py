@@ -13,7 +13,19 @@ import numpy as np
 from numpy.random import Generator
 
 from spuir.base.pairs import Pairs
-from spuir.base.parameters import COUNT, FLAG, NON_NEGATIVE, POSITIVE, SEED, UNIT, one_of, optional, parameter
+from spuir.base.parameters import (
+    COUNT,
+    FLAG,
+    NON_NEGATIVE,
+    POSITIVE,
+    SEED,
+    UNIT,
+    Rule,
+    either,
+    one_of,
+    optional,
+    parameter,
+)
 from spuir.base.records import Codes, Decision, Floats, Mask, Scores
 from spuir.base.streams import Draws
 from spuir.core import choosing, hierarchy
@@ -23,13 +35,14 @@ from spuir.errors import CatalogueWarning, InputError
 from spuir.features import FeatureMap
 from spuir.features.standardised import ActionMap, Standardised
 from spuir.policies.base import Recipe
+from spuir.policies.hierarchical_curved import CLEARLY, MOST_COLUMNS, SOLVING, CurvedModel
 from spuir.policies.hierarchical_forms import CONSTANT_ALONE, form_of
 from spuir.policies.hierarchical_learner import MAX_STEPS, HierarchicalLearner
 from spuir.policies.hierarchical_state import HierarchicalState
 from spuir.policies.optimistic import Optimism
 
-SOLVING, SOLVING_CONSTANTS = 12, 10
-"""Memory while a model is solved, relative to that of its sums: of all columns, and of constants (measured)."""
+SOLVING_CONSTANTS = 10
+"""Memory while a model of constant deviations is solved, relative to that of its sums (measured)."""
 
 
 @final
@@ -49,8 +62,11 @@ class Hierarchical(Optimism):
     )
     components: int = parameter(16, "columns of actions beyond this number are reduced to principal directions", COUNT)
     kernel: int = parameter(0, "kernel columns of the action features, such as 24 where rewards are curved", SEED)
-    products: bool = parameter(
-        False, "also learn from products of two action features, where rewards are curved; takes longer", FLAG
+    products: bool | str = parameter(
+        "auto",
+        "also learn from products of two action features, which takes longer; auto = while rewards are clearly curved "
+        "in the features",
+        either(FLAG, Rule("'auto'", lambda v: isinstance(v, str) and v == "auto")),
     )
     deviations: str = parameter(
         "auto",
@@ -70,10 +86,19 @@ class Hierarchical(Optimism):
 
     def make_learner(self) -> HierarchicalLearner:
         """Build the learner from the parameters."""
-        actions = ActionMap(components=self.components, kernel=self.kernel, products=self.products)
+        actions = ActionMap(components=self.components, kernel=self.kernel, products=self._with_products)
         return HierarchicalLearner(
-            feature_map=Standardised(), forgetting=self.forgetting, action_map=actions, deviations=self.deviations
+            feature_map=Standardised(),
+            forgetting=self.forgetting,
+            action_map=actions,
+            deviations=self.deviations,
+            curved=CurvedModel(actions, self.memory_limit) if self.products == "auto" else None,
         )
+
+    @property
+    def _with_products(self) -> bool:
+        """Whether products are columns in any case."""
+        return self.products != "auto" and bool(self.products)
 
     @property
     def _own(self) -> HierarchicalLearner:
@@ -117,7 +142,12 @@ class Hierarchical(Optimism):
         large = self.deviations == "auto" and not self._fits(n_actions, state.dim, k)
         alone = k > 0 and (large or self.deviations in ("constant", "none") or state.constants is not None)
         self._check_memory(n_actions, state.dim, k, alone=alone)
-        return self._own.constant_alone(state) if alone else state
+        if alone:
+            return self._own.constant_alone(state)
+        larger = self._own.curved
+        if larger is not None and state.curved is not None and not larger.fits(n_actions, k, state.dim + 1):
+            return replace(state, curved=None)
+        return state
 
     def describe(self, state: HierarchicalState, code: int, features: Floats) -> HierarchicalState:
         """Return the state with the features (k,) of one action changed; its sums stay."""
@@ -243,7 +273,8 @@ class Hierarchical(Optimism):
         explain. ``evidence`` has the logarithms of the evidence of the model, of a model of features alone (shared)
         and of one regression per action (disjoint), all three on the rows of live actions: the largest describes them
         best. Both are absent until rewards that differ were learned. Where actions deviate by a constant alone, the
-        evidence is that of all rows, and not known of one regression per action.
+        evidence is that of all rows, and not known of one regression per action. ``curved`` says whether estimates
+        come from products of features too, and why; all else is of the model without them.
         """
         readout = self._own.fitted(state)
         fit, columns = readout.fit, self._own.columns(state)
@@ -257,8 +288,8 @@ class Hierarchical(Optimism):
         }
         if not columns.feature_width or not self._own.scale(state):  # nothing to explain while rewards are alike
             return found
-        curved = ["kernel"] * bool(self.kernel) + ["products"] * self.products
-        names = ["constant", "linear", *curved]
+        found["curved"] = self._curvature(state)
+        names = ["constant", "linear"] + ["kernel"] * bool(self.kernel) + ["products"] * self._with_products
         inputs = ["constant", "context", "per decision"][: len(columns.own)]
         blocks_of = [f"{x} × {phi}" for x in names for phi in inputs][1:]
         found["ridges"]["shared"] = dict(zip(blocks_of, fit.ridges.shared.tolist(), strict=True))
@@ -268,6 +299,27 @@ class Hierarchical(Optimism):
         found["features explain"] = apart[0] / sum(apart) if sum(apart) > 0 else 0.0
         found["evidence"] = self._evidence(state, fit)
         return found
+
+    def _curvature(self, state: HierarchicalState) -> dict[str, Any]:
+        """Return whether estimates come from curved columns of actions too, and why."""
+        curved = state.curved
+        if self.products != "auto":
+            return {"acts": bool(self.products), "why": f"products={self.products}"}
+        if state.constants is not None:
+            return {"acts": False, "why": "actions deviate by a constant alone"}
+        if curved is None:
+            why = f"the model would have more than {MOST_COLUMNS:,} columns or exceed memory_limit, or started without"
+            return {"acts": False, "why": why}
+        count = len(curved.left.vector)
+        if len(state.live) <= count:
+            return {"acts": False, "why": f"{len(state.live)} actions are too few for {count} columns"}
+        added = curved.expected if curved.gain is None else curved.gain
+        verb = "are expected to add" if curved.gain is None else "add"
+        why = f"curved columns {verb} {added:.1f} to the log evidence"
+        if not curved.acts:
+            small = curved.gain is not None and not curved.weighty
+            why += ", and matter less than the features" if small else f", not clearly more than {CLEARLY:g}"
+        return {"acts": curved.acts, "why": why, "expected": curved.expected, "gain": curved.gain}
 
     def _evidence(self, state: HierarchicalState, fit: SharedFit) -> dict[str, float]:
         """Return the log evidence of the model, and of simpler ones with ridges of their own.
@@ -280,10 +332,10 @@ class Hierarchical(Optimism):
         if state.constants is not None:  # the sums of live and retired actions are one
             shared = form.fit(state, replace(made, ridges=stiff), scale, 0)
             return {"hierarchical": fit.evidence, "shared": shared.evidence}
-        alone = replace(state, folded=nothing)
+        alone = replace(made, folded=nothing)
         if state.folded is not None and state.folded.weight > 0:
-            fit = form.fit(alone, made, scale, 0)
-        shared = form.fit(alone, replace(made, ridges=stiff), scale, 0)
+            fit = form.fit(state, alone, scale, 0)
+        shared = form.fit(state, replace(alone, ridges=stiff), scale, 0)
         plain = Columns(columns.own, ())
         disjoint = hierarchy.improve(
             state.observed,

@@ -5,7 +5,7 @@ A form changes and reads a state. What it changes comes back as fields of the st
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -59,15 +59,18 @@ class Entries:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FitInputs:
-    """What a fit starts from, beside the sums: blocks of columns, ridges, and the columns x of actions.
+    """What a fit starts from, beside the sums: blocks of columns, ridges, folded sums, and the columns x of actions.
 
-    ``live`` returns those of all live actions (S, K), ``described`` those of some codes (m, K).
+    ``live`` returns those of all live actions (S, K), ``described`` those of some codes (m, K). ``curved`` returns the
+    columns x of the larger model, of some codes.
     """
 
     columns: Columns
     ridges: Ridges
+    folded: Folded
     live: Callable[[], Floats]
     described: Described
+    curved: Described
 
     @cached_property
     def features(self) -> Floats:
@@ -109,7 +112,7 @@ class Form(ABC):
         """Return the sums with one action more: empty, or a copy of the live action at ``source``."""
 
     @abstractmethod
-    def fold(self, state: HierarchicalState, slot: int, made: FitInputs) -> Folded | None:
+    def fold(self, state: HierarchicalState, slot: int, made: FitInputs) -> Changes:
         """Return the folded sums with those of the live action at ``slot``."""
 
     @abstractmethod
@@ -172,24 +175,34 @@ class AllColumns(Form):
         slot, live = known(state, sums.codes)
         total = state.observed.decayed(forgetting)
         total.table[slot[live]] += fresh.table[live]
-        late = Folded.nothing(made.columns)
-        if not live.all():
-            some = Statistics(fresh.width, fresh.table[~live])
-            late = hierarchy.fold(some, made.described(sums.codes[~live]), made.columns, made.ridges)
         assert state.folded is not None
-        return {"observed": total, "folded": state.folded.combined(forgetting, late)}
+        curved = state.curved
+        if curved is not None:
+            curved = replace(curved, left=curved.left.settled(forgetting))
+        decayed = replace(state, folded=state.folded.combined(forgetting, Folded.nothing(made.columns)), curved=curved)
+        some = Statistics(fresh.width, fresh.table[~live])
+        return {"observed": total, **self._folded(decayed, some, sums.codes[~live], made)}
+
+    @staticmethod
+    def _folded(state: HierarchicalState, own: Statistics, codes: Codes, made: FitInputs) -> Changes:
+        """Return the folded sums of both models with those of some more actions."""
+        folded, curved = state.folded, state.curved
+        if folded is not None and len(codes):
+            late = hierarchy.fold(own, made.described(codes), made.columns, made.ridges)
+            folded = folded.combined(1.0, late)
+        if curved is not None and len(codes):
+            left = curved.left.joined(own, made.curved(codes), made.columns, made.ridges)
+            curved = replace(curved, left=left)
+        return {"folded": folded, "curved": curved}
 
     def grow(self, state: HierarchicalState, source: int | None, made: FitInputs) -> Changes:
         """Return the sums with one action more: empty, or a copy of the live action at ``source``."""
         return {"observed": state.observed.grown(source)}
 
-    def fold(self, state: HierarchicalState, slot: int, made: FitInputs) -> Folded | None:
+    def fold(self, state: HierarchicalState, slot: int, made: FitInputs) -> Changes:
         """Return the folded sums with those of the live action at ``slot``."""
-        if state.folded is None:
-            return None
-        chosen = np.array([slot])
-        own = Statistics(state.observed.width, state.observed.table[chosen])
-        return state.folded.combined(1.0, hierarchy.fold(own, made.features[chosen], made.columns, made.ridges))
+        own = Statistics(state.observed.width, state.observed.table[slot : slot + 1])
+        return self._folded(state, own, state.live[slot : slot + 1], made)
 
     def without(self, state: HierarchicalState, slot: int) -> Changes:
         """Return the sums without the live action at ``slot``."""
@@ -197,8 +210,7 @@ class AllColumns(Form):
 
     def fit(self, state: HierarchicalState, made: FitInputs, variance: float, steps: int) -> SharedFit:
         """Return the fit after at most ``steps`` steps of its ridges."""
-        folded = Folded.nothing(made.columns) if state.folded is None else state.folded
-        given = state.observed, made.features, made.columns, made.ridges, folded, variance
+        given = state.observed, made.features, made.columns, made.ridges, made.folded, variance
         return hierarchy.improve(*given, steps) if steps else hierarchy.fit(*given)
 
     def readout(self, made: Any, place: Codes, mean: float, noise: float) -> HierarchicalReadout:
@@ -270,12 +282,13 @@ class ConstantAlone(Form):
             folded = folded.combined(1.0, constant_deviations.copied(row[0], x))
         return {"constants": np.concatenate([table, row]), "folded": folded}
 
-    def fold(self, state: HierarchicalState, slot: int, made: FitInputs) -> Folded | None:
+    def fold(self, state: HierarchicalState, slot: int, made: FitInputs) -> Changes:
         """Return the sums of all rows with the deviation of the live action at ``slot`` integrated out."""
         if state.folded is None:
-            return None
+            return {}
         own, ridge = self._table(state)[slot : slot + 1], float(made.ridges.own[0])
-        return constant_deviations.integrated(state.folded, own, made.described(state.live[slot : slot + 1]), ridge)
+        x = made.described(state.live[slot : slot + 1])
+        return {"folded": constant_deviations.integrated(state.folded, own, x, ridge)}
 
     def without(self, state: HierarchicalState, slot: int) -> Changes:
         """Return the sums without the live action at ``slot``."""
@@ -285,12 +298,11 @@ class ConstantAlone(Form):
         """Return the sums in which the rows of an action so far are folded, and the action starts again."""
         table = self._table(state).copy()
         table[slot] = 0.0
-        return {"constants": table, "folded": self.fold(state, slot, made)}
+        return {"constants": table, **self.fold(state, slot, made)}
 
     def fit(self, state: HierarchicalState, made: FitInputs, variance: float, steps: int) -> SharedFit:
         """Return the fit after at most ``steps`` steps of its ridges."""
-        folded = Folded.nothing(made.columns) if state.folded is None else state.folded
-        given = self._table(state), made.features, made.columns, made.ridges, folded, variance
+        given = self._table(state), made.features, made.columns, made.ridges, made.folded, variance
         return constant_deviations.improve(*given, steps) if steps else constant_deviations.fit(*given)
 
     def readout(self, made: Any, place: Codes, mean: float, noise: float) -> HierarchicalReadout:
@@ -305,6 +317,7 @@ class ConstantAlone(Form):
             "constants": table,
             "folded": None if state.folded is None else shared.combined(1.0, state.folded),
             "own_ridges": None if state.own_ridges is None else state.own_ridges[:1],
+            "curved": None,
         }
 
 

@@ -9,20 +9,17 @@ from numpy.random import Generator
 
 from spuir.base.pairs import Pairs
 from spuir.base.records import Batch, Codes, Floats, Info, require_finite
-from spuir.core import hierarchy
-from spuir.core.hierarchy import Columns, Folded, Ridges, SharedFit
+from spuir.core.hierarchy import Columns, Folded, HierarchicalFit, SharedFit
 from spuir.core.quiet import quietly
 from spuir.core.ties import check_finite
 from spuir.errors import InputError, ParameterError
-from spuir.features.standardised import ActionMap, ActionMapState, Standardised
-from spuir.policies.auto import EvidenceLearner
+from spuir.features.standardised import ActionMapState
 from spuir.policies.hierarchical_acting import HierarchicalReadout
-from spuir.policies.hierarchical_forms import ALL_COLUMNS, CONSTANT_ALONE, Entries, FitInputs, Form, form_of, known
+from spuir.policies.hierarchical_forms import ALL_COLUMNS, CONSTANT_ALONE, Entries, Form, form_of
+from spuir.policies.hierarchical_model import HierarchicalModel
 from spuir.policies.hierarchical_state import HierarchicalState
 from spuir.policies.learner import widened
 
-START_SHARED, START_OWN = 1.0, 10.0
-"""Ridges before the first update; without features the own ones start at 1."""
 MAX_STEPS = 12
 """Most fixed-point steps of the ridges at an update."""
 REMEMBERED = 1000
@@ -30,12 +27,8 @@ REMEMBERED = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
-class HierarchicalLearner(EvidenceLearner):
+class HierarchicalLearner(HierarchicalModel):
     """Ridge regression per action around what the features of actions say, with estimated ridges."""
-
-    feature_map: Standardised
-    action_map: ActionMap
-    deviations: str = "auto"
 
     # ---- state ----------------------------------------------------------------------------------------------
 
@@ -48,49 +41,6 @@ class HierarchicalLearner(EvidenceLearner):
             live=np.arange(n_actions),
             retired=np.empty(0, np.int64),
             **form.start(n_actions, dim + 1),
-        )
-
-    def columns(self, state: HierarchicalState) -> Columns:
-        """Return the blocks of columns of contexts and of actions."""
-        d, width = state.dim - state.varying, state.dim + 1
-        own = [slice(width - 1, width), slice(0, d), *[slice(d, width - 1)] * bool(state.varying)]
-        if state.catalogue is None:
-            return Columns(tuple(own), ())
-        k = state.catalogue.shape[1]
-        count = self.action_map.width(k)
-        features = [slice(count - 1, count), self.action_map.linear(k), *self.action_map.curved(k)]
-        fixed = state.constants is not None and self.deviations == "none"
-        return Columns(tuple(own), tuple(features), "none" if fixed else form_of(state).deviations)
-
-    def _live_features(self, state: HierarchicalState) -> Floats:
-        """Return the columns x (S, K) of the live actions; none without a catalogue."""
-        if state.catalogue is None:
-            return np.zeros((len(state.live), 0))
-        return self.action_map.apply(state.action_map, state.catalogue)
-
-    def _described(self, state: HierarchicalState, codes: Codes) -> Floats:
-        """Return the columns x (m, K) of some actions; a retired one whose features are forgotten counts as average."""
-        if state.catalogue is None:
-            return np.zeros((len(codes), 0))
-        x = np.zeros((len(codes), self.action_map.width(state.catalogue.shape[1])))
-        x[:, -1] = 1.0
-        slot, live = known(state, codes)
-        x[live] = self.action_map.apply(state.action_map, state.catalogue[slot[live]])
-        if not live.all() and state.retired_features is not None:
-            place = {int(code): at for at, code in enumerate(state.retired)}
-            found = np.array([place.get(int(code), -1) for code in codes])
-            some = ~live & (found >= 0)
-            x[some] = self.action_map.apply(state.action_map, state.retired_features[found[some]])
-        return x
-
-    def ridges(self, state: HierarchicalState) -> Ridges:
-        """Return the ridges of the last update, or those to start from."""
-        columns = self.columns(state)
-        start = START_OWN if columns.feature_width else 1.0
-        own = np.full(len(columns.deviating), hierarchy.LARGEST_RIDGE if columns.deviations == "none" else start)
-        return Ridges(
-            np.full(len(columns.shared), START_SHARED) if state.shared_ridges is None else state.shared_ridges,
-            own if state.own_ridges is None else state.own_ridges,
         )
 
     def grow(self, state: Any, like: int | None) -> Any:
@@ -116,7 +66,7 @@ class HierarchicalLearner(EvidenceLearner):
             return state
         if state.folded is None:  # nothing was learned yet
             return replace(state, **CONSTANT_ALONE.start(len(state.live), state.dim + 1))
-        return replace(state, **CONSTANT_ALONE.of_full(state, self._live_features(state)))
+        return replace(state, **CONSTANT_ALONE.of_full(state, self.problem(state).features))
 
     @staticmethod
     def _slot(state: HierarchicalState, code: int) -> int:
@@ -152,7 +102,7 @@ class HierarchicalLearner(EvidenceLearner):
             catalogue=None if state.catalogue is None else np.delete(state.catalogue, slot, axis=0),
             retired=np.append(state.retired, code)[-REMEMBERED:],
             retired_features=kept,
-            **form.without(state, slot) | {"folded": form.fold(state, slot, self.problem(state))},
+            **form.without(state, slot) | form.fold(state, slot, self.folding(state)),
         )
 
     def check_state(self, state: Any) -> None:
@@ -187,6 +137,16 @@ class HierarchicalLearner(EvidenceLearner):
         self.feature_map.check_state(state.features, state.dim)
         if k is not None:
             self.action_map.check_state(state.action_map, k)
+        self._check_curved(state, columns)
+
+    def _check_curved(self, state: HierarchicalState, columns: Columns) -> None:
+        """Refuse a larger model that this policy does not have."""
+        if state.curved is None:
+            return
+        if self.curved is None or state.catalogue is None or state.constants is not None:
+            rule, remedy = "this policy has none", "call fit to start again with changed features"
+            raise ParameterError("policy", "curved columns of actions", rule, remedy)
+        self.curved.check(state.curved, columns, state.catalogue.shape[1])
 
     @staticmethod
     def _check_sums(state: HierarchicalState) -> None:
@@ -219,12 +179,15 @@ class HierarchicalLearner(EvidenceLearner):
 
     def _settled(self, state: HierarchicalState, contexts: Any, weights: Floats | None) -> HierarchicalState:
         """Return a state with fixed contexts and the map of actions fixed on the catalogue."""
-        features, action_map = state.features, state.action_map
+        features, action_map, curved = state.features, state.action_map, None
         if state.varying:
             features = self.feature_map.with_varying(features, contexts, weights, state.varying)
         if state.catalogue is not None:
             action_map = cast("ActionMapState", self.action_map.fix(action_map, state.catalogue))
-        return replace(state, features=features, action_map=action_map, folded=Folded.nothing(self.columns(state)))
+            if self.curved is not None and state.constants is None:
+                curved = self.curved.start(state.catalogue, state.dim + 1)
+        folded = Folded.nothing(self.columns(state))
+        return replace(state, features=features, action_map=action_map, folded=folded, curved=curved)
 
     # ---- learning -------------------------------------------------------------------------------------------
 
@@ -243,7 +206,7 @@ class HierarchicalLearner(EvidenceLearner):
         origin = sums.origin if state.origin is None else state.origin
         counts = np.zeros(int(state.n_actions))
         counts[sums.codes] = sums.weights
-        changes = form_of(state).absorb(state, sums, origin, self.forgetting, self.problem(state))
+        changes = form_of(state).absorb(state, sums, origin, self.forgetting, self.folding(state))
         after = replace(
             state,
             episode=state.episode + 1,
@@ -257,25 +220,23 @@ class HierarchicalLearner(EvidenceLearner):
         return after, Info(sums.rows, counts, None, self.fitted(after).fit.worst)
 
     def _updated(self, state: Any) -> Any:
-        """Return the state with new ridges, if it is time for them."""
+        """Return the state with new ridges, and a new choice between the models, if it is time for them."""
         variance = self.scale(state)
         if not self._steps(state, variance):
             return state
-        made = form_of(state).fit(state, self.problem(state), variance, MAX_STEPS)
+        problem, curved = self.problem(state), state.curved
+        made = form_of(state).fit(state, problem, variance, MAX_STEPS)
         shared, own = made.ridges
-        after: HierarchicalState = replace(state, shared_ridges=shared, own_ridges=own, updated=state.episode)
+        if curved is not None and self.curved is not None:
+            assert isinstance(made, HierarchicalFit)
+            curved, larger = self.curved.chosen(state, problem.columns, made, self.curved_features(state), variance)
+            made = made if larger is None else made.estimating(larger)
+        after: HierarchicalState = replace(
+            state, shared_ridges=shared, own_ridges=own, curved=curved, updated=state.episode
+        )
         chosen = self._acts(after, made)
         after.derived.get(self, lambda _: chosen, after)  # solved already: kept for acting
         return after
-
-    def problem(self, state: HierarchicalState) -> FitInputs:
-        """Return what the fit of a state starts from, beside its sums."""
-        return FitInputs(
-            columns=self.columns(state),
-            ridges=self.ridges(state),
-            live=lambda: self._live_features(state),
-            described=lambda codes: self._described(state, codes),
-        )
 
     @staticmethod
     def scale(state: HierarchicalState) -> float:
@@ -286,7 +247,9 @@ class HierarchicalLearner(EvidenceLearner):
 
     def solve(self, state: Any) -> Any:
         """Return the fit with the ridges of the last update."""
-        return self._acts(state, form_of(state).fit(state, self.problem(state), self.scale(state), 0))
+        form, scale, larger = form_of(state), self.scale(state), self.larger(state)
+        made = form.fit(state, self.problem(state), scale, 0)
+        return self._acts(state, made if larger is None else made.estimating(form.fit(state, larger, scale, 0)))
 
     @staticmethod
     def _acts(state: HierarchicalState, made: SharedFit) -> HierarchicalReadout:

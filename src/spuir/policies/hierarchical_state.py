@@ -5,11 +5,31 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from spuir.base.records import Codes, Floats
+from spuir.core.curvature import Left
 from spuir.core.hierarchy import Folded
 from spuir.core.statistics import Statistics
 from spuir.features.standardised import ActionMapState
 from spuir.policies.auto import VARIANCE_WEIGHT, AutoSums
 from spuir.policies.learner import RidgeState
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CurvedState:
+    """Of the model with curved columns of actions: their map, what retired actions left, and what was estimated.
+
+    ``shared_ridges`` and ``own_ridges`` are its λ and ρ when it was last solved. At the last update, ``expected`` is
+    what it was expected to add to the log evidence, ``gain`` what it added, None where it was not solved, and
+    ``weighty`` says whether its curved columns matter as much as the features; ``acts``, whether it estimates.
+    """
+
+    map: ActionMapState
+    left: Left
+    shared_ridges: Floats | None = None
+    own_ridges: Floats | None = None
+    expected: float = 0.0
+    gain: float | None = None
+    weighty: bool = False
+    acts: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -24,6 +44,8 @@ class HierarchicalState(RidgeState):
 
     Where actions deviate by a constant alone, ``constants`` (S, D + 1) has Σwφ and Σwr of each, ``folded`` the sums of
     the rows of all actions, and ``observed`` no row. Otherwise ``constants`` is None.
+
+    ``curved`` is the larger model, None where it is not considered.
     """
 
     live: Codes
@@ -38,6 +60,7 @@ class HierarchicalState(RidgeState):
     origin: float | None = None
     shared_ridges: Floats | None = None
     own_ridges: Floats | None = None
+    curved: CurvedState | None = None
     updated: int = 0
     variance: float = 0.0
 
