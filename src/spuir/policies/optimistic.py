@@ -56,17 +56,17 @@ class Optimism(Estimating, ABC):
         means, widths = self.estimates(state, contexts)
         bonuses = self._alpha(state) * widths
         ties.check_finite(means + self._levels[-1] * bonuses, contexts)
-        rule = np.zeros(means.shape)
         # Before a map is fixed all scores of a context are equal, so that the same actions tie at every level.
-        cold = None if self.learner.fixed(state) else ties.argmax_probabilities(means, eligible)
-        for level in self._levels:
-            rule += ties.argmax_probabilities(means + level * bonuses, eligible) if cold is None else cold
+        levels = self._levels if self.learner.fixed(state) else self._levels[:1]
+        rule = np.zeros(means.shape)
+        for level in levels:
+            rule += ties.argmax_probabilities(means + level * bonuses, eligible)
         offset = self.learner.offset(state)
         return Scores(
             means=means + offset,
             widths=widths,
             scores=means + bonuses + offset,
-            probabilities=ties.with_floor(rule / self.levels, eligible, self.floor),
+            probabilities=ties.with_floor(rule / len(levels), eligible, self.floor),
         )
 
     def decide(

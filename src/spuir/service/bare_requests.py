@@ -10,7 +10,7 @@ from typing import Any
 from spuir.errors import ServiceError, SpuirError
 from spuir.service.commands import DecideMany, DecisionAnswer, DecisionRow, DecisionsAnswer
 from spuir.service.drafting import Draft
-from spuir.service.log_records import DECISIONS, ContextRow, ContextRows, DecisionsFact, id_in
+from spuir.service.log_records import DECISIONS, ContextRow, ContextRows, DecisionsFact, ids_in
 from spuir.service.serving import Drawn, Serving
 
 MOST_TOGETHER = 250
@@ -70,16 +70,16 @@ def record(
             shares=[codes[share] for share in shares] if len(different) > 1 else [],
         )
         draft.add(DECISIONS, key, fact, None, due, None, len(shares))
-        chosen = zip(fact.actions, fact.propensities, shares, strict=True)
+        chosen = zip(ids_in(key, len(shares)), fact.actions, fact.propensities, shares, strict=True)
         answers += [
             DecisionAnswer(
-                id=id_in(key, row),
+                id=decision_id,
                 action=action,
                 propensity=propensity,
                 probabilities=share.answered(command.as_json),
                 version=serving.version,
             )
-            for row, (action, propensity, share) in enumerate(chosen)
+            for decision_id, action, propensity, share in chosen
         ]
     draft.count("decisions", len(answers))
     if due is None:

@@ -85,6 +85,11 @@ def id_in(key: str, row: int) -> str:
     return f"{key}.{row:x}"
 
 
+def ids_in(key: str, rows: int) -> list[str]:
+    """Return the ids of all decisions in a record of several."""
+    return [f"{key}.{row:x}" for row in range(rows)]
+
+
 def place_in(decision_id: str) -> tuple[str, int] | None:
     """Return the key and the row that an id of a decision stands for if a record of several holds it; None if not."""
     found = _HELD.fullmatch(decision_id)

@@ -48,7 +48,8 @@ def read_numbers(body: bytes) -> NumberRows | None:
         contexts = [row["context"] for row in rows]
         widths = set(map(len, contexts))
         alone = len(content) == 1 and set(map(len, rows)) == {1}  # no other keys, and none twice
-        flat = body.count(b"[") == 1 + len(rows)  # lists within lists would be strung together
+        # Lists within lists would be strung together. NumPy counts several times as fast as bytes.count.
+        flat = np.count_nonzero(np.frombuffer(body, np.uint8) == ord("[")) == 1 + len(rows)
         if len(rows) < 2 or not (alone and flat) or len(widths) > 1 or 0 in widths:
             return None
         numbers = b"".join([one.as_buffer(of_type="d") for one in contexts])
