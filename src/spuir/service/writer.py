@@ -66,7 +66,7 @@ class Writer:
     """
 
     def __init__(
-        self, engine: "Engine", metrics: Metrics, *, capacity: int = 10_000, group: int = 1_000, patience: float = 30.0
+        self, engine: "Engine", metrics: Metrics, *, capacity: int = 10_000, group: int = 2_000, patience: float = 30.0
     ) -> None:
         self.engine, self.metrics = engine, metrics
         self.capacity, self.group, self.patience = capacity, group, patience
