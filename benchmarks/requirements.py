@@ -25,9 +25,6 @@ LIMITS = {
     "fifth, freeing the records an eighth, labels and probabilities an eighth, the copy a twentieth. The records of a "
     "block fill the processor's cache: while other programs use it, reading takes up to 1.4 times as long, a bare "
     "decoding 1.05 times.",
-    "service/batch/100 per request": "Single decisions share commits and are fast themselves: 0.6 of an empty route. A "
-    "row of a batch takes 6.5 µs of the server: decoding 1.3, the policy 1, digests and packing 0.8, the rest SQLite, "
-    "the event loop and the network.",
 }
 """What limits a requirement that may be missed, by its key or the beginning of it."""
 
