@@ -132,6 +132,33 @@ class TestLearning:
             np.testing.assert_allclose(learner.fitted(state).fit.theta[code], theta, rtol=1e-9, atol=1e-12)
 
 
+class TestActing:
+    @pytest.mark.parametrize("tried_weight", [0.0, 0.8, 1.0])
+    @pytest.mark.parametrize("deviations", ["all", "constant"])
+    def test_actions_without_rows_count_their_whole_width(self, tried_weight, deviations):
+        """Scores and probabilities level by level, from means and widths: α·σ̂·width·(w + (1 − w)/(1 + n))."""
+        bandit, shop = taught(tried_weight=tried_weight, deviations=deviations, floor=0.0, alpha=0.7)
+        bandit.add_action("new", features=dict(shop.catalogue.iloc[0]), ramp=None)
+        bandit.remove_action("n5")
+        X = shop.contexts(60)
+        decided, state = bandit.decide(X), bandit.state_
+        rows = bandit.policy_.learner.observed_weights(state)
+        assert rows[-1] == 0.0 and rows.sum() > 500
+        share = tried_weight + (1.0 - tried_weight) / (1.0 + rows)
+        bonus = 0.7 * bandit.policy_.learner.noise(state) * decided.widths * share
+        bonus[:, 5], means = 0.0, decided.means.copy()
+        np.testing.assert_allclose(np.delete(decided.scores, 5, 1), np.delete(means + bonus, 5, 1), rtol=1e-9)
+        means[:, 5] = -np.inf
+        expected = np.zeros(means.shape)
+        for level in (np.arange(16) + 0.5) / 8:
+            best = (means + level * bonus).argmax(axis=1)
+            expected[np.arange(60), best] += 1 / 16
+        np.testing.assert_allclose(bandit.predict_proba(X), expected, atol=1e-12)
+        code = {label: at for at, label in enumerate(bandit.actions_.tolist())}
+        executed = [code[label] for label in decided.actions]
+        np.testing.assert_allclose(decided.propensities, expected[np.arange(60), executed], atol=1e-12)
+
+
 class TestCatalogues:
     def test_all_forms_of_a_catalogue_are_one(self):
         table = items()

@@ -60,6 +60,9 @@ class Hierarchical(Optimism):
     levels: int = parameter(
         16, "weights of the width among which each context draws, evenly spread around alpha", COUNT
     )
+    tried_weight: float = parameter(
+        0.8, "weight of the width of actions that were tried often, relative to that of new actions", UNIT
+    )
     components: int = parameter(16, "columns of actions beyond this number are reduced to principal directions", COUNT)
     kernel: int = parameter(0, "kernel columns of the action features, such as 24 where rewards are curved", SEED)
     products: bool | str = parameter(
@@ -209,18 +212,24 @@ class Hierarchical(Optimism):
         """Return the table (n, M); where eligible pairs are given, only they have means, widths and scores."""
         pairs = eligible if isinstance(eligible, Pairs) else Pairs.of_mask(eligible)
         means, widths = self.learner.pair_estimates(state, contexts, pairs)
-        alpha, offset = self._alpha(state), self.learner.offset(state)
-        chances = choosing.probabilities(pairs, means, alpha * widths, self._levels, self.floor, caps)
-        if isinstance(eligible, Pairs):
-            full = pairs.table(means, np.nan), pairs.table(widths, np.nan)
-        else:
-            full = self.estimates(state, contexts)
+        bonuses, offset = self._bonuses(state, widths, pairs.codes), self.learner.offset(state)
+        chances = choosing.probabilities(pairs, means, bonuses, self._levels, self.floor, caps)
+        shown, rest = pairs, np.nan
+        if not isinstance(eligible, Pairs):
+            shown, rest = Pairs.every(len(contexts), state.live, state.n_actions), 0.0
+            means, widths = self.learner.pair_estimates(state, contexts, shown)
+            bonuses = self._bonuses(state, widths, shown.codes)
         return Scores(
-            means=full[0] + offset,
-            widths=full[1],
-            scores=full[0] + alpha * full[1] + offset,
+            means=shown.table(means, rest) + offset,
+            widths=shown.table(widths, rest),
+            scores=shown.table(means + bonuses, rest) + offset,
             probabilities=pairs.table(chances, 0.0),
         )
+
+    def _bonuses(self, state: HierarchicalState, widths: Floats, codes: Codes) -> Floats:
+        """Return α·width of pairs (k,); that of an action with n rows × w + (1 − w)/(1 + n), w = ``tried_weight``."""
+        rows = self._own.rows_of(state, codes)
+        return super()._bonuses(state, widths, codes) * (self.tried_weight + (1.0 - self.tried_weight) / (1.0 + rows))
 
     def table(self, state: Any, contexts: Floats, eligible: Mask | Pairs) -> Scores:
         """Return means, widths, mean + α·width and probabilities (n, M)."""

@@ -309,6 +309,10 @@ class HierarchicalLearner(HierarchicalModel):
         weights[state.live] = form_of(state).weights(state)
         return weights
 
+    def rows_of(self, state: HierarchicalState, codes: Codes) -> Floats:
+        """Return the weight of the rows (k,) of the live actions ``codes``."""
+        return form_of(state).weights(state)[np.searchsorted(state.live, codes)]
+
     def coefficients(self, state: Any) -> tuple[Floats, Floats]:
         """Return the coefficients per unit of the context (M, d), and the constants (M,)."""
         readout = self.fitted(state)

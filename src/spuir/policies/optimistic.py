@@ -133,7 +133,7 @@ class Optimism(Estimating, ABC):
         self, state: RidgeState, contexts: Floats, eligible: Mask | Pairs | None, caps: Floats | None
     ) -> Iterator[tuple[slice, Pairs, Floats]]:
         """Yield rows, their eligible pairs and the probabilities of these, block by block."""
-        n, alpha = len(contexts), self._alpha(state)
+        n = len(contexts)
         ties.check_finite(contexts, contexts)
         mask = (
             None
@@ -149,8 +149,8 @@ class Optimism(Estimating, ABC):
                 size = rows.stop - rows.start
                 pairs = Pairs.every(size, every, len(every)) if mask is None else Pairs.of_mask(mask[rows])
             means, widths = self.learner.pair_estimates(state, contexts[rows], pairs)
-            chances = choosing.probabilities(pairs, means, alpha * widths, self._levels, self.floor, caps)
-            yield rows, pairs, chances
+            bonuses = self._bonuses(state, widths, pairs.codes)
+            yield rows, pairs, choosing.probabilities(pairs, means, bonuses, self._levels, self.floor, caps)
 
     def decide_by_table(
         self, state: Any, contexts: Floats, rng: Generator | Draws, eligible: Mask | Pairs | None, caps: Floats | None
@@ -163,6 +163,10 @@ class Optimism(Estimating, ABC):
     def _alpha(self, state: RidgeState) -> float:
         """Return the weight of widths in units of the reward."""
         return self.alpha * self.learner.noise(state)
+
+    def _bonuses(self, state: Any, widths: Floats, codes: Codes) -> Floats:
+        """Return α·width of pairs (k,) of rows and the actions ``codes``, in units of the reward."""
+        return self._alpha(state) * widths
 
     def _winners(self, state: RidgeState, contexts: Floats, eligible: Mask | None) -> tuple[Mask | None, ties.Winners]:
         """Return eligibility (n, M), None for all, and who has the largest score."""
