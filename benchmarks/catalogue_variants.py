@@ -26,36 +26,6 @@ FIRST_SEED, SEEDS = 200_000, 4
 LEARNER = "spuir.policies.hierarchical_learner.HierarchicalLearner"
 
 
-def optimistic(share: float) -> dict[str, Any]:
-    """Widen the widths of an action with n rows by the factor 1 + share/(1 + n)."""
-    plain = HierarchicalLearner.pair_estimates
-
-    def widened(self: Any, state: Any, contexts: Floats, pairs: Any) -> tuple[Floats, Floats]:
-        means, widths = plain(self, state, contexts, pairs)
-        if self.fixed(state):
-            rows = form_of(state).weights(state)[self.fitted(state).place[pairs.codes]]
-            widths = widths * (1.0 + share / (1.0 + rows))
-        return means, widths
-
-    return {f"{LEARNER}.pair_estimates": widened}
-
-
-def skewed(power: Callable[[Floats], Floats | float]) -> dict[str, Any]:
-    """Widen the widths of actions without rows where their clicks vary more than others, by p(1 − p)/σ² to a power."""
-    plain = HierarchicalLearner.pair_estimates
-
-    def widened(self: Any, state: Any, contexts: Floats, pairs: Any) -> tuple[Floats, Floats]:
-        means, widths = plain(self, state, contexts, pairs)
-        if self.fixed(state):
-            fitted = self.fitted(state)
-            new = form_of(state).weights(state)[fitted.place[pairs.codes]] == 0
-            p = np.clip(means + fitted.mean, 0.01, 0.99)
-            widths = widths * np.where(new, np.maximum(p * (1 - p) / fitted.noise**2, 1.0) ** power(p), 1.0)
-        return means, widths
-
-    return {f"{LEARNER}.pair_estimates": widened}
-
-
 def loose(limit: float) -> dict[str, Any]:
     """Keep the ridge of the constant's deviation below a limit, so that new actions stay uncertain."""
     plain = hierarchy.next_ridges
@@ -89,11 +59,9 @@ def switching() -> dict[str, Any]:
 
 VARIANTS: Mapping[str, tuple[Callable[[], dict[str, Any]], Mapping[str, Any]]] = {
     "as it is": (dict, {}),
-    "widths of new actions × 1.5": (lambda: optimistic(0.5), {}),
-    "widths of new actions × 2": (lambda: optimistic(1.0), {}),
-    "… × p(1 − p)/σ²": (lambda: skewed(lambda p: 1.0), {}),
-    "… to the power 1 − 2p": (lambda: skewed(lambda p: np.maximum(1.0 - 2.0 * p, 0.0)), {}),
-    "ridge of own constants ≤ 30": (lambda: loose(30.0), {}),
+    "all widths count alike": (dict, {"tried_weight": 1.0}),
+    "those of tried actions 0.6": (dict, {"tried_weight": 0.6}),
+    "those of new actions 1.5": (dict, {"alpha": 1.5, "tried_weight": 1 / 1.5}),
     "ridge of own constants ≤ 10": (lambda: loose(10.0), {}),
     "switch to features alone": (switching, {}),
     "24 kernel columns": (dict, {"kernel": 24}),
