@@ -165,6 +165,22 @@ class TestShow:
         text = call("show", tmp_path / "m.spuir").stdout
         assert re.search(r"income +│ +[12]\.\d+e-06 ± \d", text), text
 
+    def test_the_units_of_coefficients_are_said(self, tmp_path: Path) -> None:
+        rng = np.random.default_rng(3)
+        frame = pd.DataFrame({"income": rng.normal(4e4, 9e3, 300), "action": rng.choice(OFFERS, 300)})
+        log = frame.assign(reward=frame.income * 2e-6)
+        log.to_csv(tmp_path / "log.csv", index=False)
+        plain, scaled = tmp_path / "plain.spuir", tmp_path / "scaled.spuir"
+        call("train", tmp_path / "log.csv", "-b", 100, "-p", "sbucb", "-o", plain, "-w", 1, "-q")
+        train(log, "sbucb", batch_size=100, encoding={"scale": True, "intercept": True}, out=scaled, workers=1)
+        # A standard deviation of the income is 9,000 units of it.
+        sizes = [json.loads(call("show", path, "--json", "-n", 1).stdout) for path in (plain, scaled)]
+        ratio = sizes[1]["coefficients"][0]["coefficient"] / sizes[0]["coefficients"][0]["coefficient"]
+        assert ratio == pytest.approx(9e3, rel=0.2)
+        assert [one["units"].partition(" ")[2].partition(" ")[0] for one in sizes] == ["unit", "standard"]
+        assert call("show", plain).stdout.count("per unit of the column") == 2
+        assert " ".join(call("show", scaled).stdout.split()).count("per standard deviation of a number or date") == 2
+
     def test_older_and_unlearned_models_are_shown_too(self, tmp_path: Path) -> None:
         spuir.Bandit("uniform", 2).save(tmp_path / "m", metadata={"owner": "crm"})
         result = call("show", tmp_path / "m")
