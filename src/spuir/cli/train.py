@@ -105,7 +105,7 @@ def train(*, out: Path | None, start: Path | None, as_json: bool, quiet: bool, *
             trained = learn(
                 log,
                 trained_policy,
-                actions=log_options.labels_in(given),
+                actions=log_options.labels_in(given, log),
                 encoding=encoding,
                 engine=engine,
                 out=out,
