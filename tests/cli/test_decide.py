@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -110,6 +111,32 @@ def test_nothing_that_is_read_is_overwritten(model: Path, tonight: Path) -> None
         assert result.exit_code == 2 and "would overwrite" in result.stderr, (source, out)
     assert (tonight.read_bytes(), model.read_bytes()) == before
     assert "no such file" in call("decide", "absent.spuir", tonight).stderr
+
+
+def test_an_id_column_that_the_model_reads_is_refused_with_a_way_that_works(tmp_path: Path) -> None:
+    people = customers(40, 5).rename(columns={"customer": "customer no"})
+    log = people.assign(action=np.resize(OFFERS, 40), reward=1.0)
+    log.to_csv(tmp_path / "log.csv", index=False)
+    people.to_csv(tmp_path / "tonight.csv", index=False)
+    learning = ("train", tmp_path / "log.csv", "-b", 20, "-p", "sbucb", "-o", tmp_path / "m", "-w", 1, "-q")
+    deciding = ("decide", tmp_path / "m", tmp_path / "tonight.csv", "--id-column", "customer no", "-q")
+    assert call(*learning).exit_code == 0
+    refused = call(*deciding, "-o", tmp_path / "d.csv")
+    assert refused.exit_code == 2 and "a column is one or the other" in refused.stderr
+    option, value = shlex.split(refused.stderr.partition("(")[2].partition(")")[0])
+    assert call(*learning, option, value).exit_code == 0
+    assert call(*deciding, "-o", tmp_path / "d.csv").exit_code == 0
+
+
+def test_the_remedy_for_a_missing_column_is_quoted_for_a_shell(tmp_path: Path) -> None:
+    people = customers(40, 5).rename(columns={"age": "age in years"})
+    people.assign(action=np.resize(OFFERS, 40), reward=1.0).to_csv(tmp_path / "log.csv", index=False)
+    customers(40, 5).rename(columns={"age": "age (years)"}).to_csv(tmp_path / "tonight.csv", index=False)
+    call("train", tmp_path / "log.csv", "--id-column", "customer", "-b", 20, "-o", tmp_path / "m", "-w", 1, "-q")
+    deciding = ("decide", tmp_path / "m", tmp_path / "tonight.csv", "--id-column", "customer", "-o", tmp_path / "d.csv")
+    refused = call(*deciding).stderr
+    assert "no column 'age in years'" in refused
+    assert call(*deciding, *shlex.split(re.findall(r"\((--rename '.*')\)", refused)[0])).exit_code == 0
 
 
 def test_a_model_made_in_python_decides_by_its_columns(tmp_path: Path) -> None:
