@@ -51,6 +51,10 @@ class _Methods(Sender):
     ) -> Flow[list[commands.DecisionAnswer]]:
         """Take several decisions in one request: all of them, or, if one is refused, none.
 
+        Ids make it safe to repeat the request, which the client does when an answer is lost: the service recognises
+        them. They cost time, since each row with an id has a record of its own in the log. Rows that are nothing but
+        contexts share one, and the service records them several times faster: that is what ``numbered`` sends.
+
         Parameters
         ----------
         experiment
@@ -61,7 +65,9 @@ class _Methods(Sender):
             One id per row; None = those of the rows, or else made by the client.
         numbered
             Whether to send no ids, so that the draws go by the rows' numbers within the episode, as those of
-            :meth:`spuir.Bandit.decide` do. Such a request is not repeated if its answer is lost.
+            :meth:`spuir.Bandit.decide` do. Such a request is not repeated if its answer is lost: its decisions may be
+            in the log, without the caller knowing their ids, and asking again adds others. The answers have ids, to
+            report rewards with.
         """
         bodies = [
             _given(msgspec.structs.asdict(row)) if isinstance(row, DecisionRow) else {"context": row} for row in rows
