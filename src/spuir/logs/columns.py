@@ -145,6 +145,8 @@ def check_needed(names: list[str], table: str, source: str) -> None:
         if table in column.needed_in and column.name not in names:
             rule = f"{TABLES[table]} need a column {column.name!r}"
             remedy = f"say which one it is: {renaming(nearest(column.name, names) or '…', column.name, table)}"
+            if column.name == "reward" and table == "log":
+                remedy += ", or, if rewards are in another table, join that: join_logs (--rewards FILE)"
             raise InputError(source, f"columns {listed(names)}", rule, remedy)
 
 
