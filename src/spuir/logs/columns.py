@@ -118,9 +118,9 @@ def canonical_names(names: list[str], rename: Mapping[str, str | None] | None, s
         if new in named.values():
             first = next(old for old, taken in named.items() if taken == new)
             got = f"columns {first!r} and {name!r} both as {new!r}"
-            raise InputError(
-                source, got, "every name is used once", f"rename one, or leave it out: {renaming(first, None)}"
-            )
+            other = name if name == new else first  # what has the name by itself is in the way of what was renamed
+            remedy = f"rename one, or leave it out: {renaming(other, None)}"
+            raise InputError(source, got, "every name is used once", remedy)
         named[name] = new
     return named
 
