@@ -127,6 +127,8 @@ REFUSED: dict[str, Any] = {
     "the class of a policy in a bandit": lambda b: spuir.Bandit(type(b.policy_), M).decide(X),  # type: ignore[arg-type]
     "the class of a policy": lambda b: spuir.run(type(spuir.make_policy("puir")), "synthetic"),  # type: ignore
     "rewards as text": lambda b: b.partial_fit(X[:2], [0, 1], ["1", "2"]),
+    "one text as propensities": lambda b: b.partial_fit(X[:2], [0, 1], [1, 2], "logged"),
+    "a list of labels as a policy": lambda b: spuir.Bandit(["mail", "call"]).decide(X),  # type: ignore[arg-type]
     "rewards as dates": lambda b: b.partial_fit(X[:2], [0, 1], np.array(["2026-01-01"] * 2, "M8[D]")),
     "contexts as text in a frame": lambda b: b.decide(pd.DataFrame({"a": ["1"], "b": ["2"], "c": [3]}).astype(object)),
     "eligibility of 2": lambda b: b.decide(X[:1], eligible=[[1, 2, 1]]),

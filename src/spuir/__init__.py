@@ -22,6 +22,8 @@ _PUBLIC = {
     "list_experiments": "spuir.reproduction",
     "errors": "spuir.errors",
 }
+_MODULES = ("errors", "evaluation", "logs", "service", "training")
+"""Modules of the package that ``import spuir`` makes known, and imports when they are first used."""
 
 __all__ = ["Bandit", "Batch", "Decision", "Encoder", "Episode", "History", "__version__", "errors", "evaluate"]
 __all__ += ["list_environments", "list_experiments", "list_policies", "load", "make_environment", "make_policy", "run"]
@@ -44,12 +46,13 @@ if TYPE_CHECKING:
 
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first used, so that the command line starts fast."""
-    if name not in _PUBLIC:
-        raise AttributeError(f"module 'spuir' has no attribute {name!r}")
     from importlib import import_module
 
-    module = import_module(_PUBLIC[name])
-    return module if name == "errors" else getattr(module, name)
+    if name in _MODULES:
+        return import_module(f"spuir.{name}")
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'spuir' has no attribute {name!r}")
+    return getattr(import_module(_PUBLIC[name]), name)
 
 
 def __dir__() -> list[str]:

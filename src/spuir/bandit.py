@@ -153,7 +153,9 @@ class Bandit(LearnedModel):
         ``competitor`` is the most probable of the other eligible actions, by score among equals. ``difference`` is how
         much larger the estimated reward of ``action`` is, ``standard_error`` the standard error of that difference,
         and the columns ``difference:…`` are its parts by feature, which add up to it; ``because`` names the largest
-        three. With a nonlinear link they are parts of ⟨θ,s⟩. Errors come from the observed rows alone.
+        three. With a nonlinear link they are parts of ⟨θ,s⟩. Errors come from the observed rows alone. Where products
+        of features act in a ``hierarchical`` with ``products="auto"`` (see ``diagnosis()["curved"]``), means and
+        differences have them, and widths and errors are those of the model without them.
         """
         policy, _ = estimating(self.policy_, self._model)
         model, contexts, _, mask = self._prepared(self._model, X, eligible, action_features, own=False)

@@ -137,6 +137,8 @@ def test_an_encoded_batch_is_the_checked_one() -> None:
         (B, B, np.zeros(3), "rewards: got shape (3,)"),
         (B, B, np.array([0.0, np.nan, 0.0, 0.0]), "rewards: got nan at row 1"),
         (B, B, ["a"] * B, "rewards: got 'a' at row 0, but every reward must be finite; pass numbers."),
+        (B, B, [0.5, "no", 1.0, 0.0], "rewards: got 'no' at row 1, but every reward must be finite; pass numbers."),
+        (B, B, "yes", "rewards: got 'yes', but every reward must be finite; pass numbers."),
     ],
 )
 def test_an_encoded_batch_refuses_lengths_and_rewards_that_are_wrong(rows, actions, rewards, words) -> None:

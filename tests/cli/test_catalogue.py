@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from pyarrow import parquet
 
 import spuir
 from spuir.cli.app import main
+from spuir.cli.show import products
 from spuir.logs import open_log, write_log
 from spuir.training import train
 from tests.training.catalogues import BATCH, ITEMS, LABELS, make_log
@@ -58,6 +60,23 @@ class TestCommands:
         text = call("show", path).output
         assert "12 actions by size, kind" in text
         assert "shared coefficients" in text
+
+    def test_show_says_where_products_of_features_act(self, folder: Path) -> None:
+        said = "the model also has products of features, which shared coefficients leave out"
+        path = trained(folder)
+        assert json.loads(call("show", path, "--json").output)["products"] is None
+        assert said not in " ".join(call("show", path).output.split())
+        done = call(
+            *("train", folder / "log.parquet", "--actions", folder / "items.parquet", "-p", "hierarchical"),
+            *("-s", "products=true", "-b", BATCH, "-o", path, "-q"),
+        )
+        assert done.exit_code == 0, done.output
+        assert said in " ".join(call("show", path).output.split())
+        # Of two models, one with products that acts, ridges and errors are those of the other.
+        both: Any = SimpleNamespace(
+            diagnosis=lambda: {"curved": {"acts": True}}, policy_=SimpleNamespace(products="auto")
+        )
+        assert products(both) == f"{said}, as do the ridges and all standard errors"
 
     def test_decisions_keep_to_the_lists_and_are_a_log_to_learn_from(self, folder: Path) -> None:
         path = trained(folder)

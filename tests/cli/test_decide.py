@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -112,6 +113,32 @@ def test_nothing_that_is_read_is_overwritten(model: Path, tonight: Path) -> None
     assert "no such file" in call("decide", "absent.spuir", tonight).stderr
 
 
+def test_an_id_column_that_the_model_reads_is_refused_with_a_way_that_works(tmp_path: Path) -> None:
+    people = customers(40, 5).rename(columns={"customer": "customer no"})
+    log = people.assign(action=np.resize(OFFERS, 40), reward=1.0)
+    log.to_csv(tmp_path / "log.csv", index=False)
+    people.to_csv(tmp_path / "tonight.csv", index=False)
+    learning = ("train", tmp_path / "log.csv", "-b", 20, "-p", "sbucb", "-o", tmp_path / "m", "-w", 1, "-q")
+    deciding = ("decide", tmp_path / "m", tmp_path / "tonight.csv", "--id-column", "customer no", "-q")
+    assert call(*learning).exit_code == 0
+    refused = call(*deciding, "-o", tmp_path / "d.csv")
+    assert refused.exit_code == 2 and "a column is one or the other" in refused.stderr
+    option, value = shlex.split(refused.stderr.partition("(")[2].partition(")")[0])
+    assert call(*learning, option, value).exit_code == 0
+    assert call(*deciding, "-o", tmp_path / "d.csv").exit_code == 0
+
+
+def test_the_remedy_for_a_missing_column_is_quoted_for_a_shell(tmp_path: Path) -> None:
+    people = customers(40, 5).rename(columns={"age": "age in years"})
+    people.assign(action=np.resize(OFFERS, 40), reward=1.0).to_csv(tmp_path / "log.csv", index=False)
+    customers(40, 5).rename(columns={"age": "age (years)"}).to_csv(tmp_path / "tonight.csv", index=False)
+    call("train", tmp_path / "log.csv", "--id-column", "customer", "-b", 20, "-o", tmp_path / "m", "-w", 1, "-q")
+    deciding = ("decide", tmp_path / "m", tmp_path / "tonight.csv", "--id-column", "customer", "-o", tmp_path / "d.csv")
+    refused = call(*deciding).stderr
+    assert "no column 'age in years'" in refused
+    assert call(*deciding, *shlex.split(re.findall(r"\((--rename '.*')\)", refused)[0])).exit_code == 0
+
+
 def test_a_model_made_in_python_decides_by_its_columns(tmp_path: Path) -> None:
     people = customers(50, 3)[["customer", "age"]]
     bandit = spuir.Bandit("sbucb", 2, random_state=0)
@@ -164,6 +191,22 @@ class TestShow:
         call("train", tmp_path / "log.csv", "-b", 100, "-p", "sbucb", "-o", tmp_path / "m.spuir", "-w", 1, "-q")
         text = call("show", tmp_path / "m.spuir").stdout
         assert re.search(r"income +│ +[12]\.\d+e-06 ± \d", text), text
+
+    def test_the_units_of_coefficients_are_said(self, tmp_path: Path) -> None:
+        rng = np.random.default_rng(3)
+        frame = pd.DataFrame({"income": rng.normal(4e4, 9e3, 300), "action": rng.choice(OFFERS, 300)})
+        log = frame.assign(reward=frame.income * 2e-6)
+        log.to_csv(tmp_path / "log.csv", index=False)
+        plain, scaled = tmp_path / "plain.spuir", tmp_path / "scaled.spuir"
+        call("train", tmp_path / "log.csv", "-b", 100, "-p", "sbucb", "-o", plain, "-w", 1, "-q")
+        train(log, "sbucb", batch_size=100, encoding={"scale": True, "intercept": True}, out=scaled, workers=1)
+        # A standard deviation of the income is 9,000 units of it.
+        sizes = [json.loads(call("show", path, "--json", "-n", 1).stdout) for path in (plain, scaled)]
+        ratio = sizes[1]["coefficients"][0]["coefficient"] / sizes[0]["coefficients"][0]["coefficient"]
+        assert ratio == pytest.approx(9e3, rel=0.2)
+        assert [one["units"].partition(" ")[2].partition(" ")[0] for one in sizes] == ["unit", "standard"]
+        assert call("show", plain).stdout.count("per unit of the column") == 2
+        assert " ".join(call("show", scaled).stdout.split()).count("per standard deviation of a number or date") == 2
 
     def test_older_and_unlearned_models_are_shown_too(self, tmp_path: Path) -> None:
         spuir.Bandit("uniform", 2).save(tmp_path / "m", metadata={"owner": "crm"})

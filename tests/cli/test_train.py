@@ -102,6 +102,28 @@ def test_renaming_choosing_columns_and_actions(tmp_path: Path) -> None:
     assert (made.actions_.tolist(), made.feature_names_in_.tolist()) == (["b", "a", "c"], ["x0", "x2"])
 
 
+@pytest.mark.parametrize("labels", [["true", "none", "10", "1e3"], [10, 3]])
+def test_labels_have_the_type_of_the_log(tmp_path: Path, labels: list[Any]) -> None:
+    """The text ``none`` is an action where actions are texts, and no missing value."""
+    parquet.write_table(make_table(120, labels=tuple(labels)), tmp_path / "log.parquet")
+    given = ",".join(map(str, labels))
+    result = call(tmp_path / "log.parquet", "--actions", given, "-b", 40, "-o", tmp_path / "m", "-q")
+    assert result.exit_code == 0, result.output
+    assert spuir.load(tmp_path / "m").actions_.tolist() == labels
+
+
+def test_a_log_without_contexts_is_refused_alike_by_all_that_learn(tmp_path: Path) -> None:
+    table = make_table(600, labels=("a", "b")).select(["action", "reward"])
+    full = table.append_column("propensity", pa.array([0.5] * 600))
+    csv.write_csv(full, tmp_path / "log.csv")
+    for command in (["train"], ["tune", "--budget", "4"], ["evaluate", "--policy", "auto"]):
+        refused = CliRunner().invoke(main, [*command, str(tmp_path / "log.csv")])
+        assert refused.exit_code == 2 and "no context columns" in refused.stderr, command
+        assert "a constant 1" in refused.stderr
+    csv.write_csv(full.append_column("one", pa.array([1] * 600)), tmp_path / "log.csv")
+    assert call(tmp_path / "log.csv", "-b", 100, "-o", tmp_path / "m", "-q").exit_code == 0
+
+
 def test_without_a_batch_size_the_recommended_one_is_used_and_named(folder: Path, tmp_path: Path) -> None:
     result = call(folder, "-o", tmp_path / "m", "--json")
     sizes = {line["rows"] for line in json.loads(result.stdout)["episodes"][:-1]}

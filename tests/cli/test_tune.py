@@ -35,7 +35,7 @@ def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_from_a_log_to_a_model_a_report_and_a_sentence(log: Path) -> None:
     done = call(log, *SMALL, "-o", log.parent / "m.spuir")
     assert done.exit_code == 0, done.output
-    assert "The gain over your current policy is" in done.stdout
+    assert "No gain over your current policy is shown" in done.stdout and "with weak support" in done.stdout
     assert "finalists of 4 candidates" in done.stdout and "reward while learning, by simulation" in done.stdout
     assert {path.name for path in log.parent.iterdir()} == {
         "log.csv", "m.spuir", "m.tuning.json", "m.tuning.png", "m.tuning.svg", "m.coefficients.csv",

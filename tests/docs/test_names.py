@@ -68,6 +68,11 @@ def test_dir_shows_the_public_names_and_nothing_else() -> None:
     assert before == after == " ".join(sorted(spuir.__all__))
 
 
+def test_the_modules_of_the_how_tos_need_no_import_of_their_own() -> None:
+    code = "import spuir; spuir.training.train, spuir.logs.open_log, spuir.evaluation.replay, spuir.service.Client"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_every_public_name_can_be_imported() -> None:
     assert set(spuir.__all__) - {"__version__"} == set(spuir._PUBLIC)
     for name in spuir.__all__:

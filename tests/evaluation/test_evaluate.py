@@ -285,6 +285,7 @@ class TestRefusals:
             ({"policies": {"t": np.full((900, 3), 0.5)}}, "a sum of 1.5 at row 0"),
             ({"policies": {"t": np.full((900, 2), 0.5)}}, "2 columns, but the actions are"),
             ({"policies": {"t": np.full((5, 3), 1 / 3)}}, "one row for each row of the log"),
+            ({"policies": {"t": np.array([["a", "b", "c"]] * 900)}}, "a table has numbers; .* that returns labels"),
             ({"policies": {"t": lambda rows: ["a"]}}, "a rule answers for every row"),
             ({"policies": ["uniform", "uniform"]}, "each has its own name"),
             ({"against": "logged"}, "it is a list of names"),

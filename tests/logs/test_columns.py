@@ -257,6 +257,20 @@ class TestNames:
         with pytest.raises(InputError, match=f"need a column '{missing}'.*rename="):
             open_log({name: [1] for name in names}, kind=kind)
 
+    @pytest.mark.parametrize("names", [["reward", "spent"], ["spent", "reward"]])
+    def test_a_column_in_the_way_of_a_renamed_one_is_left_out(self, names: list[str]) -> None:
+        columns = {"action": [1]} | {name: [2.0 if name == "spent" else 1.0] for name in names}
+        with pytest.raises(InputError, match=r'leave it out: rename=\{"reward": None\} \(--rename reward=\)'):
+            open_log(columns, rename={"spent": "reward"})
+        assert open_log(columns, rename={"spent": "reward", "reward": None}).table()["reward"].to_pylist() == [2.0]
+
+    def test_a_log_without_rewards_is_told_about_a_table_of_them(self) -> None:
+        columns = {name: [1] for name in ("decision_id", "action")}
+        with pytest.raises(InputError, match=r"if rewards are in another table, .*\(--rewards FILE\)"):
+            open_log(columns)
+        with pytest.raises(InputError, match=r"\(--reward-column …\)$|\(--reward-column …\)\.$"):
+            open_log({"decision_id": [1]}, kind="rewards")
+
     def test_the_order_of_names_is_that_of_the_source(self) -> None:
         assert canonical_names(["b", "a"], {"b": "reward"}, "x") == {"b": "reward", "a": "a"}
 

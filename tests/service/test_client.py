@@ -14,13 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from spuir import Bandit
 from spuir.base.parameters import parameters_of
-from spuir.errors import ServiceError
+from spuir.errors import InputError, ServiceError
 from spuir.service import AsyncClient, Client
-from spuir.service.clients.flows import Method
+from spuir.service.clients.flows import ENCODER, Method
+from spuir.service.clients.request_rows import decision_bodies
 from spuir.service.commands import DecisionRow, RewardRow
 from tests.service.api.servers import ACTIONS, NUMBERS, RunningServer, running_server
 from tests.service.processes import ServerProcess, WarmServerProcess, ended
@@ -194,6 +196,35 @@ def test_rewards_may_be_true_or_false_or_elements_of_arrays(client: Client) -> N
     assert client.log("kinds", settled=True) == []
     client.close_episode("kinds")
     assert [row["reward"] for row in client.log("kinds", settled=True)] == [1.0, 0.0, 1.0, 0.0, 0.5]
+
+
+def test_rows_of_data_frames_are_contexts(client: Client) -> None:
+    frame = pd.DataFrame(
+        {"age": [31.0, np.nan], "seen": pd.to_datetime(["2026-01-31T09:30", None]), "plan": ["a", "b"]}
+    )
+    expected = [{"age": 31.0, "seen": "2026-01-31T09:30:00", "plan": "a"}, {"age": None, "seen": None, "plan": "b"}]
+    bodies = ENCODER.encode(decision_bodies(frame, None, numbered=True))
+    assert [row["context"] for row in json.loads(bodies)] == expected
+    client.create("frames", ACTIONS, window=None, seed=7)
+    answers = client.decide_many("frames", frame, ids=["f1", "f2"])
+    assert [one.id for one in answers] == ["f1", "f2"]
+    assert client.decide("frames", frame.iloc[0], id="f1").replayed
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda c: c.decide_many("x", {"age": 31}), "rows: got one dict, .* call decide for a single one"),
+        (lambda c: c.decide_many("x", [{"age": 31}], ids=["a", "b"]), "ids: got 2 of them, but there are 1 rows"),
+        (lambda c: c.decide("x", {"age": object()}), "a value of type object"),
+        (lambda c: c.reward("x", "v1", "yes"), "reward: got 'yes' for decision 'v1', but a reward is a finite number"),
+        (lambda c: c.reward_many("x", {"v1": float("nan")}), "reward: got nan for decision 'v1'"),
+        (lambda c: c.buffer("x").add("v1", None), "reward: got None for decision 'v1'"),
+    ],
+)
+def test_what_cannot_be_sent_is_refused_before_it_is_sent(call: Any, message: str) -> None:
+    with Client("http://127.0.0.1:1", patience=0) as client, pytest.raises(InputError, match=message):
+        call(client)
 
 
 @pytest.mark.parametrize("odd", ["..", ".", "a/b", "käse?", "50%", "~x y"[1:]])

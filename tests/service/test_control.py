@@ -87,6 +87,12 @@ def test_settings_that_break_a_rule_are_refused(shop, wrong):
     assert refused(shop, CreateExperiment(experiment="other", settings=settings)).code == "invalid"
 
 
+def test_a_label_that_is_there_twice_is_named(shop):
+    settings = ExperimentSettings(actions=["a", "b", "b"])
+    error = refused(shop, CreateExperiment(experiment="other", settings=settings))
+    assert str(error) == "actions: got 'b' twice, but labels differ as texts; drop or rename one."
+
+
 def test_names_come_from_a_closed_alphabet(shop):
     settings = ExperimentSettings(actions=2)
     for name in ("", "Shop", "a/b", "../x", "a" * 64, "-a", "ä", "a b"):

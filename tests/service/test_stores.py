@@ -293,7 +293,7 @@ def test_a_store_that_cannot_be_opened_is_free_again(tmp_path):
     path = tmp_path / "log.db"
     path.write_bytes(b"no database" * 100)
     for _ in range(2):
-        with pytest.raises(ServiceError, match="sound database"):
+        with pytest.raises(ServiceError, match=r"store '.*log.db': .* sound database .* --store"):
             open_store(str(path))
     path.unlink()
     first = open_store(str(path))

@@ -108,6 +108,15 @@ def _is_number(value: Any) -> bool:
     return True
 
 
+def _is_written_number(text: str | bytes) -> bool:
+    """Return whether a text reads as a number."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
 def _numbers(name: str, values: NDArray[Any], rule: str) -> Floats:
     """Return an array as float64; text, dates and complex numbers are refused, objects too unless all are numbers."""
     if values.dtype == FLOAT:
@@ -120,8 +129,10 @@ def _numbers(name: str, values: NDArray[Any], rule: str) -> Floats:
     except (TypeError, ValueError, OverflowError):
         # Python may convert dates to numbers; then the first value is reported.
         wrong = next((at for at, value in enumerate(values.flat) if not _is_number(value)), 0)
-        got = f"{str(values.flat[wrong])[:40]!r} at row {wrong // max(1, values[:1].size)}"
-        raise InputError(name, got, rule, "pass numbers") from None
+        if values.dtype.kind in "US":  # one text among numbers makes texts of all of them
+            wrong = next((at for at, value in enumerate(values.flat) if not _is_written_number(value)), wrong)
+        place = f" at row {wrong * len(values) // values.size}" if values.ndim else ""
+        raise InputError(name, f"{str(values.flat[wrong])[:40]!r}{place}", rule, "pass numbers") from None
 
 
 def check_column(

@@ -13,7 +13,7 @@ import click
 from spuir.base.counting import counted
 from spuir.cli import log_options, options
 from spuir.cli.output import check_apart, note_unless, print_result, print_written
-from spuir.errors import DriftWarning, InputError, ParameterError, SpuirError
+from spuir.errors import DriftWarning, InputError, ParameterError, SpuirError, nearest
 
 if TYPE_CHECKING:
     from spuir.bandit import Bandit
@@ -63,7 +63,8 @@ def decide(*, model: Path, table: Sequence[str], out: Path, as_json: bool, quiet
     bandit, how = load(model), log_options.how_to_open(given, ("id",))
     opened = open_log(list(table) if len(table) > 1 else table[0], **how, kind="contexts")
     counts: dict[str, int] = {}
-    batches = _decided(bandit, opened, _eligible(bandit, opened, given["eligible"]), counts)
+    context = _context(bandit, opened, given["id_column"])
+    batches = _decided(bandit, opened, context, _eligible(bandit, opened, given["eligible"]), counts)
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always", DriftWarning)
         write_log(batches, out)
@@ -101,12 +102,13 @@ def _eligible(bandit: "Bandit", log: "Log", names: Sequence[str]) -> list[bool] 
     return [label in wanted for label in labels] if wanted else None
 
 
-def _decided(bandit: "Bandit", log: "Log", eligible: list[bool] | None, counts: dict[str, int]) -> "Iterator[Any]":
+def _decided(
+    bandit: "Bandit", log: "Log", context: Sequence[str], eligible: list[bool] | None, counts: dict[str, int]
+) -> "Iterator[Any]":
     """Yield the decisions batch by batch, and count them by action."""
     from spuir.tables.arrow import arrow
 
     pa = arrow()
-    context = _context(bandit, log)
     offered = _offered_columns(bandit, log)
     kept = [name for name in KEPT if name in log.schema.names]
     seen: set[str] = set()
@@ -204,18 +206,22 @@ def _probabilities(bandit: "Bandit", batch: Any, table: Any) -> Any:
     return pa.ListArray.from_arrays(pa.array(np.append(0, np.cumsum(lengths)), pa.int32()), pa.array(values))
 
 
-def _context(bandit: "Bandit", log: "Log") -> list[str]:
-    """Return the names of the columns that the model reads."""
+def _context(bandit: "Bandit", log: "Log", id_column: str | None) -> list[str]:
+    """Return the names of the columns that the model reads; ``id_column`` is the name that the ids had."""
+    from spuir.logs.columns import renaming
+
     names = bandit._model.names
     wanted = list(log.context) if names is None else list(names)
-    missing = [name for name in wanted if name not in log.schema.names]
-    if missing:
-        from spuir.errors import nearest
-
-        near = nearest(missing[0], log.context)
-        remedy = f"add it, or rename one (--rename {near or 'OLD'}={missing[0]})"
-        raise InputError("table", f"no column {missing[0]!r}", "the model was trained with it", remedy)
-    return wanted
+    missing = next((name for name in wanted if name not in log.schema.names), None)
+    if missing is None:
+        return wanted
+    if missing == id_column:
+        rule = "the model was trained with it as context, and a column is one or the other"
+        remedy = f"train the model without it, {renaming(missing, None)}, or name another column of ids"
+        raise InputError("--id-column", repr(missing), rule, remedy)
+    near = nearest(missing, log.context)
+    remedy = f"add it, or rename one, {renaming(near or '…', missing)}"
+    raise InputError("table", f"no column {missing!r}", "the model was trained with it", remedy)
 
 
 def _checked_ids(ids: list[Any], seen: set[str]) -> list[Any]:

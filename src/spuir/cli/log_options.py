@@ -174,13 +174,23 @@ def refuse_labels(given: Mapping[str, Any]) -> None:
     """Refuse labels in --actions, for a command that reads a catalogue alone."""
     if labels := labels_in(given):
         rule, remedy = "here it names the file of a catalogue", "leave it out: labels are those of the log"
-        raise ParameterError("--actions", ",".join(map(str, labels)), rule, remedy)
+        raise ParameterError("--actions", ",".join(labels), rule, remedy)
 
 
-def labels_in(given: Mapping[str, Any]) -> list[Any] | None:
-    """Return the labels that --actions gives; None for a catalogue, which comes with the log, and for those in it."""
+def labels_in(given: Mapping[str, Any], log: "Log | None" = None) -> list[Any] | None:
+    """Return the labels that --actions gives; None for a catalogue, which comes with the log, and for those in it.
+
+    They have the type that labels have in ``log``: of a column of texts, ``none`` and ``10`` are texts too.
+    """
+    from spuir.tables.arrow import arrow
+
     entries = [] if _is_catalogue(given["actions"]) else given["actions"]
-    return [parse(name) for name in names_in(entries, "--actions")] or None
+    names: list[Any] = names_in(entries, "--actions")
+    if names and log is not None:
+        types, kind = arrow().types, log.schema.field("action").type
+        if types.is_integer(kind) or types.is_floating(kind):
+            return [parse(name) for name in names]
+    return names or None
 
 
 def _is_catalogue(entries: Sequence[str]) -> bool:

@@ -31,15 +31,20 @@ def print_model(model: Mapping[str, Any]) -> None:
         **{f"learned: {name}": _shown(value) for name, value in model["diagnosis"].items() if value is not None},
     }
     print_table(("", ""), [(Text(name, style="bold"), value) for name, value in rows.items()], **PAIRS)
-    print_learned(model["actions"], model["coefficients"])
+    print_learned(model["actions"], model["coefficients"], model["units"])
+    shared = [
+        f"reward per unit of the action's feature times the context's, which is {model['units']}",
+        "'constant' is 1 for every one",
+        *([model["products"]] if model["products"] else []),
+    ]
     _print_estimates(
         {"feature of the action": "action_feature", "feature of the context": "feature", "coefficient": "coefficient"},
         model["shared"],
         title="shared coefficients",
-        caption="reward per unit of the action's feature times the context's; 'constant' is 1 for every one",
+        caption="; ".join(shared),
     )
     names = {name: name for name in ("action", "against", "feature", "difference")}
-    _print_estimates(names, model["contrasts"], title="largest contrasts of two actions")
+    _print_estimates(names, model["contrasts"], title="largest contrasts of two actions", caption=model["units"])
     _print_moves(model["moves"])
 
 
@@ -96,8 +101,8 @@ def _print_moves(moves: Sequence[Mapping[str, Any]]) -> None:
         )
 
 
-def print_learned(actions: Sequence[Mapping[str, Any]], coefficients: Sequence[Mapping[str, Any]]) -> None:
-    """Print the rewards and the share of each action, then coefficients, strongest first."""
+def print_learned(actions: Sequence[Mapping[str, Any]], coefficients: Sequence[Mapping[str, Any]], units: str) -> None:
+    """Print the rewards and the share of each action, then coefficients, strongest first, and their ``units``."""
     total = sum(line["rows"] for line in actions) or 1
     headings = ["action", "rows", "reward in the log", "share in the log", "share of the policy"]
     imputed = any(line.get("imputed_share") for line in actions)
@@ -116,7 +121,7 @@ def print_learned(actions: Sequence[Mapping[str, Any]], coefficients: Sequence[M
     caption = "mean ± standard error in the log; share of the policy on rows of the log"
     print_table(headings + ["imputed share"] * imputed, rows, text=("action",), title=title, caption=caption)
     names = {name: name for name in ("action", "feature", "coefficient")}
-    _print_estimates(names, coefficients, title="strongest coefficients")
+    _print_estimates(names, coefficients, title="strongest coefficients", caption=units)
 
 
 def print_drift(drift: Mapping[str, Any] | None) -> None:

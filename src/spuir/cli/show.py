@@ -58,8 +58,10 @@ def describe(bandit: "Bandit", coefficients: int, path: Path) -> dict[str, Any]:
         "diagnosis": bandit.diagnosis(),
         "actions": learned_actions(bandit),
         "coefficients": learned_coefficients(bandit, coefficients),
+        "units": units(bandit),
         "catalogue": catalogue(bandit),
         "shared": shared_coefficients(bandit, coefficients),
+        "products": products(bandit),
         "contrasts": contrasts(bandit, coefficients),
         "moves": finite(read_moves(path)[:coefficients]),
     }
@@ -92,6 +94,13 @@ def learned_coefficients(bandit: "Bandit", count: int) -> list[dict[str, Any]]:
     return [_line(row) for row in strongest(rows, count)]
 
 
+def units(bandit: "Bandit") -> str:
+    """Return what coefficients are per: an encoder that scales has made features of standard deviations."""
+    if bandit.encoder is not None and bandit.encoder.scaled:
+        return "per standard deviation of a number or date, which the encoder scales, and per unit of any other column"
+    return "per unit of the column"
+
+
 def _line(row: "Coefficient", named: str = "coefficient") -> dict[str, Any]:
     """Return a coefficient, or what ``named`` says that it is, as JSON-ready data."""
     known = {"action": str(row.action), "feature": row.feature, named: row.coefficient}
@@ -119,6 +128,15 @@ def shared_coefficients(bandit: "Bandit", count: int) -> list[dict[str, Any]]:
     rows = [Coefficient(*row) for row in frame.itertuples(index=False) if tuple(row)[:2] != ("constant", "constant")]
     lines = [_line(row) for row in strongest(rows, count)]
     return [{"action_feature": line.pop("action"), **line} for line in lines]
+
+
+def products(bandit: "Bandit") -> str | None:
+    """Return what the shared coefficients leave out where products of features of actions act; None elsewhere."""
+    if not bandit.diagnosis().get("curved", {}).get("acts"):
+        return None
+    left = "the model also has products of features, which shared coefficients leave out"
+    policy: Any = bandit.policy_
+    return left if policy.products is True else f"{left}, as do the ridges and all standard errors"
 
 
 def contrasts(bandit: "Bandit", count: int) -> list[dict[str, Any]]:

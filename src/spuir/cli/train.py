@@ -105,7 +105,7 @@ def train(*, out: Path | None, start: Path | None, as_json: bool, quiet: bool, *
             trained = learn(
                 log,
                 trained_policy,
-                actions=log_options.labels_in(given),
+                actions=log_options.labels_in(given, log),
                 encoding=encoding,
                 engine=engine,
                 out=out,
@@ -123,7 +123,7 @@ def train(*, out: Path | None, start: Path | None, as_json: bool, quiet: bool, *
 
     def show() -> None:
         print_episodes(summary)
-        print_learned(summary["learned"], summary["coefficients"])
+        print_learned(summary["learned"], summary["coefficients"], summary["units"])
         print_drift(summary["drift"])
 
     print_result(summary, show, as_json, quiet)
@@ -211,7 +211,7 @@ def _describe(
 ) -> dict[str, Any]:
     """Return the summary of a training as JSON-ready data."""
     from spuir.base.parameters import parameters_of
-    from spuir.cli.show import learned_actions, learned_coefficients
+    from spuir.cli.show import learned_actions, learned_coefficients, units
 
     encoder = trained.bandit.encoder
     return {
@@ -223,6 +223,7 @@ def _describe(
         "episodes": [line.to_dict() for line in trained.episodes],
         "learned": learned_actions(trained.bandit),
         "coefficients": learned_coefficients(trained.bandit, STRONGEST),
+        "units": units(trained.bandit),
         "drift": None if trained.drift is None else trained.drift.to_dict(),
         "resumed": trained.resumed,
         "seconds": trained.seconds,

@@ -160,19 +160,23 @@ def _print(found: "Tuning") -> None:
         title=f"reward while learning, by {found.how}",
     )
     if found.comparisons:
-        winner = ["winner", f"{found.value:.4g}", f"{found.low:.4g}", f"{found.high:.4g}", "–"]
+        winner = ["winner", *map(_number, (found.value, found.low, found.high)), "–", found.support.verdict, "–"]
         others = [
-            [one.name, f"{one.value:.4g}", f"{one.low:.4g}", f"{one.high:.4g}", one.in_words()]
+            [one.name, *map(_number, (one.value, one.low, one.high)), one.in_words(), one.support, one.verdict]
             for one in found.comparisons
         ]
         print_table(
-            ("policy", "value", "low", "high", "gain of the winner"),
+            ("policy", "value", "low", "high", "gain of the winner", "support", "verdict on the winner"),
             [winner, *others],
-            text=("policy",),
+            text=("policy", "support", "verdict on the winner"),
             title=f"the last {counted(final, 'row')}, on which nothing was chosen; 95 % intervals",
         )
     for sentence in found.sentences:
         console().print(Text(sentence, style="bold"), soft_wrap=True)
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4g}"
 
 
 def _cells(one: "Explored") -> list[str]:

@@ -8,7 +8,8 @@ import numpy as np
 
 from spuir import __version__
 from spuir.errors import MissingExtraError
-from spuir.evaluation.evaluation_report import BETTER, OPEN, REFUSED, WORSE, number
+from spuir.evaluation.evaluation_report import number
+from spuir.evaluation.intervals import BETTER, OPEN, REFUSED, WORSE
 from spuir.evaluation.support import EDGES, GOOD, NONE, WEAK
 from spuir.results.figures import (
     BLUE,

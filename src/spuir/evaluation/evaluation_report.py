@@ -13,7 +13,7 @@ from spuir.base.counting import counted
 from spuir.base.data_frame import data_frame
 from spuir.errors import UnknownNameError, did_you_mean
 from spuir.evaluation.block_sums import Estimate
-from spuir.evaluation.intervals import ValueInterval, interval
+from spuir.evaluation.intervals import BETTER, OPEN, REFUSED, ValueInterval, interval, verdict
 from spuir.evaluation.support import LEAST_PIECES, NONE, WEAK, Support
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 ALWAYS = "always:"
 """Begins the name of a policy that has only one action."""
-BETTER, WORSE, OPEN, REFUSED = "better", "worse", "not distinguishable", "refused"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,6 +122,7 @@ class EvaluationReport:
         if policy in self.refused or against in self.refused:
             blank = dict.fromkeys(("difference", "low", "high", "relative"))
             return PolicyDifference(policy=policy, against=against, **blank, verdict=REFUSED)
+        supports = [self.supports.get(policy), self.supports.get(against)]
         other = self.sums[against, self.estimator]
         paired = self.sums[policy, self.estimator].minus(other)
         low, high = interval(paired, self.level, self.interval, self.seed)
@@ -133,16 +133,8 @@ class EvaluationReport:
             low=low,
             high=high,
             relative=paired.value / other.value if other.value > 0 else None,
-            verdict=self._verdict(paired, weak=bool({policy, against} & self._weak)),
+            verdict=verdict(paired, supports, self._corrected, self.interval, self.seed),
         )
-
-    def _verdict(self, paired: Estimate, weak: bool) -> str:
-        """Return who is better; with weak support an empirical Bernstein interval has to agree."""
-        kinds = (self.interval, *(["empirical-bernstein"] if weak else []))
-        ends = [interval(paired, self._corrected, kind, self.seed) for kind in kinds]
-        if all(low > 0 for low, _ in ends):
-            return BETTER
-        return WORSE if all(high < 0 for _, high in ends) else OPEN
 
     @cached_property
     def winner(self) -> PolicyValue | None:

@@ -10,7 +10,7 @@ sequence            the level at all times together, so that one may look every 
 ==================  ==============================================================================================
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -22,7 +22,10 @@ from spuir.base.records import Floats
 from spuir.base.streams import generator
 from spuir.errors import UnknownNameError, did_you_mean
 from spuir.evaluation.block_sums import Estimate
+from spuir.evaluation.support import NONE, WEAK, Support
 
+BETTER, WORSE, OPEN, REFUSED = "better", "worse", "not distinguishable", "refused"
+"""Verdicts on a paired difference."""
 DRAWS = 2000
 """Bootstrap draws."""
 DRAW_CELLS = 1 << 22
@@ -63,6 +66,24 @@ def interval(estimate: Estimate, level: float = 0.95, kind: str = "normal", seed
     if up:
         high = estimate.value + np.hypot(high - estimate.value, up)
     return ValueInterval(float(low), float(high))
+
+
+def verdict(
+    paired: Estimate, supports: Sequence[Support | None], level: float, kind: str = "normal", seed: int = 0
+) -> str:
+    """Return which of two policies is better by their paired difference; refused if one of them has no support.
+
+    ``supports`` are those of the two, None for a policy whose value was observed. Where one is weak, an empirical
+    Bernstein interval has to agree.
+    """
+    found = {one.verdict for one in supports if one is not None}
+    if NONE in found:
+        return REFUSED
+    kinds = (kind, *(["empirical-bernstein"] if WEAK in found else []))
+    ends = [interval(paired, level, one, seed) for one in kinds]
+    if all(low > 0 for low, _ in ends):
+        return BETTER
+    return WORSE if all(high < 0 for _, high in ends) else OPEN
 
 
 def _normal(estimate: Estimate, risk: float, seed: int) -> tuple[float, float]:

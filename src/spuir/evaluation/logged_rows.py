@@ -186,7 +186,9 @@ class EvaluationLog:
             start += rows
         self.complete = True
         if not self._codes or not start:
-            raise InputError("log", "no rows", "evaluation needs decisions with rewards", "check the path and --after")
+            rule = "decisions with their rewards are needed"
+            remedy = "check the path, the column of rewards and, in an evaluation, --after"
+            raise InputError("log", "no rows", rule, remedy)
 
     def ahead(self) -> Iterator[LoggedRows]:
         """Yield the rows as iterating does, reading the next ones in another thread meanwhile."""

@@ -90,8 +90,8 @@ def fit_world(rows: EncodedRows, seed: int = 0, model: Policy | None = None) -> 
     bandit = rows.taught(model or make_policy("auto"), seed)
     policy = bandit.policy_
     if not policy.fixed(bandit.state_):
-        rule = "the model of a world is fitted to at least 256 of them"
-        raise InputError("log", f"{len(rows)} rows", rule, "use a longer log")
+        rule = "a simulation draws rewards from a model that is fitted to at least 256 rows"
+        raise InputError("log", f"{len(rows)} rows to learn from", rule, "use a longer log, or spuir train")
     means = rows.predicted_by(bandit)
     binary = bool(np.isin(rows.rewards, (0.0, 1.0)).all())
     residuals = None

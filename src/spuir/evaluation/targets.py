@@ -236,7 +236,11 @@ class TableTarget(LabelledTarget):
         super().__init__(name)
         frame = hasattr(table, "columns") and hasattr(table, "to_numpy")
         self._labels = [str(one) if not isinstance(one, int) else one for one in table.columns] if frame else actions
-        values = np.asarray(table.to_numpy() if frame else table, dtype=np.float64)
+        try:
+            values = np.asarray(table.to_numpy() if frame else table, dtype=np.float64)
+        except (TypeError, ValueError):
+            remedy = "give one probability per row and action, or a function of the contexts that returns labels"
+            raise InputError(name, "a table with other values", "a table has numbers", remedy) from None
         values = values[:, :, 0] if values.ndim == 3 and values.shape[2] == 1 else values
         if values.ndim != 2:
             rule = "probabilities are (rows, actions), or (rows, actions, 1) as in obp"

@@ -241,9 +241,10 @@ def _always(rows: EncodedRows, code: int) -> Any:
 
 
 def _best_action(held_out: HeldOut) -> int:
-    """Return the code of the single action with the highest value."""
-    values = [held_out.estimate(_always(held_out.rows, code)).value for code in range(len(held_out.rows.labels))]
-    return int(np.argmax(values))
+    """Return the code of the single action with the highest value, if possible one that these rows support."""
+    every = [_always(held_out.rows, code) for code in range(len(held_out.rows.labels))]
+    known = [code for code, chances in enumerate(every) if held_out.support(chances).verdict != NONE]
+    return max(known or range(len(every)), key=lambda code: held_out.estimate(every[code]).value)
 
 
 def _alternatives(
@@ -262,7 +263,12 @@ def _final(held_out: HeldOut, probabilities: Any, alternatives: dict[str, Any]) 
         return {"support": support, "value": None, "low": None, "high": None, "comparisons": ()}
     own = held_out.estimate(probabilities)
     made = [
-        compared(name, own, own if np.array_equal(other, probabilities) else held_out.estimate(other))
+        compared(
+            name,
+            own,
+            own if np.array_equal(other, probabilities) else held_out.estimate(other),
+            (support, None if other is None else held_out.support(other)),
+        )
         for name, other in alternatives.items()
     ]
     low, high = interval(own, LEVEL)

@@ -12,8 +12,8 @@ from spuir.evaluation.block_sums import Estimate
 from spuir.evaluation.candidates import BASELINE, Candidate, Scored
 from spuir.evaluation.exploration import Explored
 from spuir.evaluation.held_out import relative
-from spuir.evaluation.intervals import interval
-from spuir.evaluation.support import Support, advice
+from spuir.evaluation.intervals import BETTER, REFUSED, WORSE, interval, verdict
+from spuir.evaluation.support import WEAK, Support, advice
 from spuir.policies import Policy
 from spuir.results import figures
 from spuir.training import Training
@@ -33,51 +33,63 @@ class Comparison:
 
     ``value`` is what the alternative earns per decision, with its interval ``low`` to ``high``; ``difference`` is the
     winner minus the alternative, paired row by row, and ``gain`` the same relative to the alternative, None where that
-    is not clearly above 0.
+    is not clearly above 0. ``verdict`` on the winner is that of an evaluation: better, worse, not distinguishable, or
+    refused where the rows do not support the alternative, which then has no numbers. ``support`` is that of the
+    alternative, "observed" for the log, and ``reasons`` say why it is not good.
     """
 
     name: str
-    value: float
-    low: float
-    high: float
-    difference: float
-    difference_low: float
-    difference_high: float
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    difference: float | None = None
+    difference_low: float | None = None
+    difference_high: float | None = None
     gain: float | None = None
     gain_low: float | None = None
     gain_high: float | None = None
+    verdict: str
+    support: str = "observed"
+    reasons: tuple[str, ...] = ()
 
     @property
     def shown(self) -> bool:
         """Whether the log shows that the winner is better."""
-        return self.difference_low > 0
+        return self.verdict == BETTER
 
     def in_words(self) -> str:
         """Return the gain with its interval."""
+        if self.difference is None:
+            return "not known"
         if self.gain is None or self.gain_low is None or self.gain_high is None:
             return f"{self.difference:.3g} per decision ({self.difference_low:.3g} to {self.difference_high:.3g})"
         return f"{100 * self.gain:.1f} % ({100 * self.gain_low:.1f} to {100 * self.gain_high:.1f})"
 
 
-def compared(name: str, own: Estimate, other: Estimate) -> Comparison:
-    """Return a policy against another, as estimated on the same rows."""
-    gain: dict[str, Any] = {}
+def compared(
+    name: str, own: Estimate, other: Estimate, supports: tuple[Support | None, Support | None] = (None, None)
+) -> Comparison:
+    """Return a policy against another, as estimated on the same rows, with the supports of both."""
+    paired, support = own.minus(other), supports[1]
+    known: dict[str, Any] = {"name": name, "verdict": verdict(paired, supports, LEVEL)}
+    if support is not None:
+        known |= {"support": support.verdict, "reasons": support.reasons}
+    if known["verdict"] == REFUSED:
+        return Comparison(**known)
     found = relative(own, other)
     if found is not None:
         middle, around = found
         ends = interval(around, LEVEL)
-        gain = {"gain": middle, "gain_low": middle + ends.low, "gain_high": middle + ends.high}
-    alone, paired = interval(other, LEVEL), own.minus(other)
-    ends = interval(paired, LEVEL)
+        known |= {"gain": middle, "gain_low": middle + ends.low, "gain_high": middle + ends.high}
+    alone, ends = interval(other, LEVEL), interval(paired, LEVEL)
     return Comparison(
-        name=name,
+        **known,
         value=other.value,
         low=alone.low,
         high=alone.high,
         difference=paired.value,
         difference_low=ends.low,
         difference_high=ends.high,
-        **gain,
     )
 
 
@@ -202,28 +214,34 @@ def _sentences(tuning: Tuning) -> list[str]:
     gain = (
         "The gain over your current policy is" if logged.shown else "No gain over your current policy is shown: it is"
     )
+    weak = ", with weak support" if tuning.support.verdict == WEAK else ""
     lines = [
-        f"{gain} {logged.in_words()}.",
+        f"{gain} {logged.in_words()}{weak}.",
         f"The winner earns {tuning.value:.4g} per decision ({tuning.low:.4g} to {tuning.high:.4g}) in the last "
         f"{counted(tuning.rows[2], 'row')}, which nothing was chosen on; the log earned {logged.value:.4g}.",
     ]
     lines += [_against(other) for other in others]
     if tuning.candidate.policy == BASELINE:
         lines.append("The winner is itself a tuned SBUCB.")
-    if tuning.support.reasons:
-        lines.append(f"Support is {tuning.support.verdict}: {'; '.join(tuning.support.reasons)}.")
+    if tuning.support.verdict == WEAK:
+        reasons = "; ".join(tuning.support.reasons)
+        lines.append(f"The support is weak, and verdicts need a wider interval: {reasons}.")
     return [winner, *lines]
 
 
 def _against(other: Comparison) -> str:
+    reasons = "; ".join(other.reasons)
+    if other.value is None:
+        return f"Against {other.name} there is no verdict: the last episodes cannot tell what that earns ({reasons})."
     named = f"{other.name} ({other.value:.4g})"
     if other.difference == other.difference_low == other.difference_high == 0:
         return f"Against {named} there is no difference: both decide alike."
     if other.shown:
         return f"Against {named} it is better by {other.in_words()}."
-    if other.difference_high < 0:
+    if other.verdict == WORSE:
         return f"Against {named} it is worse: {other.in_words()}."
-    return f"Against {named} it is not distinguishable: {other.in_words()}."
+    weak = f"; the support of the other is weak: {reasons}" if other.support == WEAK else ""
+    return f"Against {named} it is not distinguishable: {other.in_words()}{weak}."
 
 
 def _exploring(tuning: Tuning) -> dict[str, Any]:
@@ -234,7 +252,7 @@ def _exploring(tuning: Tuning) -> dict[str, Any]:
 
 def _draw_values(ax: Any, tuning: Tuning) -> None:
     lines: list[tuple[str, Any, Any, Any]] = [("winner", tuning.value, tuning.low, tuning.high)]
-    lines += [(one.name, one.value, one.low, one.high) for one in tuning.comparisons]
+    lines += [(one.name, one.value, one.low, one.high) for one in tuning.comparisons if one.value is not None]
     if tuning.value is None:
         ax.text(
             0.5, 0.5, "no support", transform=ax.transAxes, fontsize=figures.TEXT_POINTS, ha="center", color=figures.INK

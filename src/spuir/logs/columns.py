@@ -118,9 +118,9 @@ def canonical_names(names: list[str], rename: Mapping[str, str | None] | None, s
         if new in named.values():
             first = next(old for old, taken in named.items() if taken == new)
             got = f"columns {first!r} and {name!r} both as {new!r}"
-            raise InputError(
-                source, got, "every name is used once", f"rename one, or leave it out: {renaming(first, None)}"
-            )
+            other = name if name == new else first  # what has the name by itself is in the way of what was renamed
+            remedy = f"rename one, or leave it out: {renaming(other, None)}"
+            raise InputError(source, got, "every name is used once", remedy)
         named[name] = new
     return named
 
@@ -145,6 +145,8 @@ def check_needed(names: list[str], table: str, source: str) -> None:
         if table in column.needed_in and column.name not in names:
             rule = f"{TABLES[table]} need a column {column.name!r}"
             remedy = f"say which one it is: {renaming(nearest(column.name, names) or '…', column.name, table)}"
+            if column.name == "reward" and table == "log":
+                remedy += ", or, if rewards are in another table, join that: join_logs (--rewards FILE)"
             raise InputError(source, f"columns {listed(names)}", rule, remedy)
 
 

@@ -42,7 +42,7 @@ def microseconds(value: Any, subject: str) -> int:
         found = _WRITTEN.fullmatch(_WORDS.get(value.strip().lower(), value.strip().lower()))
         amount = float(found[1]) * _UNITS[found[2]] if found else None
     if amount is None or not 1 <= amount < 2**62:
-        rule = "a duration is a number of seconds > 0, or a text like '15m', '6h' or '1d'"
+        rule = "a duration is a number of seconds > 0, or a text like 'day', '6h' or '15m'"
         raise ParameterError(subject, repr(value), rule, "write it in one of these ways")
     return round(amount)
 

@@ -70,6 +70,8 @@ class LearnedModel(SavedModel):
     def coefficients_(self) -> Floats:
         """Coefficients (M, d) per unit of the context columns, in the order of :attr:`actions_`.
 
+        With an encoder, the columns are its features. One that scales, as that of :func:`spuir.tune` does, has numbers
+        and days in standard deviations.
         Maps without a unit, such as random Fourier features, have one coefficient per feature column instead.
         """
         policy, state = estimating(self.policy_, self._model)
@@ -87,7 +89,8 @@ class LearnedModel(SavedModel):
 
         One row per feature of the catalogue and one for the constant, one column per context column and one for the
         constant, per unit of both. The features of an action and 1, times this table, are the coefficients and the
-        intercept that they suggest; kernel columns have no unit and are left out.
+        intercept that they suggest; kernel columns have no unit and are left out. So are products of features: where
+        ``diagnosis()["curved"]`` says that these act, :attr:`coefficients_` have them, this table does not.
         """
         return self._shared()[0].copy()
 
@@ -115,7 +118,8 @@ class LearnedModel(SavedModel):
     def coefficient_table(self) -> list[Coefficient]:
         """Return every coefficient with its feature's name and standard error.
 
-        Errors come from the observed rows alone: an imputed row repeats an estimate and adds no information.
+        Errors come from the observed rows alone: an imputed row repeats an estimate and adds no information. Where
+        products of features act in a ``hierarchical`` with ``products="auto"``, errors are of the model without them.
         """
         return coefficient_rows(self.policy_, self._model)
 

@@ -181,8 +181,10 @@ def _wrong_actions(settings: ExperimentSettings) -> Iterator[ServiceError]:
     if not 1 <= labels <= MOST_ACTIONS:
         yield refuse("actions", f"{labels} of them", f"there are 1 to {MOST_ACTIONS:,}", "give their labels", "actions")
     elif not isinstance(settings.actions, int):
-        if len(set(map(str, settings.actions))) < labels:
-            yield refuse("actions", "a label twice", "labels differ as texts", "rename one", "actions")
+        texts = [str(label) for label in settings.actions]
+        if len(set(texts)) < labels:
+            twice = next(text for at, text in enumerate(texts) if text in texts[:at])
+            yield refuse("actions", f"{twice!r} twice", "labels differ as texts", "drop or rename one", "actions")
         for label in settings.actions:
             yield from wrong_label(label)
     if isinstance(settings.actions, dict):

@@ -219,6 +219,9 @@ class BanditArguments:
 
 def _with_parameters(policy: Policy | str, parameters: Mapping[str, Any]) -> Policy:
     """Return a policy, given as an object or by name, with some of its parameters set."""
+    if isinstance(policy, (list, tuple, int)):
+        rule = "the first argument is a policy: a registered name, or an object made by make_policy"
+        raise ParameterError("policy", repr(policy), rule, "pass labels, or their number, as actions=…")
     made = None if isinstance(policy, str) else as_policy(policy)
     name = policy if isinstance(policy, str) else policy.name
     known = [*POLICIES.get(policy).parameters(), "preset"] if isinstance(policy, str) else parameters_of(policy)

@@ -206,6 +206,12 @@ class Encoder:
         known = zip(self._parts, self.samples, strict=False)
         return tuple(part.column for (_, part), sample in known if sample.constant)
 
+    @property
+    def scaled(self) -> bool:
+        """Whether numbers, vectors or days are standardised, so that their features count in standard deviations."""
+        spreads = (getattr(part, name, None) for _, part in self._parts for name in ("deviation", "deviations"))
+        return any(one is not None for one in spreads)
+
     @cached_property
     def names(self) -> tuple[str, ...]:
         """Names of the features (d,), in their order: columns, then hashed, then the intercept."""

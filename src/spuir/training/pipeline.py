@@ -12,7 +12,6 @@ from typing import Any
 from threadpoolctl import threadpool_limits
 
 from spuir.bandit import Bandit
-from spuir.errors import InputError
 from spuir.logs import Log, open_log
 from spuir.policies import Policy
 from spuir.tables.encoder import Encoder, check_options
@@ -117,8 +116,6 @@ def train(
     log = source if isinstance(source, Log) else open_log(source, **with_column(opening, propensity))
     log, actions = with_catalogue(log, actions)
     start, added = (None, []) if start is None else grown(start, log)
-    if not log.context:
-        raise InputError("log", "no context columns", "a context has at least one", "name them with --context")
     target = None if out is None else Path(fspath(out))
     if target is not None:
         check_writable(target)

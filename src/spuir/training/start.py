@@ -50,7 +50,12 @@ def policy_to_train(policy: Policy | str, start: Bandit | None) -> Policy:
 
 def episodes_to_learn(log: Log, batch_size: int | None, every: Any) -> Cut:
     """Return how a log is cut into episodes; where nothing says how, into those of the recommended size."""
-    if batch_size is not None or every is not None or "episode" in log.schema.names or not log.context:
+    if not log.context:
+        remedy = (
+            "add one to the log, a constant 1 if nothing is known about a decision, and to --context if that is given"
+        )
+        raise InputError("log", "no context columns", "a policy learns from at least one", remedy)
+    if batch_size is not None or every is not None or "episode" in log.schema.names:
         return cut_episodes(log, batch_size, every)
     rows = sum(map(count_rows, log.parts))
     head = log.head(LEARNING_ROWS, log.context)

@@ -13,7 +13,7 @@ from spuir.bandit import Bandit, from_bytes
 from spuir.errors import ServiceError
 from spuir.service import commands
 from spuir.service.clients.flows import ENCODER, Awaiting, Blocking, Flow, Method, Sender
-from spuir.service.commands import DecisionRow, RewardRow
+from spuir.service.clients.request_rows import decision_bodies, given, reward_body
 from spuir.service.settings import Label
 
 ROWS = 1000
@@ -42,7 +42,7 @@ class _Methods(Sender):
         """Take one decision; without an ``id`` the client makes one, so that it can repeat the request safely."""
         row = {"id": id, "context": context, "eligible": eligible, "action_features": action_features}
         row |= {"defer": defer, "unit": unit}
-        body = {"id": secrets.token_hex(12), **_given(row)}
+        body = {"id": secrets.token_hex(12), **given(row)}
         return self.ask(commands.DecisionAnswer, "POST", experiment, "decisions", body=body)
 
     @Method
@@ -51,26 +51,26 @@ class _Methods(Sender):
     ) -> Flow[list[commands.DecisionAnswer]]:
         """Take several decisions in one request: all of them, or, if one is refused, none.
 
+        Ids make it safe to repeat the request, which the client does when an answer is lost: the service recognises
+        them. They cost time, since each row with an id has a record of its own in the log. Rows that are nothing but
+        contexts share one, and the service records them several times faster: that is what ``numbered`` sends.
+
         Parameters
         ----------
         experiment
             Its name.
         rows
-            Contexts, such as a matrix or a list of dicts, or :class:`spuir.service.commands.DecisionRow` objects.
+            Contexts, such as a matrix, a data frame or a list of dicts, or
+            :class:`spuir.service.commands.DecisionRow` objects.
         ids
             One id per row; None = those of the rows, or else made by the client.
         numbered
             Whether to send no ids, so that the draws go by the rows' numbers within the episode, as those of
-            :meth:`spuir.Bandit.decide` do. Such a request is not repeated if its answer is lost.
+            :meth:`spuir.Bandit.decide` do. Such a request is not repeated if its answer is lost: its decisions may be
+            in the log, without the caller knowing their ids, and asking again adds others. The answers have ids, to
+            report rewards with.
         """
-        bodies = [
-            _given(msgspec.structs.asdict(row)) if isinstance(row, DecisionRow) else {"context": row} for row in rows
-        ]
-        if ids is not None:
-            bodies = [{**body, "id": one} for body, one in zip(bodies, ids, strict=True)]
-        elif not numbered:
-            bodies = [{"id": secrets.token_hex(12), **body} for body in bodies]
-        path, body = (experiment, "decisions"), {"decisions": bodies}
+        path, body = (experiment, "decisions"), {"decisions": decision_bodies(rows, ids, numbered)}
         answer = yield from self.ask(commands.DecisionsAnswer, "POST", *path, body=body, repeatable=not numbered)
         return answer.decisions
 
@@ -85,7 +85,7 @@ class _Methods(Sender):
         time: Moment | None = None,
     ) -> Flow[commands.RewardAnswer]:
         """Report a reward. Without an ``id``, rewards of equal decision, value and time count once."""
-        body = _reward_body((decision_id, reward, id, time))
+        body = reward_body((decision_id, reward, id, time))
         return self.ask(commands.RewardAnswer, "POST", experiment, "rewards", body=body)
 
     @Method
@@ -97,7 +97,7 @@ class _Methods(Sender):
         ``rewards`` is a dict by decision id, or an iterable of pairs (decision id, reward) or of
         :class:`spuir.service.commands.RewardRow`.
         """
-        rows = [_reward_body(one) for one in (rewards.items() if isinstance(rewards, Mapping) else rewards)]
+        rows = [reward_body(one) for one in (rewards.items() if isinstance(rewards, Mapping) else rewards)]
         answers: list[commands.RewardAnswer] = []
         for first in range(0, len(rows), ROWS):
             body = {"rewards": rows[first : first + ROWS]}
@@ -158,7 +158,7 @@ class _Methods(Sender):
         features: Mapping[str, Any] | None = None,
     ) -> Flow[commands.ExperimentAnswer]:
         """Add an action to a running experiment; arguments as in :meth:`spuir.Bandit.add_action`."""
-        body = _given({"label": label, "like": like, "features": features})
+        body = given({"label": label, "like": like, "features": features})
         body |= {"ramp": ramp, "ramp_episodes": ramp_episodes}
         return self.ask(commands.ExperimentAnswer, "POST", name, "actions", body=body, repeatable=False)
 
@@ -317,7 +317,7 @@ class _Buffer:
         self, decision_id: str, reward: float, *, id: str | None = None, time: Moment | None = None
     ) -> Flow[list[commands.RewardAnswer]]:
         """Add a reward; return the answers if it completed a request."""
-        self._waiting.append(_reward_body((decision_id, reward, id, time)))
+        self._waiting.append(reward_body((decision_id, reward, id, time)))
         return self._send(self.size)
 
     @Method
@@ -358,19 +358,3 @@ class AsyncRewardBuffer(_Buffer, Awaiting):
 
     async def __aexit__(self, *_: object) -> None:
         await self.flush()
-
-
-def _given(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row without what it leaves at its default."""
-    return {name: value for name, value in row.items() if value is not None and value is not False}
-
-
-def _reward_body(row: Any) -> dict[str, Any]:
-    """Return the JSON of a reward, given as a row or as a tuple of its fields."""
-    if isinstance(row, RewardRow):
-        row = (row.decision_id, row.reward, row.id, row.time)
-    decision_id, reward, *rest = row
-    id, time = (*rest, None, None)[:2]
-    moment = time.isoformat() if isinstance(time, datetime) else time
-    # A sale is often True or False, and an element of an array.
-    return _given({"decision_id": decision_id, "reward": float(reward), "id": id, "time": moment})

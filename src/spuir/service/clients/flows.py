@@ -18,7 +18,7 @@ from urllib.parse import quote
 import httpx
 import msgspec
 
-from spuir.errors import ServiceError
+from spuir.errors import InputError, ServiceError
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -193,14 +193,18 @@ class Awaiting:
 
 
 def _plain(value: Any) -> Any:
-    """Return what NumPy holds as lists and numbers."""
-    if hasattr(value, "tolist"):
-        return value.tolist()
-    raise TypeError(f"{type(value).__name__} cannot be sent as JSON")
+    """Return what NumPy and pandas hold as lists, objects, numbers and ISO texts; what is missing as null."""
+    if type(value).__name__ in ("NAType", "NaTType"):
+        return None
+    for convert in ("isoformat", "to_dict", "tolist"):
+        if hasattr(value, convert):
+            return getattr(value, convert)()
+    rule, remedy = "JSON cannot say what it is", "send numbers, texts, times, lists, or objects of these"
+    raise InputError("request", f"a value of type {type(value).__name__}", rule, remedy)
 
 
 ENCODER = msgspec.json.Encoder(enc_hook=_plain)
-"""Writes JSON of requests, also of what NumPy holds."""
+"""Writes JSON of requests, also of what NumPy and pandas hold."""
 
 
 def _decoded(response: httpx.Response, answer: type[T]) -> T:

@@ -144,7 +144,7 @@ class SqliteStore(_SqliteReads):
         super().__init__({})
         self._release = None if read_only else weakref.finalize(self, os.close, take(self.path))
         try:
-            with _storage_errors():
+            with _storage_errors(f"store {self.path!r}"):
                 if not read_only:
                     self._writer = self._open_writer()
                 if verify:
@@ -368,18 +368,17 @@ class SqliteStore(_SqliteReads):
 
 
 @contextmanager
-def _storage_errors() -> Generator[None]:
+def _storage_errors(subject: str = "store") -> Generator[None]:
     """Turn errors of SQLite into those of the service."""
     try:
         yield
     except apsw.FullError as full:
         remedy = "free space on the disk and send it again"
-        raise ServiceError("storage_full", "store", str(full), "a record needs space", remedy) from full
+        raise ServiceError("storage_full", subject, str(full), "a record needs space", remedy) from full
     except (apsw.NotADBError, apsw.CorruptError, UnicodeDecodeError) as damaged:
-        remedy = "run spuir serve --check, and restore a backup"
-        raise ServiceError(
-            "storage_unavailable", "store", str(damaged), "the file is a sound database", remedy
-        ) from damaged
+        rule = "the file is a sound database of spuir serve"
+        remedy = "if it is none, name another with --store; otherwise run spuir serve --check, and restore a backup"
+        raise ServiceError("storage_unavailable", subject, str(damaged), rule, remedy) from damaged
     except apsw.Error as failure:
         remedy = "check the disk, and send it again"
-        raise ServiceError("storage_unavailable", "store", str(failure), "the disk must take it", remedy) from failure
+        raise ServiceError("storage_unavailable", subject, str(failure), "the disk must take it", remedy) from failure
