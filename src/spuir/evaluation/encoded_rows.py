@@ -16,7 +16,7 @@ from spuir.logs import Cut, Log, open_log
 from spuir.logs.action_columns import columns_of, number_columns, offered_features
 from spuir.logs.id_hashes import Hashes
 from spuir.policies import Policy
-from spuir.tables.arrow import arrow
+from spuir.tables.arrow import pa
 from spuir.tables.encoder import Encoder
 from spuir.training.scan import SAMPLE_MOST
 from spuir.training.start import episodes_to_learn
@@ -187,7 +187,7 @@ def read_rows(log: Log, cut: Cut, encoding: Mapping[str, Any], *, most: int = RO
         Whether to take 1/(number of eligible actions) for propensities, whatever the log says.
     """
     numbers, listed = number_columns(log)[0], "eligible" in log.schema.names
-    names = tuple(name for name in numbers if listed and arrow().types.is_list(log.schema.field(f"action.{name}").type))
+    names = tuple(name for name in numbers if listed and pa.types.is_list(log.schema.field(f"action.{name}").type))
     ignored = ("propensity",) if uniform else ()
     offered = tuple(columns_of(names, log, "replay"))
     source = EvaluationLog(log=log, cut=cut, context=log.context, ignored=ignored, offered=offered)
@@ -198,7 +198,7 @@ def read_rows(log: Log, cut: Cut, encoding: Mapping[str, Any], *, most: int = RO
             remedy = "log it as the column propensity, or say --propensity uniform if all actions were equally likely"
             raise InputError("log", "no column propensity", rule, remedy)
         if encoder is None:
-            first = arrow().Table.from_batches([block.table]).slice(0, SAMPLE_MOST)
+            first = pa.Table.from_batches([block.table]).slice(0, SAMPLE_MOST)
             encoder = Encoder.learn(first.select(list(log.context)), **encoding)
         kept.append((block, encoder.encode(block.table)))
         count, total = count + len(block), total + len(block)

@@ -16,7 +16,7 @@ from spuir.logs import Cut, Log
 from spuir.logs.eligible_masks import holds_masks, read_mask
 from spuir.logs.formats import Faults
 from spuir.logs.id_hashes import Hashes, hash_ids
-from spuir.tables.arrow import arrow, compute
+from spuir.tables.arrow import pa, pc
 from spuir.tables.contexts import listed
 from spuir.tables.encoder import Encoder
 from spuir.training.collect import check_numbers, rows_by_key
@@ -278,7 +278,7 @@ def _taken(rows: LoggedRows, at: NDArray[np.intp]) -> LoggedRows:
     """Return the rows at some places."""
     tables = ("table", "offered")
     columns: dict[str, Any] = {
-        name: None if value is None else value.take(arrow().array(at)) if name in tables else value[at]
+        name: None if value is None else value.take(pa.array(at)) if name in tables else value[at]
         for name, value in vars(rows).items()
     }
     return LoggedRows(**columns)
@@ -304,7 +304,7 @@ def _check_probabilities(batch: Any) -> None:
     if "probabilities" not in batch.schema.names:
         return
     column = batch.column("probabilities")
-    lengths = compute().list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False).astype(np.intp)
+    lengths = pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False).astype(np.intp)
     values = np.asarray(column.flatten().to_numpy(zero_copy_only=False), dtype=np.float64)
     totals = np.bincount(np.repeat(np.arange(len(lengths)), lengths), values, len(lengths))
     wrong = (lengths > 0) & ~(np.abs(totals - 1) <= TOLERANCE)

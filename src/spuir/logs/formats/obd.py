@@ -10,7 +10,7 @@ from typing import Any
 from spuir.errors import InputError
 from spuir.logs.formats import csv
 from spuir.logs.formats.base import FileSurvey, Format, Request, read_with_names, with_names
-from spuir.tables.arrow import pa
+from spuir.tables.arrow import pa, pc
 
 _NAMES = {"timestamp": "time", "item_id": "action", "click": "reward"}
 _PROBABILITY = ("propensity_score", "action_prob")
@@ -64,8 +64,6 @@ def read(path: str, request: Request) -> "Iterator[pa.RecordBatch]":
 
 def _with_items(batch: "pa.RecordBatch", items: "pa.Table", names: list[str]) -> "pa.RecordBatch":
     """Return a batch with columns of the chosen item."""
-    import pyarrow.compute as pc
-
     known = items["item_id"].cast(batch["action"].type).combine_chunks()
     for name in names:
         places = pc.call_function("index_in", [batch["action"]], pc.SetLookupOptions(known))
