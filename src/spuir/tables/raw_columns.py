@@ -315,9 +315,6 @@ def _reals(values: list[Any], place: Location) -> NDArray[Any]:
     """Return numbers, booleans or times as floats, or as integers if all are integers."""
     if all(type(value) is int and -(2**63) <= value < 2**63 for value in values):
         return np.array(values, np.int64)
-    huge = next((row for row, value in enumerate(values) if type(value) is int and abs(value) >= 2**1023), None)
-    if huge is not None:
-        place.refuse(huge, "a whole number above 1e307", "a number must be finite", "correct the value")
     reals = np.full(len(values), np.nan)
     for row, value in enumerate(values):
         try:
