@@ -42,6 +42,22 @@ def test_rows_know_the_features_of_their_actions() -> None:
     ]
 
 
+def test_masks_and_lists_of_labels_give_the_same_rows() -> None:
+    rng, rows = np.random.default_rng(0), 40
+    actions = np.where(np.arange(rows) % 2, "a", "b")  # the first label to appear is not the first one of a mask
+    masks = [[label == action or row % 3 > 0 for label in "ab"] for row, action in enumerate(actions)]
+    table = {"x": rng.normal(size=rows), "action": actions, "reward": rng.random(rows), "propensity": [0.5] * rows}
+    listed = [[label for label, here in zip("ab", mask, strict=True) if here] for mask in masks]
+    priced = [[{"a": 1.0, "b": 2.0}[label] for label in labels] for labels in listed]
+    by_mask = EncodedRows.read({**table, "eligible": masks, "action.price": [[1.0, 2.0]] * rows}, batch_size=10)
+    by_list = EncodedRows.read({**table, "eligible": listed, "action.price": priced}, batch_size=10)
+    assert by_mask.labels == by_list.labels == ("b", "a")
+    np.testing.assert_array_equal(by_mask.eligible, by_list.eligible)
+    for features in (EncodedRows.executed_features, EncodedRows.offered_features):
+        one, two = features(by_mask, slice(0, 20)), features(by_list, slice(0, 20))
+        assert one.keys() == two.keys() and all(np.array_equal(one[name], two[name]) for name in one)
+
+
 def test_tuning_compares_and_trains_with_a_catalogue() -> None:
     log = open_log(make_log(4_000), catalogue=ITEMS)
     found = spuir.tune(log, policies=["hierarchical"], budget=2, batch_size=BATCH, learning="replay")

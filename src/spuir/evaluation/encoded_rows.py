@@ -14,6 +14,7 @@ from spuir.errors import InputError
 from spuir.evaluation.logged_rows import EvaluationLog, LoggedRows, refuse_without_exploration
 from spuir.logs import Cut, Log, open_log
 from spuir.logs.action_columns import columns_of, number_columns, offered_features
+from spuir.logs.eligible_masks import holds_masks
 from spuir.logs.id_hashes import Hashes
 from spuir.policies import Policy
 from spuir.tables.arrow import pa
@@ -191,6 +192,9 @@ def read_rows(log: Log, cut: Cut, encoding: Mapping[str, Any], *, most: int = RO
     ignored = ("propensity",) if uniform else ()
     offered = tuple(columns_of(names, log, "replay"))
     source = EvaluationLog(log=log, cut=cut, context=log.context, ignored=ignored, offered=offered)
+    if listed and holds_masks(log.schema.field("eligible")):
+        for _ in source:  # the order of a mask is known when all labels are
+            pass
     encoder, kept, count, total = None, list[tuple[LoggedRows, Floats]](), 0, 0
     for block in source:
         if not uniform and block.propensities is None:
@@ -246,7 +250,7 @@ def _offered(blocks: list[LoggedRows], source: EvaluationLog, names: Sequence[st
     """Return the pairs of rows and eligible actions with their features."""
     m, first, found = len(source.actions), 0, list[tuple[Codes, Floats]]()
     for block in blocks:
-        table = offered_features(block.offered, names, source.actions)
+        table = offered_features(block.offered, names, source.mask_labels)
         codes = source.codes_of(table["action"])
         found.append(((first + table["row"]) * m + codes, np.column_stack([table[name] for name in names])))
         first += len(block)

@@ -149,6 +149,11 @@ class EvaluationLog:
         return None if table is None else Encoder.fit(table).transform(table)
 
     @property
+    def mask_labels(self) -> list[Hashable]:
+        """All labels in the order of the masks; known once all rows were read."""
+        return sorted(cast("list[Any]", self.actions)) if self.mask_order is None else list(self.mask_order)
+
+    @property
     def episode_names(self) -> list[Any]:
         """Episodes as people read them, in the order of their numbers."""
         return [self.cut.named(key) if self.cut else key for key in self._episodes]
@@ -270,8 +275,7 @@ class EvaluationLog:
         column = batch.column("eligible")
         if column.null_count == len(column) or (holds_masks(column) and not self.complete):
             return None  # the order of a mask is known when all labels are
-        order = sorted(cast("list[Any]", self.actions)) if self.mask_order is None else list(self.mask_order)
-        return read_mask(column, actions, self.actions, lambda items: self._encode(items, "eligible"), order)
+        return read_mask(column, actions, self.actions, lambda items: self._encode(items, "eligible"), self.mask_labels)
 
 
 def _taken(rows: LoggedRows, at: NDArray[np.intp]) -> LoggedRows:

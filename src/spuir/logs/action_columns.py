@@ -8,6 +8,7 @@ import numpy as np
 from spuir.base.records import Codes, Floats
 from spuir.errors import InputError, UnknownNameError
 from spuir.logs.columns import ACTION_PREFIX, listed
+from spuir.logs.eligible_masks import holds_masks
 from spuir.logs.log import Log
 from spuir.tables.arrow import pa, pc
 
@@ -64,17 +65,21 @@ def executed_features(batch: Any, names: Sequence[str], labels: Sequence[Any]) -
 def offered_features(batch: Any, names: Sequence[str], labels: Sequence[Any]) -> dict[str, Any]:
     """Return a long table (row, action, feature…) of the eligible actions, as ``Bandit.decide`` takes it."""
     owners, offered = _eligible(batch, labels)
+    chosen = np.ones(len(owners), np.bool_)
+    if holds_masks(batch["eligible"]):
+        chosen = batch["eligible"].flatten().fill_null(False).to_numpy(zero_copy_only=False)
+    owners = owners[chosen]
     counts = np.bincount(owners, minlength=batch.num_rows)
     if not counts.all():
         row = int(np.argmin(counts))
         raise InputError("eligible", f"no action at row {row}", "every row needs one", "list an action there")
-    table: dict[str, Any] = {"row": owners, "action": offered}
+    table: dict[str, Any] = {"row": owners, "action": offered.filter(pa.array(chosen))}
     for name in names:
         if not pa.types.is_list(batch[f"{ACTION_PREFIX}{name}"].type):
             rule = "to choose, the value of every eligible action must be known"
             remedy = "log a list with one value for each label in `eligible`"
             raise InputError(f"column '{ACTION_PREFIX}{name}'", "one value per row", rule, remedy)
-        table[name] = _known(_values(batch, name), name, owners)
+        table[name] = _known(_values(batch, name)[chosen], name, owners)
     return table
 
 
