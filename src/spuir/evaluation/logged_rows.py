@@ -13,10 +13,10 @@ from spuir.base.hashing import splitmix64
 from spuir.base.records import Codes, Floats, Mask
 from spuir.errors import InputError, SpuirError
 from spuir.logs import Cut, Log
-from spuir.logs.eligible_masks import holds_masks, read_mask
+from spuir.logs.eligible_masks import holds_masks, listed_items, read_mask
 from spuir.logs.formats import Faults
 from spuir.logs.id_hashes import Hashes, hash_ids
-from spuir.tables.arrow import pa, pc
+from spuir.tables.arrow import pa
 from spuir.tables.contexts import listed
 from spuir.tables.encoder import Encoder
 from spuir.training.collect import check_numbers, rows_by_key
@@ -307,10 +307,8 @@ def _check_probabilities(batch: Any) -> None:
     """Refuse rows of probabilities that do not sum to one."""
     if "probabilities" not in batch.schema.names:
         return
-    column = batch.column("probabilities")
-    lengths = pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False).astype(np.intp)
-    values = np.asarray(column.flatten().to_numpy(zero_copy_only=False), dtype=np.float64)
-    totals = np.bincount(np.repeat(np.arange(len(lengths)), lengths), values, len(lengths))
+    lengths, owners, items = listed_items(batch.column("probabilities"))
+    totals = np.bincount(owners, items.to_numpy(zero_copy_only=False), len(lengths))
     wrong = (lengths > 0) & ~(np.abs(totals - 1) <= TOLERANCE)
     if wrong.any():
         row = int(np.argmax(wrong))
