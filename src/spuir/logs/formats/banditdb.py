@@ -100,14 +100,7 @@ def _is_parquet(path: str) -> bool:
     return head(path, len(_MARK)) == _MARK
 
 
-def _known(options: Mapping[str, Any]) -> "dict[str, pa.DataType | None]":
-    """Return the types of the canonical columns."""
-    text, number, whole = pa.string(), pa.float64(), pa.int64()
-    known = {"decision_id": text, "time": whole, "action": text, "reward": number, "propensity": number}
-    return known | {"probabilities": pa.list_(number), "eligible": pa.list_(text), "reward_time": whole}
-
-
-LINES = LineReader(parser=EventJoiner, known=_known)
+LINES = LineReader(parser=EventJoiner, types=lambda options: {"time": pa.int64(), "reward_time": pa.int64()})
 
 
 def survey(path: str, options: Mapping[str, Any]) -> FileSurvey:
