@@ -89,7 +89,7 @@ class Job:
         """Return the contexts, and what else there is to fix the feature map on, of the first episodes."""
         weights = ["weight"] if "weight" in self.log.schema.names else []
         varying = ["action", *self.action_columns] if self.actions.varying else []
-        return first_rows(scan, self.cut, [*self.log.context, *weights, *varying])
+        return first_rows(scan, [*self.log.context, *weights, *varying])
 
     @property
     def action_columns(self) -> list[str]:
@@ -278,7 +278,7 @@ class Job:
             chosen = [at for at, part in enumerate(scan.parts) if any(e.number in span for e in part.episodes.values())]
             results = self.engine.map(collect, (scan.parts[at] for at in chosen))
             parts = self._watched(zip(chosen, results, strict=True), scan.rows)
-            yield from fold(bandit, parts, scan, self.cut, span, self.engine.workers, self.allow_repeat)
+            yield from fold(bandit, parts, scan, span, self.engine.workers, self.allow_repeat)
 
     def _watched(self, parts: Iterable[tuple[int, PartShards]], total: int) -> Iterator[tuple[int, PartShards]]:
         """Yield the parts, and report each when its episodes are learned."""

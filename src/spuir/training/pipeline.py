@@ -159,7 +159,7 @@ def train(
         scan = job.group_scattered(scan, size, encoder, labels, scratch, memory_limit)
         needed = job.check_memory(scan, len(labels), encoder.width + varying, size, memory_limit)
         if {"sketched", "foldable"} <= job.policy.traits:
-            scan = count_learned(scan, job.cut, started)
+            scan = count_learned(scan, started)
         job.learn(bandit, episodes, scan, encoder, size.keep_rows, checkpoint)
         bandit = bandit.with_encoder(encoder)
         if target is not None:
