@@ -203,8 +203,8 @@ def read_rows(log: Log, cut: Cut, encoding: Mapping[str, Any], *, most: int = RO
             raise InputError("log", "no column propensity", rule, remedy)
         if encoder is None:
             first = pa.Table.from_batches([block.table]).slice(0, SAMPLE_MOST)
-            encoder = Encoder.learn(first.select(list(log.context)), **encoding)
-        kept.append((block, encoder.encode(block.table)))
+            encoder = Encoder.fit(first.select(list(log.context)), **encoding)
+        kept.append((block, encoder.transform(block.table)))
         count, total = count + len(block), total + len(block)
         while count - len(kept[0][0]) >= most:
             count -= len(kept.pop(0)[0])

@@ -83,7 +83,7 @@ class SortPart:
         for batch in part.read(self.columns, faults=faults):
             try:
                 check_rows(batch, self.actions)
-                self.encoder.encode(batch)
+                self.encoder.transform(batch)
             except SpuirError as error:
                 raise with_source(error, part, part.first_row + rows) from None
             rows += batch.num_rows

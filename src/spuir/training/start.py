@@ -55,7 +55,7 @@ def episodes_to_learn(log: Log, batch_size: int | None, every: Any) -> Cut:
     rows = sum(map(count_rows, log.parts))
     head = log.head(LEARNING_ROWS, log.context)
     try:
-        width = Encoder.learn(head).width
+        width = Encoder.fit(head).width
     except InputError:  # training refuses the column, and names its file and row
         width = len(log.context)
     size = max(1, min(rows, balanced_batch(rows, max(width, 1))))
