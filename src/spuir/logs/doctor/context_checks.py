@@ -13,11 +13,9 @@ from spuir.logs.doctor.checks import ActionCheck, Check, CheckedBatch
 from spuir.logs.doctor.findings import Finding, ProblemRows, finding, merged, missing
 from spuir.logs.doctor.leak_checks import LeakWatch
 from spuir.logs.doctor.number_profiles import NumberProfile
-from spuir.tables.column_encoders import CategoryEncoder as Category
-from spuir.tables.column_encoders import VectorEncoder as Vector
+from spuir.tables.column_encoders import CategoryEncoder, VectorEncoder
 from spuir.tables.encoder import Encoder
-from spuir.tables.raw_columns import RawColumn as Column
-from spuir.tables.raw_columns import time_text
+from spuir.tables.raw_columns import RawColumn, time_text
 from spuir.tables.raw_tables import Block, blocks
 
 NUMERIC_RATIO = 9
@@ -46,7 +44,7 @@ class ContextColumn:
         self._first, self._last, self._end = -1, -1, 0
         self._fingerprint: int | None = 0
 
-    def look(self, column: Column, view: CheckedBatch) -> None:
+    def look(self, column: RawColumn, view: CheckedBatch) -> None:
         """Take one batch into account."""
         self.rows += len(column)
         known = ~column.missing
@@ -64,7 +62,7 @@ class ContextColumn:
             self._look_at_levels(column, view)
         if column.kind == "time":
             self._look_at_times(column, view, known)
-        if column.kind == "list" and isinstance(self._part, Vector):
+        if column.kind == "list" and isinstance(self._part, VectorEncoder):
             wrong = known & (column.values != len(self._part.means))
             self._lengths.add(wrong, view.where, column.values)
         self._mark(column, view.where.start, known)
@@ -80,7 +78,7 @@ class ContextColumn:
         self._profile.look(values, known & np.isfinite(values), view.where)
         self._low, self._high = self._profile.low, self._profile.high
 
-    def _look_at_times(self, column: Column, view: CheckedBatch, known: Mask) -> None:
+    def _look_at_times(self, column: RawColumn, view: CheckedBatch, known: Mask) -> None:
         self._low = min(self._low, column.values[known].min(initial=np.inf))
         self._high = max(self._high, column.values[known].max(initial=-np.inf))
         if view.has("time"):
@@ -88,7 +86,7 @@ class ContextColumn:
             later = known & ~missing(view.batch["time"]) & (column.values > decided)
             self._later.add(later, view.where, lambda row: time_text(float(column.values[row])))
 
-    def _look_at_levels(self, column: Column, view: CheckedBatch) -> None:
+    def _look_at_levels(self, column: RawColumn, view: CheckedBatch) -> None:
         def shown(row: int) -> str:
             return column.levels[int(column.values[row])]
 
@@ -102,12 +100,12 @@ class ContextColumn:
         known = max(len(column) - int(np.count_nonzero(column.missing)), 1)
         if known >= 100 and not self._own:
             self._own = len(column.levels) / known
-        if isinstance(self._part, Category):
+        if isinstance(self._part, CategoryEncoder):
             kept = set(self._part.levels)
             counts = np.bincount(column.values[column.values >= 0], minlength=len(column.levels))
             self.other += int(counts[[level not in kept for level in column.levels]].sum())
 
-    def _mark(self, column: Column, start: int, known: Mask) -> None:
+    def _mark(self, column: RawColumn, start: int, known: Mask) -> None:
         """Add the values of a batch, each with its row, to the fingerprint of the column."""
         if self._fingerprint is None or column.kind == "list" or (self.leaks.levels.full and column.kind == "category"):
             self._fingerprint = None
