@@ -6,8 +6,7 @@ from typing import Any
 from spuir.reproduction import plots
 from spuir.reproduction.base import Drawing, Experiment, Findings, ReportTable, Scope
 from spuir.reproduction.claims import MARGIN
-from spuir.reproduction.compared import RIVAL, SETTINGS, Compared
-from spuir.reproduction.comparison import TUNED, MethodComparison
+from spuir.reproduction.comparison import RIVAL, SETTINGS, TUNED, Compared, MethodComparison
 from spuir.reproduction.experiments import figure3a, figure3b, figure3c, real
 from spuir.reproduction.policy_runs import LEVELS
 from spuir.reproduction.tasks import Result, Task
