@@ -14,15 +14,13 @@ from spuir.reproduction.base import Drawing, Findings, ReportTable, Scope
 from spuir.reproduction.claims import MARGIN, Claim, Contrast, Interval
 from spuir.reproduction.grids import by_key, fill, tasks_of
 from spuir.reproduction.measured import FORMATS, Measured, text_of
-from spuir.reproduction.policy_runs import AUTHORS, Setup, by_world
-from spuir.reproduction.policy_runs import LEVELS as LEVEL_NAMES
+from spuir.reproduction.policy_runs import AUTHORS, LEVEL_NAMES, LEVELS, Setup, by_world
 from spuir.reproduction.tasks import Result, Task
 from spuir.reproduction.tuning import METHODS, Search, SearchedMethod, Setting, own_method, words
 
 PROPOSED = ("puir", "spuir", "puir-rs", "spuir-rs")
 BASELINES = tuple(name for name in METHODS if name not in PROPOSED)
 QUICK_METHODS = ("sbucb", "puir", "spuir", "bexp3")
-LEVELS = "levels"
 TUNED = " (tuned)"
 
 AS_CODED: Mapping[str, tuple[str, Setting]] = {

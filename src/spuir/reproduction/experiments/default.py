@@ -13,13 +13,13 @@ from spuir.reproduction.conversion import convert
 from spuir.reproduction.grids import by_key, fill, tasks_of
 from spuir.reproduction.measured import Measured, text_of
 from spuir.reproduction.other_libraries import installed
-from spuir.reproduction.policy_runs import REGRET, Setup, by_world
+from spuir.reproduction.policy_runs import LEVELS, REGRET, Setup, by_world
 from spuir.reproduction.rivals import BATCH, EPISODES, FOURIER, OTHERS, SUM_BASED, WORLDS, LibraryMethod, world_setup
 from spuir.reproduction.tasks import Result, Task
 from spuir.reproduction.tuning import SMALL, Search, SearchedMethod
 
 QUICK_WORLDS = ("poly",)
-AUTO, FLOORED, LEVELS = "auto, floor 0", "auto", "levels"
+AUTO, FLOORED = "auto, floor 0", "auto"
 FLOOR, SIZE = "floor", "batch size"
 FLOORS = (0.0, 0.01, 0.02, 0.05, 0.1)
 BATCHES = (100, 200, 500, 1000, 2000, 5000)

@@ -8,14 +8,13 @@ from spuir.reproduction.base import Drawing, Experiment, Findings, ReportTable, 
 from spuir.reproduction.claims import MARGIN, Claim
 from spuir.reproduction.grids import CellGrid
 from spuir.reproduction.measured import FORMATS, Measured, text_of
-from spuir.reproduction.policy_runs import AUTHORS, Setup
+from spuir.reproduction.policy_runs import AUTHORS, LEVELS, Setup
 from spuir.reproduction.tasks import Result, Task
 
 INTERCEPT = "{} + intercept"
 FORMS = ("spuir", "spuir-exp", "spuir-poly", "spuir-kernel")
 LABELS = (*FORMS, INTERCEPT.format("spuir"), INTERCEPT.format("puir"))
 QUICK = ("spuir", "spuir-kernel", INTERCEPT.format("spuir"))
-LEVELS = "levels"
 
 
 class NonlinearWorld(NamedTuple):

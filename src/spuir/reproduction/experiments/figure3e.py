@@ -10,11 +10,10 @@ from spuir.reproduction.claims import Claim, with_error
 from spuir.reproduction.experiments.sets import HORIZON, criteo
 from spuir.reproduction.grids import CellGrid
 from spuir.reproduction.measured import FORMATS, Measured
-from spuir.reproduction.policy_runs import AUTHORS, Setup, by_world
+from spuir.reproduction.policy_runs import AUTHORS, LEVELS, Setup, by_world
 from spuir.reproduction.tasks import Result, Task
 
 CONSTANT = 25
-LEVELS = "levels"
 POLICIES = ("spuir", "puir")
 
 

@@ -8,7 +8,7 @@ from spuir.reproduction.base import Drawing, Experiment, Findings, ReportTable, 
 from spuir.reproduction.claims import MARGIN
 from spuir.reproduction.comparison import RIVAL, SETTINGS, TUNED, Compared, MethodComparison
 from spuir.reproduction.experiments import figure3a, figure3b, figure3c, real
-from spuir.reproduction.policy_runs import LEVELS
+from spuir.reproduction.policy_runs import LEVEL_NAMES
 from spuir.reproduction.tasks import Result, Task
 
 NO_CONTEXT = 0.1
@@ -16,7 +16,7 @@ NO_CONTEXT = 0.1
 cannot reward the use of context."""
 
 GAIN = "oracle over best fixed, %"
-SET_FORMATS = {GAIN: ".2f", **dict.fromkeys(LEVELS, ".4f")}
+SET_FORMATS = {GAIN: ".2f", **dict.fromkeys(LEVEL_NAMES, ".4f")}
 
 
 def comparisons(scope: Scope) -> list[MethodComparison]:
