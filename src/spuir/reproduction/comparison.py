@@ -12,8 +12,7 @@ from typing import Any
 from spuir.reproduction import plots
 from spuir.reproduction.base import Drawing, Findings, ReportTable, Scope
 from spuir.reproduction.claims import MARGIN, Claim, Contrast, Interval
-from spuir.reproduction.grids import by_key, fill, tasks_of
-from spuir.reproduction.measured import FORMATS, Measured, text_of
+from spuir.reproduction.grids import FORMATS, Measured, by_key, fill, tasks_of, text_of
 from spuir.reproduction.policy_runs import AUTHORS, LEVEL_NAMES, LEVELS, Setup, by_world
 from spuir.reproduction.tasks import Result, Task
 from spuir.reproduction.tuning import METHODS, Search, SearchedMethod, Setting, own_method, words

@@ -10,8 +10,7 @@ from spuir.reproduction import plots
 from spuir.reproduction.base import Drawing, Experiment, Findings, ReportTable, Scope
 from spuir.reproduction.claims import Claim, level, sample, with_error
 from spuir.reproduction.conversion import convert
-from spuir.reproduction.grids import by_key, fill, tasks_of
-from spuir.reproduction.measured import Measured, text_of
+from spuir.reproduction.grids import Measured, by_key, fill, tasks_of, text_of
 from spuir.reproduction.other_libraries import installed
 from spuir.reproduction.policy_runs import LEVELS, REGRET, Setup, by_world
 from spuir.reproduction.rivals import BATCH, EPISODES, FOURIER, OTHERS, SUM_BASED, WORLDS, LibraryMethod, world_setup
