@@ -43,7 +43,7 @@ Described = Callable[[], Floats | None]
 class ContextFeatures:
     """The columns (n, p) that the models of this room regress on; the last one is constant.
 
-    The next call writes to the same memory: who keeps columns for longer copies them.
+    The next call writes to the same memory: copy columns that you keep for longer.
 
     Parameters
     ----------
@@ -194,7 +194,7 @@ def _shared_fit(sums: Statistics, features: Floats) -> tuple[Floats, float]:
 def _squared_error(sums: Statistics, fit: tuple[Floats, float]) -> float:
     """Return the squared error of a fit on the rows that these sums are of."""
     theta, mean = fit
-    # mean + ⟨θ, s⟩ is linear in the features, of which the last one is constant.
+    # mean + ⟨θ, s⟩ is linear in the features, because the last one is constant.
     whole = theta.copy()
     whole[:, -1] += mean
     fitted = np.matvec(sums.gram, whole)

@@ -73,7 +73,7 @@ COLUMNS: dict[str, LogColumn] = {
 
 
 ACTION_PREFIX = "action."
-"""Leads the columns with features of actions that differ from decision to decision."""
+"""Prefix of the columns with features of actions that differ from decision to decision."""
 ACTION_FEATURE = LogColumn(
     f"{ACTION_PREFIX}…", "action feature", "a feature of the executed action, or of each action that `eligible` lists"
 )

@@ -59,7 +59,7 @@ class MethodComparison:
     coded: bool = True
 
     def cast(self, scope: Scope) -> dict[str, SearchedMethod]:
-        """Return the methods that run: those of the set and the user's own."""
+        """Return the methods that run: the methods of the set and the user's own."""
         own = {path.rpartition(":")[2]: own_method(path) for path in scope.policies}
         return {name: self.methods[name] for name in scope.axis(tuple(self.methods), self.quick)} | own
 
@@ -78,7 +78,7 @@ class MethodComparison:
         return cells, searching
 
     def grid(self, scope: Scope, results: Sequence[Result]) -> list[Task]:
-        """Return the tasks that are known so far, those of one world together."""
+        """Return the tasks that are known so far, grouped by world."""
         cells, searching = self.cells(scope, by_key(results))
         return by_world([*tasks_of(cells), *searching])
 

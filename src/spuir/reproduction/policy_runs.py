@@ -182,5 +182,5 @@ class Setup:
 
 
 def by_world(tasks: Sequence[Task]) -> list[Task]:
-    """Return tasks with those of one environment and seed together, so that a process makes each world once."""
+    """Return tasks grouped by environment and seed, so that a process makes each world once."""
     return sorted(tasks, key=lambda task: (str(task.arguments.get("environment")), int(task.arguments.get("seed", 0))))

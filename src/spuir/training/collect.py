@@ -267,7 +267,7 @@ class _Rows(NamedTuple):
 
 
 def needs_eligible(policy: Policy) -> bool:
-    """Return whether a policy may learn otherwise where not all actions could be chosen.
+    """Return whether it matters to what a policy learns which actions could be chosen.
 
     What could be chosen matters for the probabilities with which a policy would have acted itself: those enter what it
     learns only if its sums depend on the acting state.

@@ -18,7 +18,7 @@ from spuir.training.engines.base import WorkEngine
 YEAR = 365.25 * 86_400e6
 """Microseconds."""
 MISTAKEN_SHARE, FEWEST_ROWS = 0.01, 10
-"""Rows long before all others are mistakes if they are no larger a share of a log that has at least so many."""
+"""Rows that are long before all others are mistakes if they are at most this share of a log of at least so many."""
 SAMPLE_LEAST, SAMPLE_MOST = 10_000, 100_000
 """Rows of the sample on which encoder, scales and landmarks are fixed: whole episodes up to the first, then cut off."""
 Counts = NDArray[np.int64]

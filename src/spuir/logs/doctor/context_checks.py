@@ -1,4 +1,4 @@
-"""Checks of the context columns of a log: constant, empty or twice there, hard to encode, or leaking the outcome."""
+"""Checks of the context columns of a log: constant, empty or duplicated, hard to encode, or leaking the outcome."""
 
 from typing import Any
 from zlib import crc32
@@ -133,7 +133,7 @@ class ContextColumn:
         return float(np.sqrt(max(xx - x * x / n, 0.0) / n)) if self.kind == "number" and n else 0.0
 
     def findings(self) -> list[Finding]:
-        """Tell what this column lacks, and what it knows too much of."""
+        """Report what this column lacks, and what it should not know."""
         found = self._infinite.finding("not finite", self.name, "there are numbers that are not finite.")
         if self._lengths.count:
             problem = f"there are vectors that do not have {len(self._part.means)} numbers."
@@ -233,7 +233,7 @@ class ContextCheck(Check):
             self._unread[owner] = finding("unreadable", owner, problem, f"{refusal.remedy}.")
 
     def findings(self) -> list[Finding]:
-        """Report every column in turn, then what is to be said of several."""
+        """Report each column, then what concerns several columns."""
         found = [one for seen in self.columns_seen.values() for one in seen.findings()]
         return merged([*found, *self._copies(), *self._scales(), *self._unread.values()])
 

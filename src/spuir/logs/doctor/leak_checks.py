@@ -1,8 +1,8 @@
-"""What a single context column says about the reward and the action: more than anything known before can, or not.
+"""Whether a context column says more about the reward or the action than anything known before the decision can.
 
-Outcomes of decisions are noisy. A column that is known before the decision hardly explains nine tenths of the variance
-of the reward, or is different from 0 only where the reward is. One that does is reported, never refused: it may be an
-honest and very strong predictor.
+Rewards are noisy. What is known before a decision rarely explains nine tenths of their variance, and is rarely 0
+exactly where the reward is. A column that does is reported, but never refused: it may be a very strong, honest
+predictor.
 """
 
 import re

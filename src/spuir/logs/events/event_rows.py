@@ -51,7 +51,7 @@ def json_parser() -> Callable[[bytes], dict[str, Any]]:
 
 
 class LineParser(ABC):
-    """Turns lines into rows; ``offered`` takes note of the actions of the events, where they have features."""
+    """Turns lines into rows; ``offered`` records the actions of the events and their features."""
 
     def __init__(self, offered: OfferedActions | None = None) -> None:
         self.offered = offered or OfferedActions()

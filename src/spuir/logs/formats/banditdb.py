@@ -1,6 +1,6 @@
 """BanditDB's exports: Parquet files of rewarded interactions, and its write-ahead log of events.
 
-The propensities there are to be trusted only where the campaign drew its actions by Thompson sampling: for LinUCB
+Trust the propensities only where the campaign drew its actions by Thompson sampling: for LinUCB
 they are a softmax of scores from which nothing was drawn.
 """
 

@@ -26,7 +26,7 @@ def _names(schema: "pa.Schema") -> dict[str, str]:
 
 
 def _items(path: str, options: Mapping[str, Any]) -> "pa.Table | None":
-    """Return the table of items, if it is asked for: a path, or True for the one beside the log."""
+    """Return the table of items if the caller wants it: given by its path, or True for the file next to the log."""
     wanted = options.get("item_context")
     if not wanted:
         return None

@@ -1,4 +1,4 @@
-"""How good is the default policy: `auto`, never tuned, against rivals with a search of their own in fifteen worlds."""
+"""How good the default policy is: `auto`, untuned, against rivals whose settings are searched, in fifteen worlds."""
 
 import math
 from collections.abc import Mapping, Sequence

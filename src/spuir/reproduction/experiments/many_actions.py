@@ -1,4 +1,4 @@
-"""How much imputation is too much: constant, scheduled and balanced rates for 5 to 50 actions, against none."""
+"""How much imputation is too much: constant, scheduled and balanced rates against none, for 5 to 50 actions."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Theorem 1: with all rewards revealed the bound on the estimation error is tighter; and the error, and the regret."""
+"""Theorem 1: revealing all rewards tightens the bound on the estimation error; what it does to error and regret."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
