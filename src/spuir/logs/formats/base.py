@@ -125,7 +125,8 @@ class Request:
     batch_rows
         Rows of a batch, about.
     options
-        What the caller gave beyond this; only names that the format lists in its ``options``.
+        What the caller gave beyond this, by names that the format lists in its ``options``; and ``copies``, the parsed
+        sections of a format with a ``parser``.
     faults
         Takes the rows that are skipped because they are broken.
     """
