@@ -12,8 +12,8 @@ from spuir.logs.columns import declaring
 from spuir.logs.formats import Faults
 from spuir.policies import Policy
 from spuir.tables.column_encoders import CategoryEncoder
+from spuir.tables.contexts import listed
 from spuir.tables.encoder import Encoder
-from spuir.tables.raw_tables import listed
 from spuir.training.fold import EpisodeSummary
 
 NUMERAL = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*")
