@@ -211,7 +211,7 @@ class BanditTarget(LabelledTarget):
     def _offered(self, rows: LoggedRows) -> dict[str, Any]:
         """Return a long table of the features of the eligible actions that the bandit knows."""
         own = self.own_labels()
-        table = offered_features(rows.offered, self.bandit._model.varying, own)
+        table = offered_features(rows.offered, self.bandit._model.varying, self.log.mask_labels)
         places = np.full(len(self.log.actions) + 1, -1)
         places[self._columns] = np.arange(len(own))
         places[-1] = -1  # of a label that the log does not have
