@@ -6,6 +6,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
+from spuir.base.hashing import mix64
 from spuir.base.records import Floats, Mask
 from spuir.errors import InputError
 from spuir.logs.column_kinds import has_decimal_comma, reads_as_number
@@ -115,8 +116,7 @@ class ContextColumn:
             values = np.array([*(crc32(level.encode()) for level in column.levels), 0], np.float64)[column.values]
         bits = np.where(known, values, 0.5).view(np.uint64)
         rows = np.arange(start, start + len(values), dtype=np.uint64) * np.uint64(2) + np.uint64(1)
-        mixed = (bits ^ (bits >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
-        added = int(((mixed ^ (mixed >> np.uint64(32))) * rows).sum(dtype=np.uint64))
+        added = int((mix64(bits) * rows).sum(dtype=np.uint64))
         self._fingerprint = (self._fingerprint + added) % 2**64
 
     @property
