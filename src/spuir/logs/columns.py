@@ -20,7 +20,7 @@ class LogColumn:
     name
         What it is called in every log, after renaming.
     holds
-        The name of its kind in :data:`spuir.logs.column_kinds.KINDS`.
+        The name of its kind in :data:`spuir.logs.column_kinds.COLUMN_KINDS`.
     meaning
         What it means, for the documentation and the doctor.
     needed_in
