@@ -70,7 +70,7 @@ def group_with_library(folder: Path) -> None:
     scratch = Folder(folder)
     sort = SortPart(
         cut=cut,
-        encoder=Encoder.learn(log.head(10_000, log.context)),
+        encoder=Encoder.fit(log.head(10_000, log.context)),
         actions=scan.actions,
         columns=("action", "reward", "episode", *log.context),
         keys=scan.keys,

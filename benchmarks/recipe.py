@@ -17,7 +17,7 @@ from spuir.reproduction.base import Scope
 from spuir.reproduction.claims import interval
 from spuir.reproduction.conversion import convert
 from spuir.reproduction.experiments.default import SALES, SHOPS, played
-from spuir.reproduction.measured import text_of
+from spuir.reproduction.grids import text_of
 from spuir.reproduction.policy_runs import Setup, levels, play
 
 FIRST_SEED = 1_000

@@ -26,7 +26,7 @@ CASES, COVERED_CASES, ROWS = 400, 250, 1_500
 def tuned(rows: EncodedRows, seed: int) -> tuple[TuneJob, dict[str, Any]]:
     """Return a small tuning, and its answer."""
     job = TuneJob(
-        read=ReadRows(rows, Encoder.learn({"x": [0.0, 1.0]}), 0),
+        read=ReadRows(rows, Encoder.fit({"x": [0.0, 1.0]}), 0),
         chosen=candidates(["sbucb", "puir"], 6, seed),
         results=Results(None, ""),
         seed=seed,

@@ -10,6 +10,7 @@ from spuir.evaluation.encoded_rows import EncodedRows
 from spuir.evaluation.replay import replay
 from spuir.evaluation.reward_models import RidgeRewards
 from spuir.logs import open_log
+from spuir.training import train
 from tests.training.catalogues import BATCH, ITEMS, LABELS, executed_prices, make_log
 
 
@@ -40,6 +41,43 @@ def test_rows_know_the_features_of_their_actions() -> None:
     assert [sorted(n for n, row in zip(names, offered["row"], strict=True) if row == at) for at in (0, 1)] == [
         sorted(one) for one in expected
     ]
+
+
+def test_masks_and_lists_of_labels_give_the_same_rows() -> None:
+    rng, rows = np.random.default_rng(0), 40
+    actions = np.where(np.arange(rows) % 2, "a", "b")  # the first label to appear is not the first one of a mask
+    masks = [[label == action or row % 3 > 0 for label in "ab"] for row, action in enumerate(actions)]
+    table = {"x": rng.normal(size=rows), "action": actions, "reward": rng.random(rows), "propensity": [0.5] * rows}
+    listed = [[label for label, here in zip("ab", mask, strict=True) if here] for mask in masks]
+    priced = [[{"a": 1.0, "b": 2.0}[label] for label in labels] for labels in listed]
+    by_mask = EncodedRows.read({**table, "eligible": masks, "action.price": [[1.0, 2.0]] * rows}, batch_size=10)
+    by_list = EncodedRows.read({**table, "eligible": listed, "action.price": priced}, batch_size=10)
+    assert by_mask.labels == by_list.labels == ("b", "a")
+    np.testing.assert_array_equal(by_mask.eligible, by_list.eligible)
+    for features in (EncodedRows.executed_features, EncodedRows.offered_features):
+        one, two = features(by_mask, slice(0, 20)), features(by_list, slice(0, 20))
+        assert one.keys() == two.keys() and all(np.array_equal(one[name], two[name]) for name in one)
+
+
+def test_masks_in_another_order_than_the_model_give_the_same_value() -> None:
+    rng, rows, order = np.random.default_rng(0), 400, ["b", "a"]
+    actions, prices = rng.choice(order, rows), rng.normal(size=(rows, 2))
+    masks = [[label == action or bool(rng.random() < 0.7) for label in order] for action in actions]
+    kept = [np.flatnonzero(mask) for mask in masks]
+    rewards = prices[np.arange(rows), [order.index(action) for action in actions]]
+    table = {"x": rng.normal(size=rows), "action": actions, "reward": rewards, "episode": np.arange(rows) // 50}
+    table["propensity"] = [1 / len(one) for one in kept]
+    listed = {"eligible": [[order[at] for at in one] for one in kept]}
+    listed["action.price"] = [prices[row, one].tolist() for row, one in enumerate(kept)]
+    model = train({**table, **listed}, "hierarchical").bandit
+    assert model.actions_.tolist() == ["a", "b"]
+    masked = {"eligible": masks, "action.price": prices.tolist()}
+    logs = ({**table, **masked}, {**table, **listed})
+    one, two = (
+        spuir.evaluate(log, {"model": model}, actions=order, on_training_rows=True).value_of("model").value
+        for log in logs
+    )
+    assert one == two
 
 
 def test_tuning_compares_and_trains_with_a_catalogue() -> None:

@@ -11,7 +11,7 @@ from spuir.reproduction.catalogue_study import STUDY, STUDY_NEW, agreement, shar
 from spuir.reproduction.catalogue_worlds import WORLDS, Truth, browse
 from spuir.reproduction.claims import CONTRADICTED, HOLDS, UNDECIDED, Sample, judge
 from spuir.reproduction.experiments import catalogue
-from spuir.reproduction.measured import Measured
+from spuir.reproduction.grids import Measured
 from spuir.reproduction.tasks import Result, Task
 
 

@@ -10,7 +10,7 @@ from spuir.policies import make_policy
 from spuir.reproduction.base import Scope
 from spuir.reproduction.claims import CONTRADICTED, HOLDS, UNDECIDED, judge
 from spuir.reproduction.experiments import default
-from spuir.reproduction.measured import Measured
+from spuir.reproduction.grids import Measured
 from spuir.reproduction.other_libraries import play_library
 from spuir.reproduction.rivals import OTHERS, SUM_BASED, WORLDS, world_setup
 from spuir.reproduction.tasks import Result, Task

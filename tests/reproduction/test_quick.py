@@ -8,7 +8,7 @@ from functools import cache
 
 import pytest
 
-from spuir.reproduction import EXPERIMENTS, get_experiment, list_experiments
+from spuir.reproduction import EXPERIMENTS, list_experiments
 from spuir.reproduction.base import Experiment, Scope
 from spuir.reproduction.claims import NOT_TESTED, UNDECIDED
 from spuir.reproduction.report import Section
@@ -67,12 +67,12 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def section_of(folder):
     """Return an experiment's section of the report, made once."""
-    return cache(lambda name: Section(asked=settled(get_experiment(name)), scope=PLAN, folder=folder).run())
+    return cache(lambda name: Section(asked=settled(EXPERIMENTS.get(name)), scope=PLAN, folder=folder).run())
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS.names())
 def test_it_runs_and_has_everything_to_show(name, section_of, folder):
-    assert get_experiment(name).name == name
+    assert EXPERIMENTS.get(name).name == name
     section = section_of(name)
     assert section["figures"] or name == "table1", "its map needs shapes that the quick form leaves out"
     assert section["tables"]
@@ -97,7 +97,7 @@ def test_every_verdict_has_an_id_of_its_own(section_of):
 
 @pytest.mark.parametrize("name", EXPERIMENTS.names())
 def test_the_quick_form_is_a_part_of_the_full_one(name):
-    experiment = get_experiment(name)
+    experiment = EXPERIMENTS.get(name)
     quick, full = (experiment.grid(plan, []) for plan in (QUICK, FULL))
     assert quick
     assert {task.key for task in quick} <= {task.key for task in full}
@@ -111,6 +111,6 @@ def test_all_are_listed():
 
 @pytest.mark.parametrize("name", EXPERIMENTS.names())
 def test_experiments_travel_to_other_processes(name):
-    experiment = get_experiment(name)
+    experiment = EXPERIMENTS.get(name)
     copy = pickle.loads(pickle.dumps(experiment))
     assert {task.key for task in copy.grid(QUICK, [])} == {task.key for task in experiment.grid(QUICK, [])}

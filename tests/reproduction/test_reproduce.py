@@ -15,9 +15,8 @@ from spuir.base.streams import generator
 from spuir.cli.app import main
 from spuir.reproduction import EXPERIMENTS
 from spuir.reproduction.base import Scope
-from spuir.reproduction.schedule import ask, carry_out
+from spuir.reproduction.schedule import TaskTimes, ask, carry_out
 from spuir.reproduction.store import LINES, open_store, read_manifest
-from spuir.reproduction.task_times import TaskTimes
 from spuir.reproduction.tasks import Result
 from tests.reproduction import toy
 

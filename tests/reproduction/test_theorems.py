@@ -16,7 +16,7 @@ from spuir.environments.linear import Linear
 from spuir.policies import make_policy
 from spuir.policies.learner import RidgeState
 from spuir.policies.optimistic import Optimistic
-from spuir.reproduction import get_experiment
+from spuir.reproduction import EXPERIMENTS
 from spuir.reproduction.base import Scope
 from spuir.reproduction.claims import CONTRADICTED, HOLDS, NOT_TESTED, judge_all
 from spuir.reproduction.experiments import regret, table1, theorem1, theorem2, theorem3
@@ -40,7 +40,7 @@ def reported(module, plan, rows):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_quick_grid_is_part_of_the_full_one(name):
-    grid = get_experiment(name).grid
+    grid = EXPERIMENTS.get(name).grid
     quick, full = ([task.key for task in grid(plan, [])] for plan in (Scope(quick=True), Scope()))
     assert set(quick) < set(full)
     assert len(set(full)) == len(full)

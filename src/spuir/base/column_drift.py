@@ -57,7 +57,7 @@ class Drift:
             raise InputError("drift", f"counts of shape {self.counts.shape}", rule, "count again")
 
     def __add__(self, other: "Drift | None") -> "Drift":
-        """Return the counts of the rows of both; those of another encoder begin anew."""
+        """Return the counts of the rows of both; with another encoder, counting starts again."""
         if other is None:
             return self
         if other.columns != self.columns:

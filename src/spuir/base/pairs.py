@@ -49,7 +49,7 @@ class Pairs:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(n, M), as that of the mask."""
+        """(n, M), like the shape of a mask."""
         return len(self), self.n_actions
 
     @property

@@ -54,7 +54,7 @@ def generator(seed: int, *path: str | int) -> Generator:
 
 
 class Draws:
-    """The random numbers of n decisions: those of a decision depend on its own 64-bit key alone.
+    """The random numbers of n decisions; a decision's numbers depend on its own 64-bit key alone.
 
     The key is a hash of (seed, episode, id), or of (seed, episode, row number within the episode) where no id is
     given. A decision can therefore be recomputed from its log, a retry with the same id repeats it, and replicas of

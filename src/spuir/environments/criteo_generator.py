@@ -163,7 +163,7 @@ class LogGenerator:
         return self._levels[campaigns] + SPREAD * odds, self._log_rates[campaigns] + DELAY_SPREAD * rates
 
     def rows(self, rows: int) -> Iterator[Generated]:
-        """Yield ``rows`` rows in chunks; those of a chunk depend on the seed and on the number of rows."""
+        """Yield ``rows`` rows in chunks; the rows of a chunk depend on the seed and on the number of rows."""
         for number, first in enumerate(range(0, rows, CHUNK)):
             yield self._chunk(self._stream("chunk", number), first, min(first + CHUNK, rows), rows)
 

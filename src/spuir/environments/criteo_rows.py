@@ -2,7 +2,7 @@
 
 One row is one ad that was clicked: 19 cells between tabs, no header, in order of time. ``click_ts`` and ``conv_ts`` are
 seconds on one clock, the second empty if nothing was bought; then ``int1`` to ``int8``, then ``cat1`` to ``cat9``,
-hashes of eight hexadecimal digits, of which ``cat3`` is the campaign.
+hashes of eight hexadecimal digits; ``cat3`` is the campaign.
 
 NumPy splits, compares and converts whole blocks of bytes. This is faster than a CSV reader, because rows of other
 campaigns only need the right number of cells (ADR 18). A row that breaks a rule is left out, counted, and reported with

@@ -1,4 +1,4 @@
-"""Off-policy evaluation: estimates of what a policy would earn, and of how far a log can tell.
+"""Off-policy evaluation: what a policy would earn, estimated from a log, and whether the log can tell.
 
 How the pieces fit together:
 

@@ -136,7 +136,7 @@ class TermSums:
         return cls(model, np.zeros(blocks), np.zeros(blocks) if ratio else None, np.zeros(blocks) if ratio else None)
 
     def add(self, adder: BlockAdder, terms: Terms, span: float | None = None) -> None:
-        """Add the terms of rows; ``span`` is a bound on that of a row's terms, None = look at them."""
+        """Add the terms of rows; ``span`` bounds the span of a row's terms, None = compute it."""
         if span is None:
             span = sum(span_of(values) for values in terms[:2] if values is not None)
         for total, values in zip((self.plain, self.numerator, self.denominator), terms, strict=True):
@@ -292,7 +292,7 @@ class Estimate:
         )
 
     def minus(self, other: "Estimate") -> "Estimate":
-        """Return the paired difference of two estimates over the same blocks; that of one with itself has no error."""
+        """Return the paired difference of two estimates over the same blocks; an estimate minus itself has no error."""
         apart = (hypot(self.one_more[0], other.one_more[1]), hypot(self.one_more[1], other.one_more[0]))
         return Estimate(
             parts=self.parts + _times(-1.0, other.parts),

@@ -68,7 +68,7 @@ class Candidate:
 
 
 def candidates(policies: Sequence[str], budget: int, seed: int) -> list[Candidate]:
-    """Return up to ``budget`` candidates: the defaults of each policy first, then drawn ones, policies in turn."""
+    """Return up to ``budget`` candidates: defaults first, then drawn settings, one of each policy in turn."""
     if not policies:
         raise ParameterError("policies", "none", "tuning chooses among at least one", "name one")
     in_turn = chain.from_iterable(zip_longest(*(_drawn(name, seed) for name in policies)))
@@ -137,7 +137,7 @@ class Results:
         return [self._known[key] for key in keys]
 
     def save(self) -> None:
-        """Write what is known to the disk; a full disk costs the resume, not the tuning."""
+        """Write what is known to the disk; with a full disk the tuning continues, but cannot be resumed."""
         self._saved = monotonic()
         if self._path is not None:
             try:

@@ -14,9 +14,10 @@ from spuir.errors import InputError
 from spuir.evaluation.logged_rows import EvaluationLog, LoggedRows, refuse_without_exploration
 from spuir.logs import Cut, Log, open_log
 from spuir.logs.action_columns import columns_of, number_columns, offered_features
+from spuir.logs.eligible_masks import holds_masks
 from spuir.logs.id_hashes import Hashes
 from spuir.policies import Policy
-from spuir.tables.arrow import arrow
+from spuir.tables.arrow import pa
 from spuir.tables.encoder import Encoder
 from spuir.training.scan import SAMPLE_MOST
 from spuir.training.start import episodes_to_learn
@@ -187,10 +188,13 @@ def read_rows(log: Log, cut: Cut, encoding: Mapping[str, Any], *, most: int = RO
         Whether to take 1/(number of eligible actions) for propensities, whatever the log says.
     """
     numbers, listed = number_columns(log)[0], "eligible" in log.schema.names
-    names = tuple(name for name in numbers if listed and arrow().types.is_list(log.schema.field(f"action.{name}").type))
+    names = tuple(name for name in numbers if listed and pa.types.is_list(log.schema.field(f"action.{name}").type))
     ignored = ("propensity",) if uniform else ()
     offered = tuple(columns_of(names, log, "replay"))
     source = EvaluationLog(log=log, cut=cut, context=log.context, ignored=ignored, offered=offered)
+    if listed and holds_masks(log.schema.field("eligible")):
+        for _ in source:  # the order of a mask is known when all labels are
+            pass
     encoder, kept, count, total = None, list[tuple[LoggedRows, Floats]](), 0, 0
     for block in source:
         if not uniform and block.propensities is None:
@@ -198,9 +202,9 @@ def read_rows(log: Log, cut: Cut, encoding: Mapping[str, Any], *, most: int = RO
             remedy = "log it as the column propensity, or say --propensity uniform if all actions were equally likely"
             raise InputError("log", "no column propensity", rule, remedy)
         if encoder is None:
-            first = arrow().Table.from_batches([block.table]).slice(0, SAMPLE_MOST)
-            encoder = Encoder.learn(first.select(list(log.context)), **encoding)
-        kept.append((block, encoder.encode(block.table)))
+            first = pa.Table.from_batches([block.table]).slice(0, SAMPLE_MOST)
+            encoder = Encoder.fit(first.select(list(log.context)), **encoding)
+        kept.append((block, encoder.transform(block.table)))
         count, total = count + len(block), total + len(block)
         while count - len(kept[0][0]) >= most:
             count -= len(kept.pop(0)[0])
@@ -246,7 +250,7 @@ def _offered(blocks: list[LoggedRows], source: EvaluationLog, names: Sequence[st
     """Return the pairs of rows and eligible actions with their features."""
     m, first, found = len(source.actions), 0, list[tuple[Codes, Floats]]()
     for block in blocks:
-        table = offered_features(block.offered, names, source.actions)
+        table = offered_features(block.offered, names, source.mask_labels)
         codes = source.codes_of(table["action"])
         found.append(((first + table["row"]) * m + codes, np.column_stack([table[name] for name in names])))
         first += len(block)

@@ -14,7 +14,7 @@ from spuir.evaluation.fit_pass import FitPass, Watch
 from spuir.evaluation.logged_rows import LoggedRows
 from spuir.evaluation.support import Support, WeightSums, judge
 from spuir.evaluation.targets import LoggedTarget, Target, TargetView
-from spuir.tables.arrow import arrow
+from spuir.tables.arrow import pa
 
 OBSERVED = "observed"
 """Key of the sums of the log's own rewards."""
@@ -161,7 +161,7 @@ class EstimatePass:
         """Return the segment (n,) of each row; what comes after the first eight levels is "other"."""
         if self.segment is None:
             return None
-        encoded = rows.table.column(self.segment).cast(arrow().string()).fill_null("missing").dictionary_encode()
+        encoded = rows.table.column(self.segment).cast(pa.string()).fill_null("missing").dictionary_encode()
         names = encoded.dictionary.to_pylist()
         for name in names:
             if name not in self.levels and len(self.levels) < MOST_LEVELS:

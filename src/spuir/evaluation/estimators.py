@@ -99,7 +99,7 @@ class ValueEstimator(ABC):
     needs_model: ClassVar[bool] = False
     unbiased: ClassVar[bool] = False
     error_of: ClassVar[str | None] = None
-    """The estimator whose error is reported, where the terms leave out that of the reward model; None = its own."""
+    """The estimator whose error is reported, because the terms leave out the reward model's error; None = its own."""
 
     @abstractmethod
     def terms(self, rows: TargetRows) -> Terms:

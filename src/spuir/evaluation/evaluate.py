@@ -32,7 +32,7 @@ from spuir.logs import Log, cut_episodes, open_log, split_log
 from spuir.logs.columns import renaming
 from spuir.logs.span import log_after
 from spuir.policies import Policy, list_policies
-from spuir.tables.arrow import arrow
+from spuir.tables.arrow import pa
 from spuir.training import train
 from spuir.training.start import episodes_to_learn, with_column
 
@@ -262,7 +262,7 @@ def _grouping(asked: str | None, log: EvaluationLog) -> str:
 
 def _segment(log: Log, given: str | None) -> str | None:
     """Return the given context column, or the first one of text or booleans."""
-    types = arrow().types
+    types = pa.types
     kinds = {name: log.schema.field(name).type for name in log.context}
     if given is not None:
         if given not in kinds:

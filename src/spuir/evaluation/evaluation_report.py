@@ -161,7 +161,7 @@ class EvaluationReport:
 
     @property
     def _corrected(self) -> float:
-        """The level of one interval, so that those of all candidates hold together."""
+        """The level of one interval at which the intervals of all candidates hold together."""
         return 1 - (1 - self.level) / self.candidates
 
     @property
@@ -309,7 +309,7 @@ class EvaluationReport:
         return [one for one in pairs if not one.against.startswith(ALWAYS) or one is best]
 
     def _compared(self, pairs: Sequence[PolicyDifference]) -> list[str]:
-        """Return what is more or less, one by one, then everything that cannot be distinguished."""
+        """Return a phrase for each baseline that earns more or less, then one for all that cannot be distinguished."""
         told: list[str] = []
         alike: list[str] = []
         for pair in pairs:

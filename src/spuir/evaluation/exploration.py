@@ -1,8 +1,8 @@
 """What only matters while a policy learns: α, the floor and the batch size, by replay or by simulation.
 
 Both let every setting learn from scratch, with the same random numbers, for several seeds. A floor costs reward now
-and buys what the reward does not show: logs that can be evaluated, and tuned on, later. So the largest floor is chosen
-whose cost is within a given share of the best reward.
+and buys what the reward does not show: logs that can be evaluated, and tuned on, later. Tuning therefore chooses the
+largest floor whose cost is within a given share of the best reward.
 """
 
 from collections.abc import Callable, Sequence

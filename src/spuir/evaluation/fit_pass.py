@@ -88,7 +88,7 @@ class FitPass:
     reward_range: tuple[float, float] = (np.inf, -np.inf)
     propensity_range: tuple[float, float] = (np.inf, -np.inf)
     by_action: Floats = field(default_factory=lambda: np.zeros((4, 0)))
-    """Counts, Σω/p, Σ(ω/p)² and Σωr/p of each action (4, M), of which there are more while the log is first read."""
+    """Counts, Σω/p, Σ(ω/p)² and Σωr/p of each action (4, M); M grows while the log is read for the first time."""
     seen_folds: set[int] = field(default_factory=set[int])
 
     def run(self, watch: Watch) -> None:

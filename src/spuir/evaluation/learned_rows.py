@@ -14,7 +14,7 @@ from spuir.evaluation.targets import BanditTarget
 from spuir.tables.lineage import Contents, contents_of
 
 MOST_EPISODES = 10_000
-"""Episodes of a log that are compared with those of a model."""
+"""The most episodes of a log that are compared with the episodes of a model."""
 MARK = re.compile(r"rows (\d+) ")
 
 

@@ -13,10 +13,10 @@ from spuir.base.hashing import splitmix64
 from spuir.base.records import Codes, Floats, Mask
 from spuir.errors import InputError, SpuirError
 from spuir.logs import Cut, Log
-from spuir.logs.eligible_masks import holds_masks, read_mask
+from spuir.logs.eligible_masks import holds_masks, listed_items, read_mask
 from spuir.logs.formats import Faults
 from spuir.logs.id_hashes import Hashes, hash_ids
-from spuir.tables.arrow import arrow, compute
+from spuir.tables.arrow import pa
 from spuir.tables.contexts import listed
 from spuir.tables.encoder import Encoder
 from spuir.training.collect import check_numbers, rows_by_key
@@ -149,6 +149,11 @@ class EvaluationLog:
         return None if table is None else Encoder.fit(table).transform(table)
 
     @property
+    def mask_labels(self) -> list[Hashable]:
+        """All labels in the order of the masks; known once all rows were read."""
+        return sorted(cast("list[Any]", self.actions)) if self.mask_order is None else list(self.mask_order)
+
+    @property
     def episode_names(self) -> list[Any]:
         """Episodes as people read them, in the order of their numbers."""
         return [self.cut.named(key) if self.cut else key for key in self._episodes]
@@ -272,15 +277,14 @@ class EvaluationLog:
         column = batch.column("eligible")
         if column.null_count == len(column) or (holds_masks(column) and not self.complete):
             return None  # the order of a mask is known when all labels are
-        order = sorted(cast("list[Any]", self.actions)) if self.mask_order is None else list(self.mask_order)
-        return read_mask(column, actions, self.actions, lambda items: self._encode(items, "eligible"), order)
+        return read_mask(column, actions, self.actions, lambda items: self._encode(items, "eligible"), self.mask_labels)
 
 
 def _taken(rows: LoggedRows, at: NDArray[np.intp]) -> LoggedRows:
     """Return the rows at some places."""
     tables = ("table", "offered")
     columns: dict[str, Any] = {
-        name: None if value is None else value.take(arrow().array(at)) if name in tables else value[at]
+        name: None if value is None else value.take(pa.array(at)) if name in tables else value[at]
         for name, value in vars(rows).items()
     }
     return LoggedRows(**columns)
@@ -305,10 +309,8 @@ def _check_probabilities(batch: Any) -> None:
     """Refuse rows of probabilities that do not sum to one."""
     if "probabilities" not in batch.schema.names:
         return
-    column = batch.column("probabilities")
-    lengths = compute().list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False).astype(np.intp)
-    values = np.asarray(column.flatten().to_numpy(zero_copy_only=False), dtype=np.float64)
-    totals = np.bincount(np.repeat(np.arange(len(lengths)), lengths), values, len(lengths))
+    lengths, owners, items = listed_items(batch.column("probabilities"))
+    totals = np.bincount(owners, items.to_numpy(zero_copy_only=False), len(lengths))
     wrong = (lengths > 0) & ~(np.abs(totals - 1) <= TOLERANCE)
     if wrong.any():
         row = int(np.argmax(wrong))

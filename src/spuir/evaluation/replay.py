@@ -5,8 +5,8 @@ p in the log and has π(a|x) under the policy that learns. Whatever the context,
 m, and its action has the distribution π, so that accepted rows are what the policy itself would have logged. After B
 accepted rows the policy learns, as it would in production.
 
-m is the least propensity of the log, or rather its 1 % quantile, so that a few odd rows do not reject all others. Rows
-for which m·π/p exceeds 1 are accepted, and count m·π/p times, in learning and in the mean.
+m is the 1 % quantile of the log's propensities, not the least one, so that a few odd rows do not reject all others.
+Rows for which m·π/p exceeds 1 are accepted, and count m·π/p times, in learning and in the mean.
 """
 
 from dataclasses import dataclass

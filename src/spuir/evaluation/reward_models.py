@@ -43,7 +43,7 @@ Described = Callable[[], Floats | None]
 class ContextFeatures:
     """The columns (n, p) that the models of this room regress on; the last one is constant.
 
-    The next call writes to the same memory: who keeps columns for longer copies them.
+    The next call writes to the same memory: copy columns that you keep for longer.
 
     Parameters
     ----------
@@ -54,12 +54,12 @@ class ContextFeatures:
     """
 
     def __init__(self, table: Any, nystroem: bool = False) -> None:
-        self._encoder = None if table is None else Encoder.learn(table, scale=True, intercept=not nystroem)
+        self._encoder = None if table is None else Encoder.fit(table, scale=True, intercept=not nystroem)
         self._map: FeatureMap | None = None
         self._state: MapState | None = None
         self._room = np.empty((0, 0))
         if nystroem and self._encoder is not None and table is not None:
-            first = self._encoder.encode(table.slice(0, FIRST_ROWS))
+            first = self._encoder.transform(table.slice(0, FIRST_ROWS))
             self._map = Nystroem(landmarks=LANDMARKS, intercept=True)
             state: Any = self._map.init(first.shape[1], generator(0, "evaluation", "features"))
             none = np.zeros(len(first))
@@ -78,7 +78,7 @@ class ContextFeatures:
             return np.ones((table.num_rows, 1))
         if len(self._room) < table.num_rows:
             self._room = np.empty((table.num_rows, self._encoder.width))
-        encoded = self._encoder.encode(table, self._room[: table.num_rows])
+        encoded = self._encoder.transform(table, self._room[: table.num_rows])
         return encoded if self._map is None else self._map.apply(self._state, encoded)
 
 
@@ -194,7 +194,7 @@ def _shared_fit(sums: Statistics, features: Floats) -> tuple[Floats, float]:
 def _squared_error(sums: Statistics, fit: tuple[Floats, float]) -> float:
     """Return the squared error of a fit on the rows that these sums are of."""
     theta, mean = fit
-    # mean + ⟨θ, s⟩ is linear in the features, of which the last one is constant.
+    # mean + ⟨θ, s⟩ is linear in the features, because the last one is constant.
     whole = theta.copy()
     whole[:, -1] += mean
     fitted = np.matvec(sums.gram, whole)

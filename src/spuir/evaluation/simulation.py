@@ -113,7 +113,7 @@ def fit_world(rows: EncodedRows, seed: int = 0, model: Policy | None = None) -> 
 
 
 def simulate(world: FittedWorld, policy: Policy | str, *, episodes: int, batch_size: int, seed: int = 0) -> History:
-    """Let a policy act and learn in a fitted world; as :func:`spuir.run`, of which this is one case.
+    """Let a policy act and learn in a fitted world, as :func:`spuir.run` does in other environments.
 
     All actions are eligible in the world. Policies see the same contexts and the same noise for the same seed.
     """

@@ -26,7 +26,7 @@ MOST_OF_ONE = 0.02
 HEAVY_TAIL, HOPELESS_TAIL = 0.7, 1.0
 """Tail index of the weights above which their variance is not to be trusted, and their mean neither."""
 LEAST_MEAN = 0.8
-"""Mean weight below which the policy chooses in too many contexts what was never tried there."""
+"""Mean weight below which the policy too often chooses actions that were never tried in the context."""
 SURE = 4.0
 """Standard errors beyond which a deviation is not chance."""
 PRECISION = 0.16

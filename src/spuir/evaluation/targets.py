@@ -135,7 +135,7 @@ class LabelledTarget(Target):
         """Return the labels in the order of the policy's own columns."""
 
     def prepare(self, log: EvaluationLog) -> list[str]:
-        """Match labels: those of the policy that no log row has are never logged, which support will show."""
+        """Match labels. Labels of the policy that no row of the log has were never logged, which support will show."""
         super().prepare(log)
         own = list(self.own_labels())
         self._columns = np.array([-1 if (code := log.code(label)) is None else code for label in own], np.intp)
@@ -175,7 +175,7 @@ class BanditTarget(LabelledTarget):
         return self.bandit.actions_.tolist()
 
     def columns(self, log_columns: Sequence[str]) -> list[str]:
-        """Return the context columns that the bandit reads, out of those of a log."""
+        """Return which context columns of a log the bandit reads."""
         encoder = self.bandit.encoder
         if encoder is not None:
             named: Sequence[str] = encoder.columns
@@ -211,7 +211,7 @@ class BanditTarget(LabelledTarget):
     def _offered(self, rows: LoggedRows) -> dict[str, Any]:
         """Return a long table of the features of the eligible actions that the bandit knows."""
         own = self.own_labels()
-        table = offered_features(rows.offered, self.bandit._model.varying, own)
+        table = offered_features(rows.offered, self.bandit._model.varying, self.log.mask_labels)
         places = np.full(len(self.log.actions) + 1, -1)
         places[self._columns] = np.arange(len(own))
         places[-1] = -1  # of a label that the log does not have

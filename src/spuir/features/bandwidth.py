@@ -82,7 +82,7 @@ def kernel_width(z: Floats, factor: float = MEDIAN_FACTOR) -> float:
 def leave_one_out(columns: Floats, rows: Rows, ridge: float) -> float:
     """Return the weighted sum of squared leave-one-out errors of one ridge fit per action.
 
-    A row of weight w is w copies, of which one is left out, or all of it where w < 1. An action with a single row
+    A row of weight w is w copies, and one copy is left out, or the whole row where w < 1. An action with a single row
     is passed over: without that row nothing is left to compare bandwidths by. Rewards are scaled to at most 1.
     """
     scale = float(np.abs(rows.rewards).max(initial=0.0)) or 1.0

@@ -54,7 +54,7 @@ class FeatureMap(ABC):
 
     @abstractmethod
     def columns(self, dim: int) -> int:
-        """Return how many columns the map makes of ``dim``, the intercept aside."""
+        """Return how many columns the map makes of ``dim``, without the intercept."""
 
     @abstractmethod
     def write(self, state: Any, contexts: Floats, out: Floats) -> None:
@@ -62,7 +62,7 @@ class FeatureMap(ABC):
 
     @abstractmethod
     def labels(self, state: Any, input_names: Sequence[str]) -> list[str]:
-        """Return the names of the columns, the intercept aside."""
+        """Return the names of the columns, without the intercept."""
 
     def width(self, dim: int) -> int:
         """Return how many columns come out of ``dim`` context columns."""
@@ -141,7 +141,7 @@ class FeatureMap(ABC):
     def choose(
         self, state: Any, contexts: Any, actions: Codes | None, rewards: Floats | None, weights: Floats | None
     ) -> MapState:
-        """Choose what the map needs besides a scaling; the contexts are those of the caller, not scaled."""
+        """Choose what the map needs besides a scaling; the contexts are as the caller gave them, not scaled."""
         return state
 
     def scaled(self, state: Any, contexts: Any) -> Floats:

@@ -143,7 +143,7 @@ class ActionMap(Standardised):
         return slice(0, self.reduced(dim))
 
     def curved(self, dim: int) -> list[slice]:
-        """Return the kernel block and that of products, as far as there are any."""
+        """Return the kernel block and the block of products, if there are any."""
         first, last = self.reduced(dim), self.columns(dim)
         split = first + self.kernel
         return [one for one in (slice(first, split), slice(split, last)) if one.stop > one.start]

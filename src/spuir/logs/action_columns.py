@@ -8,6 +8,7 @@ import numpy as np
 from spuir.base.records import Codes, Floats
 from spuir.errors import InputError, UnknownNameError
 from spuir.logs.columns import ACTION_PREFIX, listed
+from spuir.logs.eligible_masks import check_masks, holds_masks, listed_items
 from spuir.logs.log import Log
 from spuir.tables.arrow import pa, pc
 
@@ -64,17 +65,21 @@ def executed_features(batch: Any, names: Sequence[str], labels: Sequence[Any]) -
 def offered_features(batch: Any, names: Sequence[str], labels: Sequence[Any]) -> dict[str, Any]:
     """Return a long table (row, action, feature…) of the eligible actions, as ``Bandit.decide`` takes it."""
     owners, offered = _eligible(batch, labels)
+    chosen = np.ones(len(owners), np.bool_)
+    if holds_masks(batch["eligible"]):
+        chosen = batch["eligible"].flatten().fill_null(False).to_numpy(zero_copy_only=False)
+    owners = owners[chosen]
     counts = np.bincount(owners, minlength=batch.num_rows)
     if not counts.all():
         row = int(np.argmin(counts))
         raise InputError("eligible", f"no action at row {row}", "every row needs one", "list an action there")
-    table: dict[str, Any] = {"row": owners, "action": offered}
+    table: dict[str, Any] = {"row": owners, "action": offered.filter(pa.array(chosen))}
     for name in names:
         if not pa.types.is_list(batch[f"{ACTION_PREFIX}{name}"].type):
             rule = "to choose, the value of every eligible action must be known"
             remedy = "log a list with one value for each label in `eligible`"
             raise InputError(f"column '{ACTION_PREFIX}{name}'", "one value per row", rule, remedy)
-        table[name] = _known(_values(batch, name), name, owners)
+        table[name] = _known(_values(batch, name)[chosen], name, owners)
     return table
 
 
@@ -98,15 +103,9 @@ def _eligible(batch: Any, labels: Sequence[Any]) -> tuple[Codes, Any]:
         row = int(np.argmax(batch["eligible"].is_null())) if "eligible" in batch.schema.names else 0
         rule = "lists of features go by the order of the eligible actions"
         raise InputError("eligible", f"nothing at row {row}", rule, "log the labels that could be chosen")
-    column = batch["eligible"]
-    lengths = pc.list_value_length(column).to_numpy(zero_copy_only=False)
-    owners, items = np.repeat(np.arange(len(lengths)), lengths), column.flatten()
-    if pa.types.is_boolean(items.type):
-        wrong = lengths != len(labels)
-        if wrong.any():
-            row = int(np.argmax(wrong))
-            rule = f"a mask has one entry for each of the {len(labels)} actions"
-            raise InputError("eligible", f"{lengths[row]} entries at row {row}", rule, "list labels instead")
+    lengths, owners, items = listed_items(batch["eligible"])
+    if holds_masks(batch["eligible"]):
+        check_masks(lengths, labels)
         items = pa.array(list(labels) * len(lengths))
     return owners, items
 
@@ -128,13 +127,12 @@ def _executed_places(batch: Any, labels: Sequence[Any]) -> Codes:
 def _values(batch: Any, name: str) -> Floats:
     """Return the values of all eligible actions of all rows (k,); refuse lists of another length."""
     column = _column(batch, name)
-    counts = pc.list_value_length(column).fill_null(-1).to_numpy(zero_copy_only=False)
-    wanted = pc.list_value_length(batch["eligible"]).fill_null(-1).to_numpy(zero_copy_only=False)
+    (counts, _, values), (wanted, _, _) = listed_items(column), listed_items(batch["eligible"])
     if (counts != wanted).any():
         row = int(np.argmax(counts != wanted))
         rule = f"there is one for each of the {wanted[row]} eligible actions"
         raise InputError(f"column '{ACTION_PREFIX}{name}'", f"{counts[row]} values at row {row}", rule, _REMEDY)
-    return column.flatten().to_numpy(zero_copy_only=False).astype(np.float64)
+    return values.to_numpy(zero_copy_only=False).astype(np.float64)
 
 
 def _column(batch: Any, name: str) -> Any:

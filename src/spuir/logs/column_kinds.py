@@ -110,7 +110,7 @@ def _number(array: "pa.Array", target: "pa.DataType", unit: str) -> "pa.Array":
 
 
 def _time(array: "pa.Array", target: "pa.DataType", unit: str) -> "pa.Array":
-    """Return instants in UTC, which what has no zone is taken to be in."""
+    """Return instants in UTC; a time without a zone is in UTC."""
     types = pa.types
     if types.is_string(array.type):
         return _parsed(array, target)
@@ -137,7 +137,7 @@ def _time(array: "pa.Array", target: "pa.DataType", unit: str) -> "pa.Array":
 
 
 def _refuse_dates(seconds: Any) -> None:
-    """Refuse a number (n,) that writes a date: as seconds it is in the summer of 1970, where no log begins."""
+    """Refuse numbers (n,) such as 20240330: read as seconds they are in the summer of 1970, where no log begins."""
     for row in np.flatnonzero((seconds >= 19_000_101) & (seconds <= 21_001_231)).tolist():
         day = written_date(seconds[row])
         if day is not None:

@@ -34,6 +34,18 @@ Peek = Callable[[str, Callable[[str], bool]], PeekedCell | None]
 """Returns the first cell of a column of text for which a test is true; None if there is none."""
 
 
+class SourceColumns(NamedTuple):
+    """The columns of a source, what refusals call it, and what finds a cell in a column of text.
+
+    A ``typed`` source has types of its own, so that texts that look like dates are texts.
+    """
+
+    schema: "pa.Schema"
+    name: str
+    typed: bool
+    peek: Peek
+
+
 class PlannedColumn(NamedTuple):
     """One column of a log: its name there, its name in the source, the kind that converts it, and its type."""
 
@@ -102,38 +114,21 @@ class ColumnChoices:
         return is_action_column(name) and self.table not in ("actions", "rewards")
 
 
-def plan_columns(
-    schema: "pa.Schema", wanted: ColumnChoices, source: str, typed: bool, peek: Peek
-) -> tuple[ColumnPlan, tuple[str, ...]]:
-    """Return the plan of a source, and the names of its context columns.
-
-    Parameters
-    ----------
-    schema
-        The columns of the source.
-    wanted
-        What the caller chose.
-    source
-        What refusals call the source.
-    typed
-        Whether the source has types of its own, so that texts that look like dates are texts.
-    peek
-        Finds a cell in a column of text.
-    """
+def plan_columns(source: SourceColumns, wanted: ColumnChoices) -> tuple[ColumnPlan, tuple[str, ...]]:
+    """Return the plan of a source, and the names of its context columns."""
     for name in wanted.types:
-        if name not in schema.names:
-            rule = f"the columns of {source} are {listed(schema.names)}"
+        if name not in source.schema.names:
+            rule = f"the columns of {source.name} are {listed(source.schema.names)}"
             raise ParameterError("types", f"column {name!r}", rule, "name one of these, as the source does")
-    named = canonical_names(schema.names, wanted.rename, source)
+    named = canonical_names(source.schema.names, wanted.rename, source.name)
     new_names = list(named.values())
-    check_needed(new_names, wanted.table, source)
-    context = _context(new_names, wanted, source)
+    check_needed(new_names, wanted.table, source.name)
+    context = _context(new_names, wanted, source.name)
     raw_of = {new: raw for raw, new in named.items()}
     order = [name for name in COLUMNS if name in raw_of and not wanted.is_context(name)]
     order += [name for name in new_names if wanted.is_action_feature(name)]
     order += [name for name in context if name not in order]
-    fields = [_field(name, raw_of[name], schema, wanted, source, typed, peek) for name in order]
-    fields = [_with_list(one, schema, wanted, peek) for one in fields]
+    fields = [_with_list(_field(name, raw_of[name], source, wanted), source, wanted) for name in order]
     return ColumnPlan(tuple(fields), dict(wanted.types), wanted.unit), context
 
 
@@ -154,32 +149,24 @@ def _context(names: list[str], wanted: ColumnChoices, source: str) -> tuple[str,
     return tuple(dict.fromkeys(wanted.context))
 
 
-def _declared(raw: str, schema: "pa.Schema", wanted: ColumnChoices) -> "pa.DataType":
-    return plain_type(wanted.types.get(raw, schema.field(raw).type))
+def _declared(raw: str, source: SourceColumns, wanted: ColumnChoices) -> "pa.DataType":
+    return plain_type(wanted.types.get(raw, source.schema.field(raw).type))
 
 
-def _field(
-    name: str,
-    raw: str,
-    schema: "pa.Schema",
-    wanted: ColumnChoices,
-    source: str,
-    typed: bool,
-    peek: Peek,
-) -> PlannedColumn:
-    kind = _declared(raw, schema, wanted)
+def _field(name: str, raw: str, source: SourceColumns, wanted: ColumnChoices) -> PlannedColumn:
+    kind = _declared(raw, source, wanted)
     if wanted.is_context(name):
-        if not typed and is_date(kind) and raw not in wanted.types:
+        if not source.typed and is_date(kind) and raw not in wanted.types:
             return PlannedColumn(name, raw, "time", COLUMN_KINDS["time"].becomes(kind))
-        return PlannedColumn(name, raw, "context", kind if typed else _settled(kind))
+        return PlannedColumn(name, raw, "context", kind if source.typed else _settled(kind))
     column = COLUMNS.get(name, ACTION_FEATURE)
     becomes = column.kind.becomes(kind)
     if becomes is None:
         got, rule = f"type {kind}", f"{name!r} holds {column.kind.clause}"
         remedy = f"convert it, declare its type with {declaring(raw, '…')}, or rename it"
         if column.holds == "number" and pa.types.is_string(kind):
-            got, remedy = _text_for_number(raw, peek)
-        raise InputError(f"{source}, column {raw!r}", got, rule, remedy)
+            got, remedy = _text_for_number(raw, source.peek)
+        raise InputError(f"{source.name}, column {raw!r}", got, rule, remedy)
     return PlannedColumn(name, raw, column.holds, becomes)
 
 
@@ -199,11 +186,11 @@ def _is_word(text: str) -> bool:
     return not reads_as_number(text) and text.strip().casefold() not in MISSING_NUMBERS
 
 
-def _with_list(one: PlannedColumn, schema: "pa.Schema", wanted: ColumnChoices, peek: Peek) -> PlannedColumn:
+def _with_list(one: PlannedColumn, source: SourceColumns, wanted: ColumnChoices) -> PlannedColumn:
     """Return a column of lists that are texts with the type of the first; other columns as they are."""
-    if one.kind not in ("choices", "action feature") or not pa.types.is_string(_declared(one.raw, schema, wanted)):
+    if one.kind not in ("choices", "action feature") or not pa.types.is_string(_declared(one.raw, source, wanted)):
         return one
-    cell = peek(one.raw, lambda text: True)
+    cell = source.peek(one.raw, lambda text: True)
     first = None if cell is None else cell.text
     if one.kind == "action feature" and not is_list_text(first):
         return one

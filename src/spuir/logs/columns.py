@@ -20,7 +20,7 @@ class LogColumn:
     name
         What it is called in every log, after renaming.
     holds
-        The name of its kind in :data:`spuir.logs.column_kinds.KINDS`.
+        The name of its kind in :data:`spuir.logs.column_kinds.COLUMN_KINDS`.
     meaning
         What it means, for the documentation and the doctor.
     needed_in
@@ -73,7 +73,7 @@ COLUMNS: dict[str, LogColumn] = {
 
 
 ACTION_PREFIX = "action."
-"""Leads the columns with features of actions that differ from decision to decision."""
+"""Prefix of the columns with features of actions that differ from decision to decision."""
 ACTION_FEATURE = LogColumn(
     f"{ACTION_PREFIX}…", "action feature", "a feature of the executed action, or of each action that `eligible` lists"
 )

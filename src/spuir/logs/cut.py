@@ -105,7 +105,7 @@ class Cut:
 
 
 def _natural(text: str) -> list[str | int]:
-    """Return a text as texts and numbers in turn."""
+    """Return a text as alternating texts and numbers, so that e10 sorts after e2."""
     return [int(part) if at % 2 else part for at, part in enumerate(_NUMBERS.split(text))]
 
 

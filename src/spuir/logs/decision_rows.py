@@ -6,11 +6,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from spuir.base.checked_arrays import FINITE_REWARDS, OPTIONAL_COLUMNS, check_column, check_table_of_actions
 from spuir.base.pairs import Pairs
-from spuir.base.records import Batch, Floats, Mask
+from spuir.base.records import Floats, Mask
 from spuir.errors import InputError
 from spuir.logs.times import Instants, is_single
 from spuir.tables.contexts import column_names
+
+_RULES = {"rewards": (FINITE_REWARDS, None)} | {name: (rule, good) for name, rule, good in OPTIONAL_COLUMNS}
 
 
 class DecisionRows(NamedTuple):
@@ -71,10 +74,11 @@ def make_rows(
     if len(labels) != length:
         rule = f"one action for each id is needed, {length} here"
         raise InputError("actions", f"{len(labels)} actions", rule, "match the lengths")
-    columns = checked(length, propensities=propensities, weights=weights)
+    chances = None if propensities is None else check_values("propensities", propensities, length)
+    weighted = None if weights is None else check_values("weights", weights, length)
     known = _eligible(eligible, labels)
     own = None if features is None else np.array(features, dtype=np.float64).reshape(length, -1)
-    return DecisionRows(_copied(contexts, length), labels, times, columns.propensities, columns.weights, known, own)
+    return DecisionRows(_copied(contexts, length), labels, times, chances, weighted, known, own)
 
 
 def _eligible(eligible: Any, executed: list[Hashable]) -> Mask | NDArray[np.object_] | None:
@@ -87,9 +91,7 @@ def _eligible(eligible: Any, executed: list[Hashable]) -> Mask | NDArray[np.obje
     if lists is None:
         mask = np.asarray(eligible)
         mask = np.broadcast_to(mask, (length, len(mask))) if mask.ndim == 1 else mask
-        found = checked(length, eligible=mask).eligible
-        assert found is None or isinstance(found, np.ndarray)
-        return found
+        return check_table_of_actions("eligible", mask, length, np.bool_)
     if len(lists) != length:
         rule = f"one list for each id is needed, {length} here"
         raise InputError("eligible", f"{len(lists)} lists", rule, "match the lengths")
@@ -116,14 +118,10 @@ def _lists(eligible: Any) -> list[list[Hashable]] | None:
     return None if labels <= {0, 1} and len({len(one) for one in rows}) == 1 else rows
 
 
-def checked(length: int, **columns: Any) -> Batch:
-    """Return columns (n,) as a batch checks them, single values repeated; contexts and actions are left blank."""
-    spread: dict[str, Any] = {
-        name: np.full(length, column) if column is not None and is_single(column) else column
-        for name, column in columns.items()
-    }
-    blank: dict[str, Any] = {"actions": np.zeros(length, np.intp), "rewards": np.zeros(length)}
-    return Batch(contexts=np.empty((length, 0)), **(blank | spread))
+def check_values(name: str, values: Any, length: int) -> Floats:
+    """Return a column (n,) of numbers, checked by the rule that a batch has for it; a single value is repeated."""
+    rule, good = _RULES[name]
+    return check_column(name, np.full(length, values) if is_single(values) else values, length, rule, good)
 
 
 def as_list(what: str, values: Any) -> list[Hashable]:

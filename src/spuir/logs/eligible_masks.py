@@ -21,6 +21,15 @@ def holds_masks(column: Any) -> bool:
     return pa.types.is_boolean(column.type.value_type)
 
 
+def check_masks(lengths: Codes, labels: Sequence[Hashable]) -> None:
+    """Refuse masks whose lengths (n,) are not the number of actions; −1 stands for a row without one."""
+    wrong = (lengths >= 0) & (lengths != len(labels))
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        rule = f"a mask has one entry for each of the {len(labels)} actions"
+        raise InputError("eligible", f"{lengths[row]} entries at row {row}", rule, "list labels instead")
+
+
 def read_mask(
     column: Any, executed: Codes, actions: Sequence[Hashable], encode: Callable[[Any], Codes], order: Sequence[Hashable]
 ) -> Mask:
@@ -41,11 +50,7 @@ def read_mask(
     """
     lengths, owners, items = listed_items(column)
     if holds_masks(column):
-        wrong = (lengths >= 0) & (lengths != len(order))
-        if wrong.any():
-            row = int(np.argmax(wrong))
-            rule = f"a mask has one entry for each of the {len(order)} actions"
-            raise InputError("eligible", f"{lengths[row]} entries at row {row}", rule, "list labels instead")
+        check_masks(lengths, order)
         codes = np.tile(encode(pa.array(order)), int((lengths >= 0).sum()))
         chosen = items.fill_null(False).to_numpy(zero_copy_only=False)
     else:

@@ -12,7 +12,7 @@ from spuir.bandit import Bandit
 from spuir.base.records import Batch, Decision, Floats
 from spuir.errors import InputError, NotFittedError, SnapshotError
 from spuir.logs.columns import ACTION_PREFIX, COLUMNS
-from spuir.logs.decision_rows import DecisionRows, as_list, checked, context_columns, joined, make_rows
+from spuir.logs.decision_rows import DecisionRows, as_list, check_values, context_columns, joined, make_rows
 from spuir.logs.episode_file import SAVE_AGAIN, labels_in, pack_rows, read_episode, unpack_rows, write_episode
 from spuir.logs.frames import to_table
 from spuir.logs.rewards import Report, RewardRules, Settled, settle
@@ -156,7 +156,7 @@ class Episode:
             When they came, as in :meth:`record`. A window needs it; without one, the order of arrival counts.
         """
         names = as_list("ids", ids)
-        values, when = checked(len(names), rewards=rewards).rewards.copy(), self._when(time, names)
+        values, when = check_values("rewards", rewards, len(names)).copy(), self._when(time, names)
         with self._lock:
             self._check_open("rewards")
             self._ids += names

@@ -52,7 +52,7 @@ def _bytes(name: str, values: list[Hashable]) -> NDArray[np.uint8]:
 
 
 def pack_rows(rows: DecisionRows) -> Arrays:
-    """Return decisions as arrays; the actions and lists of eligible labels aside, see :func:`labels_in`."""
+    """Return decisions as arrays, except for actions and lists of eligible labels: see :func:`labels_in`."""
     arrays: Arrays = {"times": rows.times}
     for name in OPTIONAL:
         if getattr(rows, name) is not None and getattr(rows, name).dtype != object:

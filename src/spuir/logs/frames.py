@@ -66,7 +66,7 @@ def _from_columns(columns: Iterable[tuple[Any, Any]]) -> "pa.Table":
 
 
 def _flat(columns: Iterable[tuple[Any, Any]]) -> Iterator[tuple[str, Any]]:
-    """Yield named columns, tables among them column by column, and as lists where a canonical column holds lists."""
+    """Yield named columns; a table is split into columns, or becomes lists if its canonical column holds lists."""
     for name, values in columns:
         if isinstance(values, np.ndarray) and values.ndim == 2:
             if str(name) in _LISTS or is_action_column(str(name)):

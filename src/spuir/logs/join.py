@@ -82,7 +82,7 @@ class JoinedPart(DerivedPart):
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """The files of the decisions, and that of the outcomes."""
+        """The files of the decisions, and the file of the outcomes."""
         return (*self.base.paths, self.outcomes)
 
     def identity(self) -> Iterator[bytes]:
@@ -171,7 +171,7 @@ def _time_of(rewards: Log) -> str | None:
 
 
 class _End:
-    """The time until which rewards are complete: given, or that of the last reward."""
+    """The time until which rewards are complete: given, or the time of the last reward."""
 
     def __init__(self, given: int | None) -> None:
         self.given, self.last = given, UNKNOWN
@@ -182,7 +182,7 @@ class _End:
         return self.last if self.given is None else self.given
 
     def see(self, batch: "pa.RecordBatch") -> "pa.RecordBatch":
-        """Take note of the times of some rewards."""
+        """Update the time of the last reward from a batch."""
         self.last = max(self.last, pc.max(batch["time"]).as_py() or UNKNOWN)
         return batch
 
@@ -312,7 +312,7 @@ def _open_outcomes(path: str, mode: Any) -> NDArray[Any]:
 def _joined_log(
     decisions: Log, rewards: Log, mark: str, starts: list[int], rows: list[int], path: str, folder: Folder
 ) -> Log:
-    """Return the decisions as a log with rewards; ``rows`` are those of each part without duplicates."""
+    """Return the decisions as a log with rewards; ``rows`` counts the rows of each part without duplicates."""
     added = {"reward": pa.float64()}
     if _time_of(rewards) is not None:
         added["reward_time"] = pa.timestamp("us", "UTC")

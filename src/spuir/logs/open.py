@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from spuir.base.parameters import check_names
 from spuir.errors import ParameterError
 from spuir.logs.action_table import ActionTable, action_table
-from spuir.logs.column_plan import ColumnChoices, ColumnPlan, PeekedCell, plan_columns, reading_types
+from spuir.logs.column_plan import ColumnChoices, ColumnPlan, PeekedCell, SourceColumns, plan_columns, reading_types
 from spuir.logs.columns import check_table
 from spuir.logs.formats import FORMATS, FileSection, Format, Request, left_out
 from spuir.logs.formats.base import refusals
@@ -108,7 +108,7 @@ def _open_table(source: Any, format: str | None, wanted: ColumnChoices, options:
         texts = enumerate(table[name].to_pylist())
         return next((PeekedCell(text, f"row {row}") for row, text in texts if text is not None and test(text)), None)
 
-    plan, context = plan_columns(table.schema, wanted, "table", True, peek)
+    plan, context = plan_columns(SourceColumns(table.schema, "table", True, peek), wanted)
     parts: list[Part] = []
     for start in range(0, max(table.num_rows, 1), TABLE_ROWS):
         rows = table.slice(start, TABLE_ROWS)
@@ -155,7 +155,8 @@ def _open_files(source: Any, format: str | None, wanted: ColumnChoices, options:
     def peek(name: str, test: Callable[[str], bool]) -> PeekedCell | None:
         return _first_text(chosen, files, name, options, test)
 
-    plan, context = plan_columns(schema, wanted, f"file {files[0].path!r}", chosen.typed, peek)
+    columns = SourceColumns(schema, f"file {files[0].path!r}", chosen.typed, peek)
+    plan, context = plan_columns(columns, wanted)
     notices += check_gaps(files, plan, wanted.table)
     parts = _file_parts(files, chosen, plan, reading_types(schema, plan, chosen.typed), options)
     return Log(tuple(parts), plan, context, chosen.name, tuple(notices), _catalogue(offered, files))

@@ -44,7 +44,7 @@ class Part(ABC):
     @property
     @abstractmethod
     def first_row(self) -> int:
-        """The number of its first row within the source, from 0; may have to be counted, so ask only for messages."""
+        """The number of its first row in its source, from 0. It may have to be counted: ask for it in messages only."""
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -119,7 +119,7 @@ class DerivedPart(Part):
 
 
 def stamp_of(path: str) -> Stamp:
-    """Return what changes when a file does: the time of its last change, and its size."""
+    """Return the time of a file's last change and its size, which together show whether it has changed."""
     found = os.stat(path)
     return found.st_mtime_ns, found.st_size
 

@@ -2,7 +2,7 @@
 
 Pure functions on arrays. Rewards name their decision by its position. A reward without a decision is an orphan, one
 after the window is late, and a decision without a reward is silent. A decision whose window is still open when the
-rewards end has no reward yet, not even if one came: only those that were quick to pay would be learned.
+rewards end has no reward yet, even if one came: otherwise only quick rewards would be learned.
 """
 
 from dataclasses import dataclass, fields

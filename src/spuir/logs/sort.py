@@ -50,7 +50,7 @@ def sort_rows(
 
 
 def _watched(batches: "Iterable[pa.RecordBatch]", failures: list[BaseException]) -> "Iterator[pa.RecordBatch]":
-    """Keep an error of the reader, of which DuckDB would pass on only the message."""
+    """Keep an error of the reader, because DuckDB would pass on its message only."""
     try:
         yield from batches
     except (Exception, KeyboardInterrupt) as failure:

@@ -1,4 +1,4 @@
-"""Temporary files: a folder that goes with the object that needs it, and full disks in one sentence."""
+"""Temporary files: a folder that lasts as long as the object that needs it, and an error for full disks."""
 
 import fcntl
 import os

@@ -17,7 +17,7 @@ UNKNOWN = np.iinfo(np.int64).min
 PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 """The units in which a log may count its time, and how many make a second."""
 LAST_SECOND = 253_402_300_800
-"""The end of the year 9999: later than any log, and sooner than any time in milliseconds that was taken for seconds."""
+"""The end of the year 9999: later than any log, and earlier than any time in milliseconds that is read as seconds."""
 
 _UNITS = {"ms": 1_000, "s": SECOND, "m": 60 * SECOND, "h": 3_600 * SECOND, "d": 86_400 * SECOND, "w": 604_800 * SECOND}
 _WORDS = {"second": "1s", "minute": "1m", "hour": "1h", "day": "1d", "week": "1w"}
@@ -54,7 +54,7 @@ def iso_datetime(text: str) -> datetime:
 
 
 def written_date(number: float) -> date | None:
-    """Return the date that a whole number writes, such as 20240330; None if it writes none from 1900 to 2100."""
+    """Return the date that a whole number such as 20240330 spells; None if it is no date from 1900 to 2100."""
     if not 19_000_101 <= number <= 21_001_231 or number != int(number):
         return None
     try:

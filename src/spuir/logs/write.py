@@ -1,4 +1,4 @@
-"""A log written: to a file, or as the object in memory that another library learns from."""
+"""Writing a log to a file, or as the object in memory that another library learns from."""
 
 import os
 from collections.abc import Iterable, Iterator

@@ -158,7 +158,7 @@ class Estimating(Policy, ABC):
         return self.learner.imputed_shares(state)
 
     def feature_names(self, state: Any, inputs: list[str]) -> list[str]:
-        """Return the names of the coefficients (k,), given those of the context columns."""
+        """Return the names of the coefficients (k,), given the names of the context columns."""
         return self.feature_map.names(state.features, inputs)
 
 

@@ -1,7 +1,6 @@
 """Experiments by name: the paper's figures and tables, and our own. To add one, write its file and add a line here."""
 
 from spuir.base.registry import Registry
-from spuir.reproduction.base import Experiment
 
 _NAMES = (
     "overview ablation figure1 table1 table2 figure3a figure3b figure3c figure3d figure3e figure3f theorem1 theorem2 "
@@ -16,8 +15,3 @@ EXPERIMENTS = Registry(
 def list_experiments() -> list[str]:
     """Return the names of the registered experiments."""
     return EXPERIMENTS.names()
-
-
-def get_experiment(name: str) -> Experiment:
-    """Return the experiment called ``name``; an unknown name is refused with the nearest known one."""
-    return EXPERIMENTS.get(name)

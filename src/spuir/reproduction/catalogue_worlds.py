@@ -150,7 +150,7 @@ def _named(row: Floats) -> dict[str, float]:
 
 
 class WabbitCatalogue:
-    """Vowpal Wabbit's ``--cb_explore_adf`` with features of actions, crossed with those of the context."""
+    """Vowpal Wabbit's ``--cb_explore_adf`` with features of actions, crossed with features of the context."""
 
     def __init__(self, catalogue: Mapping[int, Floats], seed: int, given: Mapping[str, Any]) -> None:
         command = "--cb_explore_adf --cb_type mtr --quiet"

@@ -1,4 +1,4 @@
-"""The task of a shop: two offers that convert at 5 % and 10 %, raw columns in their own units, the default policy.
+"""A shop as a test: two offers that convert at 5 % and 10 %, raw columns in their own units, the default policy.
 
 The columns are what a table has before anybody prepares it: a time in epoch seconds, a yearly income, an age, a
 number of visits, a price and whether the customer is new. Either one offer is better for everybody, or new customers

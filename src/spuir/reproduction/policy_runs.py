@@ -24,7 +24,8 @@ from spuir.results.history import History
 
 CHECKPOINTS = 30
 AUTHORS = "authors-code"
-LEVELS = ("uniform", "best fixed", "oracle")
+LEVELS, LEVEL_NAMES = "levels", ("uniform", "best fixed", "oracle")
+"""What the cell of the reference levels is called, and the levels."""
 REWARD, REGRET = "average_reward", "regret_per_step"
 
 
@@ -134,7 +135,7 @@ def levels(
         earned += float(place.feedback(rounds, expected.argmax(axis=1), noise).rewards.sum())
         if n - 1 in kept:
             values = np.array([sums.mean(), sums.max(), best, earned]) / (n * batch_size)
-            rows.append({"episode": n} | dict(zip((*LEVELS, REWARD), values.tolist(), strict=True)) | facts)
+            rows.append({"episode": n} | dict(zip((*LEVEL_NAMES, REWARD), values.tolist(), strict=True)) | facts)
     return rows
 
 
@@ -181,5 +182,5 @@ class Setup:
 
 
 def by_world(tasks: Sequence[Task]) -> list[Task]:
-    """Return tasks with those of one environment and seed together, so that a process makes each world once."""
+    """Return tasks grouped by environment and seed, so that a process makes each world once."""
     return sorted(tasks, key=lambda task: (str(task.arguments.get("environment")), int(task.arguments.get("seed", 0))))

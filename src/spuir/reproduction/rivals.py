@@ -1,4 +1,4 @@
-"""Where the default policy is compared, and with what: fifteen worlds, and rivals with a search of 20 settings each."""
+"""What the default policy is compared with, and where: rivals with a search of 20 settings each, in fifteen worlds."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -80,7 +80,7 @@ SUM_BASED: Mapping[str, SearchedMethod] = {
         ranges={**_WIDE, "ridge": Amount(0.003, 10.0)},
     ),
 }
-"""The rivals that the claim is about: their states are sums, as that of the default policy."""
+"""The rivals that the claim is about: their states are sums, like the state of the default policy."""
 OTHERS: Mapping[str, SearchedMethod] = {
     "linear Thompson": SearchedMethod(
         policy="linear-thompson",

@@ -132,7 +132,7 @@ class SearchedMethod:
     ranges: Mapping[str, Range] = field(default_factory=dict[str, Range])
 
     def tasks(self, seeds: Iterable[int], setup: Setup, setting: Setting, tuning: bool = False) -> list[Task]:
-        """Return the runs of one setting; ``{}`` is that of the authors' code."""
+        """Return the runs of one setting; ``{}`` is the setting of the authors' code."""
         given = {**self.parameters, **setting}
         return setup.runs(seeds, self.policy, preset=self.preset, parameters=given, tuning=tuning)
 
@@ -182,7 +182,7 @@ def own_method(path: str) -> SearchedMethod:
 
 
 def drawn(method: SearchedMethod, setup: Setup, count: int) -> list[Setting]:
-    """Return the first settings: that of the authors' code, then draws from the ranges, the same on every set."""
+    """Return the first settings: the authors' own, then draws from the ranges, the same on every set."""
     rng = generator(0, "tuning", method.policy)
     settings: list[Setting] = [{}]
     for _ in range(count - 1):

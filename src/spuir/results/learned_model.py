@@ -20,7 +20,7 @@ from spuir.tables.lineage import LoggedReward
 
 
 class LearnedModel(SavedModel):
-    """A model with its policy, of which everything that was learned can be read."""
+    """A model with its policy, and access to everything that was learned."""
 
     @abstractmethod
     def predict_proba(self, X: Any, eligible: Any = None, action_features: Any = None) -> Floats:

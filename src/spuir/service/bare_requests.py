@@ -1,7 +1,7 @@
 """Requests of several decisions that have nothing but contexts: drawn, recorded and answered as a whole.
 
-Their rows need no record of their own: nobody finds one by an id that a client gave, and none names a unit that may be
-forgotten. A record holds many of them, and the id of each says which record and which row.
+Their rows need no records of their own: no client gave them ids, and they name no units that may be forgotten. A record
+holds many of them, and the id of each says which record and which row.
 """
 
 from collections.abc import Callable, Sequence

@@ -282,7 +282,7 @@ def first_chain(name: str) -> bytes:
 
 
 def next_chain(chain: bytes, seq: int, time: int, kind: str, key: str, digest: bytes, rows: int = 1) -> bytes:
-    """Return the chain digest of a record after that of the record before."""
+    """Return the chain digest of a record, given the chain digest of the record before."""
     size = "" if rows == 1 else f" {rows}"
     text = f"{seq} {time} {kind}{size} {key}".encode("utf-8", "surrogatepass")
     return blake2b(chain + digest + text, digest_size=_SIZE).digest()

@@ -28,7 +28,7 @@ class Counter:
         self.values[labels] = self.values.get(labels, 0) + by
 
     def lines(self, visible: Callable[[str], bool] | None) -> Iterator[str]:
-        """Yield the lines of the text format; ``visible`` limits them to those of some experiments."""
+        """Yield the lines of the text format; ``visible`` limits them to some experiments."""
         if shown := _shown(self.labels, self.values, visible):
             yield from _head(self.name, self.doc, "counter")
             for key in shown:
@@ -45,7 +45,7 @@ class Gauge:
     labels: Labels = ()
 
     def lines(self, visible: Callable[[str], bool] | None) -> Iterator[str]:
-        """Yield the lines of the text format; ``visible`` limits them to those of some experiments."""
+        """Yield the lines of the text format; ``visible`` limits them to some experiments."""
         values = self.read()
         if shown := _shown(self.labels, values, visible):
             yield from _head(self.name, self.doc, "gauge")
@@ -74,7 +74,7 @@ class Histogram:
         self.sums[labels] += value
 
     def lines(self, visible: Callable[[str], bool] | None) -> Iterator[str]:
-        """Yield the lines of the text format; ``visible`` limits them to those of some experiments."""
+        """Yield the lines of the text format; ``visible`` limits them to some experiments."""
         if shown := _shown(self.labels, self.counts, visible):
             yield from _head(self.name, self.doc, "histogram")
             for key in shown:

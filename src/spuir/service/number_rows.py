@@ -1,7 +1,7 @@
 """Several decisions with nothing but contexts of numbers: one matrix, read from a request without Python objects.
 
-What is read here says the same to msgspec, which reads the body again from the log. Any other body is left to msgspec,
-and so are all refusals.
+msgspec reads the body again from the log, and finds the same there. It also reads all other bodies, and makes all
+refusals.
 """
 
 from collections.abc import Sequence

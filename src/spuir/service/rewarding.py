@@ -1,4 +1,4 @@
-"""Rewards and activations: what many commands of one transaction ask of one experiment, done together."""
+"""Rewards and activations: the commands of one transaction for one experiment, carried out together."""
 
 from collections.abc import Sequence
 from math import isfinite

@@ -1,4 +1,4 @@
-"""What no honest model file has: sizes beyond any use, and sums that no rows have. Checked when a file is loaded."""
+"""Checks of a loaded model file: no size may be too large for any use, and its sums must be those of some rows."""
 
 from collections.abc import Iterator
 from dataclasses import fields

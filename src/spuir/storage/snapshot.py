@@ -167,12 +167,10 @@ def is_replaceable(path: Path) -> bool:
 def _place(path: Path) -> str:
     """Return a path as text."""
     try:
-        text = os.fsdecode(path)
+        return os.fsdecode(path)
     except TypeError:
-        text = "\0"
-    if "\0" in text:
-        raise SnapshotError("path", repr(path), "a path is text or a path object", "pass the path of the file")
-    return text
+        rule = "a path is text or a path object"
+        raise SnapshotError("path", repr(path), rule, "pass the path of the file") from None
 
 
 def _plain(array: NDArray[Any]) -> NDArray[Any]:

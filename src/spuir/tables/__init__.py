@@ -1,1 +1,1 @@
-"""The one door for users' columns: contexts, labels, data frames, Arrow tables and the encoder."""
+"""Users' data: contexts, labels, data frames, Arrow tables and the encoder. No other room reads it."""

@@ -48,14 +48,8 @@ def arrow() -> ModuleType:
     return OptionalModule("pyarrow", _RULE)._load()
 
 
-def compute() -> Any:
-    """Return the module pyarrow.compute."""
-    return pc._load()
-
-
 def plain_type(kind: Any) -> Any:
     """Return an Arrow type whatever its storage: dictionaries as their values, every text as ``string``."""
-    pa = arrow()
     types = pa.types
     if types.is_dictionary(kind):
         return plain_type(kind.value_type)
@@ -68,11 +62,11 @@ def plain_type(kind: Any) -> Any:
 
 def is_number(kind: Any) -> bool:
     """Return whether an Arrow type holds integers, floats or decimals."""
-    types = arrow().types
+    types = pa.types
     return types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind)
 
 
 def is_date(kind: Any) -> bool:
     """Return whether an Arrow type holds dates or timestamps."""
-    types = arrow().types
+    types = pa.types
     return types.is_timestamp(kind) or types.is_date(kind)

@@ -1,4 +1,4 @@
-"""An object that holds a policy: scikit-learn's verbs for its arguments, and what every call reads of the model."""
+"""The base of a bandit: its arguments, with scikit-learn's methods for them, and what every call reads of the model."""
 
 import threading
 import warnings

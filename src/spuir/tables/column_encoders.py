@@ -25,7 +25,7 @@ SPAN_BYTES = 1 << 20
 
 
 class Settings(NamedTuple):
-    """The arguments of :meth:`Encoder.learn` that column encoders need."""
+    """The arguments of :meth:`Encoder.fit` that column encoders need."""
 
     scale: bool
     max_levels: int

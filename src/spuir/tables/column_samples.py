@@ -49,7 +49,7 @@ class ColumnSample:
     def outside(self, numbers: NDArray[Any], extremes: tuple[Any, Any] | None = None) -> int:
         """Return how many rows (n,) or (n, L) have a number outside the range; a missing one is not.
 
-        ``extremes`` are the smallest and the largest number, if known: within the range, they spare a look at all.
+        ``extremes`` are the smallest and the largest number, if known: if both are within the range, so are all others.
         """
         if self.low is None:
             return 0

@@ -1,4 +1,4 @@
-"""Who may be chosen in each row, as users say it: masks, lists of labels, and tables of features per decision."""
+"""Which actions may be chosen in each row, as users say it: masks, lists of labels, tables of features per decision."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -148,7 +148,7 @@ def _of_sparse(labels: Labels, given: Any, n: int) -> Pairs:
 
 
 def varying_names(given: Any) -> tuple[str, ...]:
-    """Return the names of the features in what was given: those of a table's columns, else y0, y1 and so on."""
+    """Return the names of the given features: the names of a table's columns, else y0, y1 and so on."""
     names = _names(given)
     if names is not None:
         return tuple(name for name in names if name not in (ROW, ACTION))

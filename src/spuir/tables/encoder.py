@@ -398,7 +398,5 @@ def _learned(
 
 
 def check_options(options: Mapping[str, Any]) -> None:
-    """Refuse options that :meth:`Encoder.learn` does not have."""
-    check_names(
-        options, [name for name in signature(Encoder.learn).parameters if name != "table"], "encoder", "encoding"
-    )
+    """Refuse options that :meth:`Encoder.fit` does not have."""
+    check_names(options, [name for name in signature(Encoder.fit).parameters if name != "table"], "encoder", "encoding")

@@ -1,4 +1,4 @@
-"""What a model learned from: marks by which an episode is recognised, a fingerprint of all data, rewards per action."""
+"""What a model learned from: marks that identify its episodes, a fingerprint of all data, rewards per action."""
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence

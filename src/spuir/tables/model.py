@@ -1,4 +1,4 @@
-"""What a bandit has learned and what it calls things, and users' columns read by it."""
+"""A bandit's state, labels, columns and encoder in one record, which also reads users' columns."""
 
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -207,7 +207,7 @@ class Model(NamedTuple):
             row = int(np.argmin(allowed))
             got = f"{self.labels.names[codes[row]]!r} executed but not eligible at row {row}"
             raise InputError("eligible", got, "an executed action was eligible", "correct the mask")
-        # The policy's own propensities are those of a rule without retired actions, late rows of them aside.
+        # The policy's own propensities leave out retired actions, except in late rows that executed one.
         mask = mask & np.array(self.labels.active)
         mask[every, codes] = True
         return mask

@@ -1,14 +1,13 @@
 """Columns of any library in the few forms that an encoder reads.
 
-Arrow, pandas and NumPy columns are read as a whole; only Python lists and dict rows are read value by value. This
-module imports only NumPy: it recognises Arrow and pandas objects by their attributes.
+Arrow, pandas and NumPy columns are read as a whole; only Python lists and dict rows are read value by value. Arrow and
+pandas objects are recognised by their attributes, so that neither library has to be installed.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from functools import cache
-from importlib import import_module
 from numbers import Real
 from typing import Any, Literal, NamedTuple, NoReturn, cast
 
@@ -16,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spuir.errors import InputError
+from spuir.tables.arrow import pa, pc
 
 Kind = Literal["number", "flag", "category", "time", "list", "empty"]
 NOUNS: Mapping[str, str] = {
@@ -219,12 +219,11 @@ def _number_column(kind: Kind, values: NDArray[Any]) -> RawColumn:
 
 def _exact(array: Any) -> Any:
     """Return integers as text if some are missing, because Arrow would turn them into floats and round large ones."""
-    whole = import_module("pyarrow").types.is_integer(array.type)
-    return array.cast("string") if whole and array.null_count else array
+    return array.cast("string") if pa.types.is_integer(array.type) and array.null_count else array
 
 
 def _of_arrow(array: Any, place: Location) -> RawColumn:
-    types: Any = import_module("pyarrow").types
+    types: Any = pa.types
     if types.is_dictionary(array.type):
         array = array.dictionary_decode()
     if array.null_count == len(array):
@@ -259,12 +258,12 @@ def _of_arrow_text(array: Any) -> RawColumn:
 
 
 def _of_arrow_lists(array: Any, place: Location) -> RawColumn:
-    lengths = _numbers(import_module("pyarrow.compute").list_value_length(array).fill_null(-1))
+    lengths = _numbers(pc.list_value_length(array).fill_null(-1))
     items = array.flatten()
     if _is_struct(items):
         place.refuse(int(np.argmax(lengths > 0)), "a list of objects", *_NO_COLUMNS)
-    if items.null_count and import_module("pyarrow").types.is_integer(items.type):
-        extremes: dict[str, int] = import_module("pyarrow.compute").min_max(items).as_py()
+    if items.null_count and pa.types.is_integer(items.type):
+        extremes: dict[str, int] = pc.min_max(items).as_py()
         items = _exact(items) if max(abs(extreme) for extreme in extremes.values()) > 2**53 else items
     return RawColumn("list", lengths.astype(np.intp), items=_of_arrow(items, Location(f"{place.column}[]")))
 
@@ -316,9 +315,6 @@ def _reals(values: list[Any], place: Location) -> NDArray[Any]:
     """Return numbers, booleans or times as floats, or as integers if all are integers."""
     if all(type(value) is int and -(2**63) <= value < 2**63 for value in values):
         return np.array(values, np.int64)
-    huge = next((row for row, value in enumerate(values) if type(value) is int and abs(value) >= 2**1023), None)
-    if huge is not None:
-        place.refuse(huge, "a whole number above 1e307", "a number must be finite", "correct the value")
     reals = np.full(len(values), np.nan)
     for row, value in enumerate(values):
         try:

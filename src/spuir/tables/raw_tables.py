@@ -111,7 +111,7 @@ def _of_frame(frame: Any) -> Block:
     return Block(len(frame), names, lambda at: frame[names[at]])
 
 
-def _is_array(value: Any) -> bool:
+def _is_one_value(value: Any) -> bool:
     """Return whether a value is an array of rank 0, which holds one value."""
     return isinstance(value, np.ndarray) and value.ndim == 0
 
@@ -120,10 +120,10 @@ def _of_mapping(table: Mapping[Any, Any], limit: int | None) -> Block:
     """Return a dict of columns as a block; a dict with a single value anywhere is one row."""
     values = list(table.values())
     if any(
-        isinstance(value, (str, bytes, Mapping)) or _is_array(value) or not hasattr(value, "__len__")
+        isinstance(value, (str, bytes, Mapping)) or _is_one_value(value) or not hasattr(value, "__len__")
         for value in values
     ):
-        return Block(1, list(table), lambda at: [values[at].item() if _is_array(values[at]) else values[at]])
+        return Block(1, list(table), lambda at: [values[at].item() if _is_one_value(values[at]) else values[at]])
     lengths = [len(value) for value in values]
     if len(set(lengths)) > 1:
         odd = next(at for at, length in enumerate(lengths) if length != lengths[0])

@@ -1,4 +1,4 @@
-"""How coefficients moved during a training: a bounded record, kept beside the model and not in its state."""
+"""How coefficients moved during a training: a bounded record, kept in a file next to the model."""
 
 import csv
 from collections.abc import Iterator, Sequence

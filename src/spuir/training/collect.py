@@ -15,7 +15,7 @@ from spuir.errors import InputError, SpuirError, UnknownNameError
 from spuir.logs import Cut
 from spuir.logs.action_columns import executed_features
 from spuir.logs.columns import renaming
-from spuir.logs.decision_rows import checked
+from spuir.logs.decision_rows import check_values
 from spuir.logs.eligible_masks import read_mask
 from spuir.logs.formats import Faults
 from spuir.policies import Policy
@@ -36,8 +36,8 @@ ELIGIBLE = "eligible"
 FEATURES = "features of the executed action"
 """What the arranged rows call the features per decision."""
 
-CHECKED = {"reward": "rewards", "weight": "weights", "propensity": "propensities"}
-"""Columns of numbers, and their names in a batch, which checks them."""
+CHECKED = {"reward": "rewards", "propensity": "propensities", "weight": "weights"}
+"""Columns of numbers, and their names in a batch, whose rules they must fulfil."""
 
 Selection = slice | NDArray[np.intp]
 
@@ -267,7 +267,7 @@ class _Rows(NamedTuple):
 
 
 def needs_eligible(policy: Policy) -> bool:
-    """Return whether a policy may learn otherwise where not all actions could be chosen.
+    """Return whether it matters to what a policy learns which actions could be chosen.
 
     What could be chosen matters for the probabilities with which a policy would have acted itself: those enter what it
     learns only if its sums depend on the acting state.
@@ -300,8 +300,9 @@ def check_numbers(batch: Any) -> None:
             rule = "a log has the propensity of every row, or no column of them"
             remedy = f"fill it in, drop such rows, or leave the column out: {renaming('propensity', None)}"
             raise InputError("propensity", f"nothing at row {int(np.argmax(gone))}", rule, remedy)
-    given = {CHECKED[name]: _numbers(batch, name) for name in batch.schema.names if name in CHECKED}
-    checked(batch.num_rows, **{name: np.where(silent, 1.0, numbers) for name, numbers in given.items()})
+    for name, argument in CHECKED.items():
+        if name in batch.schema.names:
+            check_values(argument, np.where(silent, 1.0, _numbers(batch, name)), batch.num_rows)
 
 
 def rows_by_key(keys: Any) -> Iterator[tuple[Any, Selection]]:

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from spuir.bandit import Bandit
-from spuir.logs import Cut
 from spuir.training.coefficient_moves import Recorded, record
 from spuir.training.collect import EpisodeShard, PartShards
 from spuir.training.engines.local import Local
@@ -49,7 +48,6 @@ def fold(
     bandit: Bandit,
     parts: Iterable[tuple[int, PartShards]],
     scan: LogScan,
-    cut: Cut,
     episodes: range,
     workers: int,
     allow_repeat: bool = True,
@@ -62,7 +60,7 @@ def fold(
         Learns in place.
     parts
         The number of each part with its shards, in order.
-    scan, cut
+    scan
         Where the episodes lie in the log, and how they were cut.
     episodes
         The numbers of the episodes to learn.
@@ -84,7 +82,7 @@ def fold(
             known = shard.rows - shard.silent
             yield EpisodeSummary(
                 episode=coming,
-                key=cut.named(scan.keys[coming]),
+                key=scan.cut.named(scan.keys[coming]),
                 rows=shard.rows,
                 silent=shard.silent,
                 mean_reward=shard.rewards / known if known else None,

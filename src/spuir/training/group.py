@@ -21,7 +21,7 @@ from spuir.training.engines.base import WorkEngine
 from spuir.training.scan import LogScan, PartEpisode, ScannedPart, Watcher, with_source
 
 SORT_BYTES = 16 * 2**20
-"""Bytes of rows that a worker sorts at a time, and about those of a range of episodes."""
+"""Bytes of rows that a worker sorts at a time; a range of episodes has about as many."""
 MAX_RANGES = 1_024
 FRAGMENT_ROWS, MIN_FRAGMENTS = 400, 2_000
 """A few rows of an episode in a batch cost as much time as sorting this many rows; so few of them do not matter."""
@@ -83,7 +83,7 @@ class SortPart:
         for batch in part.read(self.columns, faults=faults):
             try:
                 check_rows(batch, self.actions)
-                self.encoder.encode(batch)
+                self.encoder.transform(batch)
             except SpuirError as error:
                 raise with_source(error, part, part.first_row + rows) from None
             rows += batch.num_rows

@@ -2,7 +2,7 @@
 
 import json
 import warnings
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from os import PathLike
@@ -32,9 +32,7 @@ from spuir.training.engines import WorkEngine
 from spuir.training.fold import EpisodeSummary, fold
 from spuir.training.scan import LogSample, LogScan, Watcher, first_rows
 from spuir.training.sharing import check_folder
-from spuir.training.start import (
-    TrainedActions,
-)
+from spuir.training.start import TrainedActions
 
 UNSAVED = "Training continues without checkpoints, so an interrupt would lose its progress"
 OPEN_BYTES = 256 * 2**20
@@ -45,8 +43,9 @@ OPEN_BYTES = 256 * 2**20
 class Job:
     """What to learn from which log, and where; its methods are the steps of :func:`train`.
 
-    ``faults`` are the broken rows by part, so that a part that is read twice counts once; parts that were
-    grouped count down from −1. ``drift`` is counted by the row of the log that a batch begins with.
+    ``actions`` and ``encoder`` are set when the log was scanned. ``faults`` are the broken rows by part, so that a part
+    that is read twice counts once; parts that were grouped count down from −1. ``drift`` is counted by the row of the
+    log that a batch begins with.
     """
 
     log: Log
@@ -56,6 +55,7 @@ class Job:
     seed: int
     watch: Watcher
     tell: Callable[[str], object]
+    memory_limit: int | None = None
     told: list[str] = field(default_factory=list[str])
     faults: dict[int, Faults] = field(default_factory=dict[int, Faults])
     drift: dict[int, Drift] = field(default_factory=dict[int, Drift])
@@ -64,6 +64,7 @@ class Job:
     start: Bandit | None = None
     allow_repeat: bool = True
     actions: TrainedActions = field(default_factory=lambda: TrainedActions([]))
+    encoder: Encoder = field(init=False, repr=False)
 
     def add_notices(self, *sentences: str) -> None:
         """Keep some notices and pass them on."""
@@ -89,7 +90,7 @@ class Job:
         """Return the contexts, and what else there is to fix the feature map on, of the first episodes."""
         weights = ["weight"] if "weight" in self.log.schema.names else []
         varying = ["action", *self.action_columns] if self.actions.varying else []
-        return first_rows(scan, self.cut, [*self.log.context, *weights, *varying])
+        return first_rows(scan, [*self.log.context, *weights, *varying])
 
     @property
     def action_columns(self) -> list[str]:
@@ -99,19 +100,19 @@ class Job:
     def learn_encoder(self, sample: LogSample, options: Mapping[str, Any]) -> Encoder:
         """Learn the encoder on the sample."""
         try:
-            encoder = Encoder.learn(sample.table.select(list(self.log.context)), **options)
+            encoder = Encoder.fit(sample.table.select(list(self.log.context)), **options)
         except SpuirError as error:
             raise sample.with_source(error) from None
         self.add_notices(*notices.of_encoder(encoder))
         return encoder
 
-    def fix(self, bandit: Bandit, encoder: Encoder, sample: LogSample) -> None:
+    def fix(self, bandit: Bandit, sample: LogSample) -> None:
         """Fix the scales and landmarks of the policy's feature map on the sample."""
         table = sample.table
         weights = table.column("weight").to_numpy() if "weight" in table.schema.names else None
         given: dict[str, Any] = {}
         try:
-            contexts = encoder.encode(table.select(list(self.log.context)))
+            contexts = self.encoder.transform(table.select(list(self.log.context)))
             if names := self.actions.varying:
                 own = executed_features(table.combine_chunks().to_batches()[0], names, self.actions.labels)
                 given["action_features"] = dict(zip(names, own.T, strict=True))
@@ -126,7 +127,7 @@ class Job:
             else:
                 warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
 
-    def settings(self, labels: Sequence[Hashable], encoder: Encoder) -> str:
+    def settings(self) -> str:
         """Return the digest of everything that the model depends on."""
         policy = {"name": self.policy.name, **parameters_of(self.policy)}
         parts = (
@@ -134,8 +135,8 @@ class Job:
             self.log.fingerprint(),
             repr(self.cut),
             policy,
-            list(labels),
-            encoder.to_dict(),
+            self.actions.labels,
+            self.encoder.to_dict(),
             self.seed,
             self.propensity,
             None if self.start is None else (self.start.version_, self.start._seed),
@@ -158,19 +159,12 @@ class Job:
             return self.start.without_encoder(), []
         return Bandit(self.policy, self.actions.for_bandit, self.seed), []
 
-    def group_scattered(
-        self,
-        scan: LogScan,
-        size: memory.ShardSize,
-        encoder: Encoder,
-        labels: Sequence[Hashable],
-        place: str | PathLike[str] | None,
-        limit: int | None,
-    ) -> LogScan:
+    def group_scattered(self, scan: LogScan, size: memory.ShardSize, place: str | PathLike[str] | None) -> LogScan:
         """Group the log by episode on disk if its episodes are scattered; return the scan of the result."""
         largest = int(scan.sizes.max())
         waiting = scan.open_episodes * size.of_rows(largest, largest)
-        needed = scan.open_episodes > 2 and waiting > min(OPEN_BYTES, OPEN_BYTES if limit is None else limit // 4)
+        most = OPEN_BYTES if self.memory_limit is None else min(OPEN_BYTES, self.memory_limit // 4)
+        needed = scan.open_episodes > 2 and waiting > most
         if self.cut.kind == "size" or not (needed or group.pays(scan)):
             return scan
         if place is not None:
@@ -185,8 +179,14 @@ class Job:
             return scan
         many = f"Up to {scan.open_episodes:,} episodes would be open at once"
         self.add_notices(f"{many}: grouping rows by episode on disk.")
-        given: dict[str, Any] = {"cut": self.cut, "encoder": encoder, "actions": labels, "columns": self.columns}
-        sort = group.SortPart(**given, keys=scan.keys, folder=folder.path)
+        sort = group.SortPart(
+            cut=self.cut,
+            encoder=self.encoder,
+            actions=self.actions.labels,
+            columns=self.columns,
+            keys=scan.keys,
+            folder=folder.path,
+        )
         grouped, faults = group.group_by_episode(self.log, scan, sort, folder, size.row, self.engine, self.watch)
         self.faults |= {-1 - at: broken for at, broken in enumerate(faults)}
         return grouped
@@ -207,23 +207,26 @@ class Job:
         carried += self.action_columns
         return tuple(dict.fromkeys(["action", "reward", *carried, *self.cut.columns, *self.log.context]))
 
-    def check_memory(
-        self, scan: LogScan, actions: int, width: int, size: memory.ShardSize, limit: int | None
-    ) -> memory.Forecast:
+    @property
+    def width(self) -> int:
+        """The number of columns of a row, those with features of its action among them."""
+        return self.encoder.width + len(self.actions.varying)
+
+    def check_memory(self, scan: LogScan, size: memory.ShardSize) -> memory.Forecast:
         """Return the memory forecast; raise if it is above the limit."""
         # Workers may be ahead by one part each and one more, while another is being learned.
         parts = [sum(size.of_rows(one.rows, one.size) for one in part.episodes.values()) for part in scan.parts]
         needed = memory.forecast(
             self.policy,
-            actions,
-            width,
+            len(self.actions.labels),
+            self.width,
             largest=int(scan.sizes.max()),
             open_episodes=scan.open_episodes,
             workers=self.engine.workers,
             coming=sum(sorted(parts)[-self.engine.workers - 2 :]),
             sorting=group.SORT_BYTES if isinstance(scan.parts[0].part, group.EpisodeRange) else 0,
         )
-        memory.check_fits(needed, limit)
+        memory.check_fits(needed, self.memory_limit)
         self.add_notices(f"Training needs about {memory.amount(needed.total)} of memory.")
         return needed
 
@@ -232,14 +235,13 @@ class Job:
         bandit: Bandit,
         episodes: list[EpisodeSummary],
         scan: LogScan,
-        encoder: Encoder,
         keep_rows: int | None,
         checkpoint: Checkpoint,
     ) -> None:
         """Learn the episodes after those in ``episodes``, and append their summaries; save the state now and then."""
         learned = bandit.n_episodes_
         try:
-            for summary in self._collect_and_fold(bandit, scan, encoder, keep_rows, len(episodes)):
+            for summary in self._collect_and_fold(bandit, scan, keep_rows, len(episodes)):
                 episodes.append(summary)
                 learned = bandit.n_episodes_
                 if checkpoint.due:
@@ -257,7 +259,7 @@ class Job:
             raise InputError("log", "no row with a reward and a weight", rule, remedy)
 
     def _collect_and_fold(
-        self, bandit: Bandit, scan: LogScan, encoder: Encoder, keep_rows: int | None, done: int
+        self, bandit: Bandit, scan: LogScan, keep_rows: int | None, done: int
     ) -> Iterator[EpisodeSummary]:
         """Collect the parts on the engine and fold them, from episode number ``done``."""
         fixed, total = self.policy.fixed(bandit.state_), len(scan.keys)
@@ -266,7 +268,7 @@ class Job:
         for span in spans:
             collect = Collect(
                 bandit=copy(bandit),
-                encoder=encoder,
+                encoder=self.encoder,
                 cut=self.cut,
                 columns=self.columns,
                 keep_rows=keep_rows if span.stop > 1 else None,
@@ -278,7 +280,7 @@ class Job:
             chosen = [at for at, part in enumerate(scan.parts) if any(e.number in span for e in part.episodes.values())]
             results = self.engine.map(collect, (scan.parts[at] for at in chosen))
             parts = self._watched(zip(chosen, results, strict=True), scan.rows)
-            yield from fold(bandit, parts, scan, self.cut, span, self.engine.workers, self.allow_repeat)
+            yield from fold(bandit, parts, scan, span, self.engine.workers, self.allow_repeat)
 
     def _watched(self, parts: Iterable[tuple[int, PartShards]], total: int) -> Iterator[tuple[int, PartShards]]:
         """Yield the parts, and report each when its episodes are learned."""

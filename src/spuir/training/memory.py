@@ -1,4 +1,4 @@
-"""How much memory training needs: forecast before it starts, and refused with the arithmetic if it is too much."""
+"""How much memory a training needs: a forecast before it starts, and an error with the arithmetic if it is too much."""
 
 import os
 from dataclasses import dataclass

@@ -12,8 +12,8 @@ from spuir.logs.columns import declaring
 from spuir.logs.formats import Faults
 from spuir.policies import Policy
 from spuir.tables.column_encoders import CategoryEncoder
+from spuir.tables.contexts import listed
 from spuir.tables.encoder import Encoder
-from spuir.tables.raw_tables import listed
 from spuir.training.fold import EpisodeSummary
 
 NUMERAL = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*")
@@ -34,7 +34,7 @@ def of_policy(policy: Policy) -> Iterator[str]:
 
 
 def of_keys(keys: Sequence[Any]) -> Iterator[str]:
-    """Yield the order of episodes that are texts, if it is not that of the alphabet, or nothing but that."""
+    """Yield the order of episodes that are texts, if it is not the alphabetical order of numbered texts."""
     texts = [key for key in keys if isinstance(key, str)]
     numbered = all(re.search("[0-9]", text) for text in texts)
     if len(texts) > 1 and not (numbered and texts == sorted(texts)):

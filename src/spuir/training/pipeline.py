@@ -132,6 +132,7 @@ def train(
             allow_repeat=allow_repeat or start is None,
             watch=watch or _ignore,
             tell=tell or _ignore,
+            memory_limit=memory_limit,
         )
         check_propensity(log, job.policy, propensity)
         job.announce()
@@ -140,25 +141,24 @@ def train(
         job.add_notices(*notices.of_keys(scan.keys), *added)
         job.actions = actions_to_train(scan.actions, actions, log, job.policy, start)
         job.add_notices(*notices_of_actions(log, job.policy, job.actions))
-        labels, varying = job.actions.labels, len(job.actions.varying)
-        job.check_floor(len(labels))
-        job.propensity = propensity_of_rows(propensity, len(labels))
+        n_actions = len(job.actions.labels)
+        job.check_floor(n_actions)
+        job.propensity = propensity_of_rows(propensity, n_actions)
         sample = job.sample(scan)
-        encoder = encoder if start is None else start.encoder
-        encoder = encoder or job.learn_encoder(sample, encoding or {})
-        checkpoint = Checkpoint(target, job.settings(labels, encoder))
+        job.encoder = (encoder if start is None else start.encoder) or job.learn_encoder(sample, encoding or {})
+        checkpoint = Checkpoint(target, job.settings())
         bandit, episodes = job.resume(checkpoint)
         if not bandit.n_episodes_:
-            job.fix(bandit, encoder, sample)
+            job.fix(bandit, sample)
         resumed = len(episodes)
-        size = memory.ShardSize.of(job.policy, len(labels), encoder.width + varying, masks=job.reads_eligible)
+        size = memory.ShardSize.of(job.policy, n_actions, job.width, masks=job.reads_eligible)
         scratch = scratch if scratch is not None or target is None else target.absolute().parent
-        scan = job.group_scattered(scan, size, encoder, labels, scratch, memory_limit)
-        needed = job.check_memory(scan, len(labels), encoder.width + varying, size, memory_limit)
+        scan = job.group_scattered(scan, size, scratch)
+        needed = job.check_memory(scan, size)
         if {"sketched", "foldable"} <= job.policy.traits:
-            scan = count_learned(scan, job.cut, started)
-        job.learn(bandit, episodes, scan, encoder, size.keep_rows, checkpoint)
-        bandit = bandit.with_encoder(encoder)
+            scan = count_learned(scan, started)
+        job.learn(bandit, episodes, scan, size.keep_rows, checkpoint)
+        bandit = bandit.with_encoder(job.encoder)
         if target is not None:
             rows = sum(summary.rows for summary in episodes)
             bandit.save(target, training=training_record(bandit, log, job.cut, rows, start))

@@ -1,4 +1,4 @@
-"""The result of a training, and what it notes in the model: where it came from, and how the new policy acts."""
+"""The result of a training, and the record in the saved model of where it came from and how the new policy acts."""
 
 from dataclasses import dataclass
 from itertools import islice

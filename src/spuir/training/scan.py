@@ -18,7 +18,7 @@ from spuir.training.engines.base import WorkEngine
 YEAR = 365.25 * 86_400e6
 """Microseconds."""
 MISTAKEN_SHARE, FEWEST_ROWS = 0.01, 10
-"""Rows long before all others are mistakes if they are no larger a share of a log that has at least so many."""
+"""Rows that are long before all others are mistakes if they are at most this share of a log of at least so many."""
 SAMPLE_LEAST, SAMPLE_MOST = 10_000, 100_000
 """Rows of the sample on which encoder, scales and landmarks are fixed: whole episodes up to the first, then cut off."""
 Counts = NDArray[np.int64]
@@ -62,13 +62,14 @@ class ScannedPart(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LogScan:
-    """The parts of a log and the episodes in them.
+    """The parts of a log and the episodes in them, as ``cut`` cuts them.
 
     ``keys`` are the keys of the episodes in order and ``sizes`` their rows. Each episode begins in the part ``first``
     and ends in the part ``last``. ``actions`` are the actions of the log, sorted, and ``fragments`` counts the episodes
     of every batch.
     """
 
+    cut: Cut
     parts: Sequence[ScannedPart]
     keys: Sequence[Any]
     sizes: Counts
@@ -124,8 +125,10 @@ def scan_log(log: Log, cut: Cut, engine: WorkEngine, watch: Watcher, *, actions:
         parts.append(ScannedPart(part, start, here))
     seen = sorted(set().union(*(scan.actions for scan in scans)))
     fragments = sum(scan.fragments for scan in scans)
-    scan = LogScan(parts=parts, keys=keys, sizes=sizes, first=first, last=last, actions=seen, fragments=fragments)
-    check_first_time(scan, cut)
+    scan = LogScan(
+        cut=cut, parts=parts, keys=keys, sizes=sizes, first=first, last=last, actions=seen, fragments=fragments
+    )
+    check_first_time(scan)
     return scan
 
 
@@ -165,8 +168,9 @@ def _cut_by_size(rows: int, start: int, size: int) -> dict[int, int]:
     return {key: min((key + 1) * size, stop) - max(key * size, start) for key in keys}
 
 
-def check_first_time(scan: LogScan, cut: Cut) -> None:
+def check_first_time(scan: LogScan) -> None:
     """Raise if the first episode is a mistaken time: in 1970 or long before the rest, with hardly a row."""
+    cut = scan.cut
     if cut.kind != "time" or len(scan.keys) < 2:
         return
     times = np.asarray(scan.keys, np.float64) * cut.amount / YEAR
@@ -191,12 +195,12 @@ def check_first_time(scan: LogScan, cut: Cut) -> None:
     raise InputError(f"column 'time' in {part.source}", got, rule, remedy)
 
 
-def count_learned(scan: LogScan, cut: Cut, engine: WorkEngine) -> LogScan:
+def count_learned(scan: LogScan, engine: WorkEngine) -> LogScan:
     """Return the scan with rows and episodes numbered as ``partial_fit`` would, which never sees those without reward.
 
     A sketch hashes rows by their number in the episode, with a key drawn for the number of the episode.
     """
-    counted = list(engine.map(partial(_learned_in, cut=cut), scan.parts))
+    counted = list(engine.map(partial(_learned_in, cut=scan.cut), scan.parts))
     numbers = {key: number for number, key in enumerate(scan.keys)}
     before, totals = np.zeros(len(numbers), np.int64), np.zeros(len(numbers), np.int64)
     for counts in counted:
@@ -254,12 +258,12 @@ class LogSample:
         return error
 
 
-def first_rows(scan: LogScan, cut: Cut, columns: Sequence[str]) -> LogSample:
+def first_rows(scan: LogScan, columns: Sequence[str]) -> LogSample:
     """Return these columns of the first episodes: as many whole ones as have at least :data:`SAMPLE_LEAST` rows.
 
     They are cut off after :data:`SAMPLE_MOST` rows.
     """
-    enough = int(np.searchsorted(np.cumsum(scan.sizes), SAMPLE_LEAST)) + 1
+    cut, enough = scan.cut, int(np.searchsorted(np.cumsum(scan.sizes), SAMPLE_LEAST)) + 1
     chosen, batches, places, found = set(scan.keys[:enough]), list[Any](), list[tuple[Part, Counts]](), 0
     for part, start, episodes in scan.parts:
         if chosen.isdisjoint(episodes) or found >= SAMPLE_MOST:

@@ -26,7 +26,7 @@ def check_log(engine: WorkEngine, log: Log) -> None:
 
 
 def check_scratch(engine: WorkEngine, scratch: str | os.PathLike[str] | None) -> None:
-    """Raise if a worker does not see the folder for temporary files; None = that of the system."""
+    """Raise if a worker does not see the folder for temporary files; None = the system's own folder."""
     if engine.name != "local":
         check_folder(engine, Folder(scratch))
 

@@ -39,7 +39,7 @@ def policy_for_logs(name: str, *, preset: str | None = None, **parameters: Any) 
 
 
 def policy_to_train(policy: Policy | str, start: Bandit | None) -> Policy:
-    """Return the policy to train: that of the model to continue, or the one that is given."""
+    """Return the policy to train: the policy of the model to continue, or the given one."""
     if start is None:
         return policy_for_logs(policy) if isinstance(policy, str) else as_policy(policy)
     if start.encoder is None:
@@ -49,7 +49,7 @@ def policy_to_train(policy: Policy | str, start: Bandit | None) -> Policy:
 
 
 def episodes_to_learn(log: Log, batch_size: int | None, every: Any) -> Cut:
-    """Return how a log is cut into episodes; where nothing says how, into those of the recommended size."""
+    """Return how a log is cut into episodes: as the caller or the log says, else by the recommended size."""
     if not log.context:
         remedy = (
             "add one to the log, a constant 1 if nothing is known about a decision, and to --context if that is given"
@@ -60,7 +60,7 @@ def episodes_to_learn(log: Log, batch_size: int | None, every: Any) -> Cut:
     rows = sum(map(count_rows, log.parts))
     head = log.head(LEARNING_ROWS, log.context)
     try:
-        width = Encoder.learn(head).width
+        width = Encoder.fit(head).width
     except InputError:  # training refuses the column, and names its file and row
         width = len(log.context)
     size = max(1, min(rows, balanced_batch(rows, max(width, 1))))
@@ -99,7 +99,7 @@ def with_catalogue(log: Log, actions: Any) -> tuple[Log, Sequence[Hashable] | No
 def actions_to_train(
     logged: Sequence[Hashable], given: Sequence[Hashable] | None, log: Log, policy: Policy, start: Bandit | None
 ) -> TrainedActions:
-    """Return the actions: those of the model to continue, those of the catalogue, those given, or those in the log."""
+    """Return the actions: of the model to continue, of the catalogue, as given, or as they occur in the log."""
     if start is not None:
         labels = start.actions_.tolist()
         for label in logged:
@@ -135,7 +135,7 @@ def check_described(log: Log, policy: Policy) -> None:
 
 
 def notices_of_actions(log: Log, policy: Policy, actions: TrainedActions) -> Iterator[str]:
-    """Yield what is done with the features of actions, where it is not what a user would expect."""
+    """Yield what a user would not expect about the use of the features of actions."""
     if not policy.takes_features:
         if log.catalogue is not None and log.catalogue.given and log.catalogue.features:
             yield f"{policy.name} has no use for features of actions; only the labels of the catalogue are used."

@@ -1,4 +1,4 @@
-"""The doctor: a look through a log before training, which tells what is wrong with it and what to do about that."""
+"""The doctor: a look through a log before training, which reports what is wrong with it and what to do about that."""
 
 from spuir.logs.doctor.diagnosis import Diagnosis, examine
 from spuir.logs.doctor.findings import Finding

@@ -1,4 +1,4 @@
-"""Checks of the canonical columns of a log, each fed with one batch after the other in bounded memory."""
+"""Checks of the canonical columns of a log, each of which sees one batch after the other, in bounded memory."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping

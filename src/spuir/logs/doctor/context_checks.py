@@ -1,4 +1,4 @@
-"""Checks of the context columns of a log: constant, empty or twice there, hard to encode, or leaking the outcome."""
+"""Checks of the context columns of a log: constant, empty or duplicated, hard to encode, or leaking the outcome."""
 
 from typing import Any
 from zlib import crc32
@@ -6,6 +6,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
+from spuir.base.hashing import mix64
 from spuir.base.records import Floats, Mask
 from spuir.errors import InputError
 from spuir.logs.column_kinds import has_decimal_comma, reads_as_number
@@ -13,11 +14,9 @@ from spuir.logs.doctor.checks import ActionCheck, Check, CheckedBatch
 from spuir.logs.doctor.findings import Finding, ProblemRows, finding, merged, missing
 from spuir.logs.doctor.leak_checks import LeakWatch
 from spuir.logs.doctor.number_profiles import NumberProfile
-from spuir.tables.column_encoders import CategoryEncoder as Category
-from spuir.tables.column_encoders import VectorEncoder as Vector
+from spuir.tables.column_encoders import CategoryEncoder, VectorEncoder
 from spuir.tables.encoder import Encoder
-from spuir.tables.raw_columns import RawColumn as Column
-from spuir.tables.raw_columns import time_text
+from spuir.tables.raw_columns import RawColumn, time_text
 from spuir.tables.raw_tables import Block, blocks
 
 NUMERIC_RATIO = 9
@@ -46,7 +45,7 @@ class ContextColumn:
         self._first, self._last, self._end = -1, -1, 0
         self._fingerprint: int | None = 0
 
-    def look(self, column: Column, view: CheckedBatch) -> None:
+    def look(self, column: RawColumn, view: CheckedBatch) -> None:
         """Take one batch into account."""
         self.rows += len(column)
         known = ~column.missing
@@ -64,7 +63,7 @@ class ContextColumn:
             self._look_at_levels(column, view)
         if column.kind == "time":
             self._look_at_times(column, view, known)
-        if column.kind == "list" and isinstance(self._part, Vector):
+        if column.kind == "list" and isinstance(self._part, VectorEncoder):
             wrong = known & (column.values != len(self._part.means))
             self._lengths.add(wrong, view.where, column.values)
         self._mark(column, view.where.start, known)
@@ -80,7 +79,7 @@ class ContextColumn:
         self._profile.look(values, known & np.isfinite(values), view.where)
         self._low, self._high = self._profile.low, self._profile.high
 
-    def _look_at_times(self, column: Column, view: CheckedBatch, known: Mask) -> None:
+    def _look_at_times(self, column: RawColumn, view: CheckedBatch, known: Mask) -> None:
         self._low = min(self._low, column.values[known].min(initial=np.inf))
         self._high = max(self._high, column.values[known].max(initial=-np.inf))
         if view.has("time"):
@@ -88,7 +87,7 @@ class ContextColumn:
             later = known & ~missing(view.batch["time"]) & (column.values > decided)
             self._later.add(later, view.where, lambda row: time_text(float(column.values[row])))
 
-    def _look_at_levels(self, column: Column, view: CheckedBatch) -> None:
+    def _look_at_levels(self, column: RawColumn, view: CheckedBatch) -> None:
         def shown(row: int) -> str:
             return column.levels[int(column.values[row])]
 
@@ -102,12 +101,12 @@ class ContextColumn:
         known = max(len(column) - int(np.count_nonzero(column.missing)), 1)
         if known >= 100 and not self._own:
             self._own = len(column.levels) / known
-        if isinstance(self._part, Category):
+        if isinstance(self._part, CategoryEncoder):
             kept = set(self._part.levels)
             counts = np.bincount(column.values[column.values >= 0], minlength=len(column.levels))
             self.other += int(counts[[level not in kept for level in column.levels]].sum())
 
-    def _mark(self, column: Column, start: int, known: Mask) -> None:
+    def _mark(self, column: RawColumn, start: int, known: Mask) -> None:
         """Add the values of a batch, each with its row, to the fingerprint of the column."""
         if self._fingerprint is None or column.kind == "list" or (self.leaks.levels.full and column.kind == "category"):
             self._fingerprint = None
@@ -117,8 +116,7 @@ class ContextColumn:
             values = np.array([*(crc32(level.encode()) for level in column.levels), 0], np.float64)[column.values]
         bits = np.where(known, values, 0.5).view(np.uint64)
         rows = np.arange(start, start + len(values), dtype=np.uint64) * np.uint64(2) + np.uint64(1)
-        mixed = (bits ^ (bits >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
-        added = int(((mixed ^ (mixed >> np.uint64(32))) * rows).sum(dtype=np.uint64))
+        added = int((mix64(bits) * rows).sum(dtype=np.uint64))
         self._fingerprint = (self._fingerprint + added) % 2**64
 
     @property
@@ -135,7 +133,7 @@ class ContextColumn:
         return float(np.sqrt(max(xx - x * x / n, 0.0) / n)) if self.kind == "number" and n else 0.0
 
     def findings(self) -> list[Finding]:
-        """Tell what this column lacks, and what it knows too much of."""
+        """Report what this column lacks, and what it should not know."""
         found = self._infinite.finding("not finite", self.name, "there are numbers that are not finite.")
         if self._lengths.count:
             problem = f"there are vectors that do not have {len(self._part.means)} numbers."
@@ -235,7 +233,7 @@ class ContextCheck(Check):
             self._unread[owner] = finding("unreadable", owner, problem, f"{refusal.remedy}.")
 
     def findings(self) -> list[Finding]:
-        """Report every column in turn, then what is to be said of several."""
+        """Report each column, then what concerns several columns."""
         found = [one for seen in self.columns_seen.values() for one in seen.findings()]
         return merged([*found, *self._copies(), *self._scales(), *self._unread.values()])
 

@@ -107,7 +107,7 @@ def examine(
     batch_size, every
         How it would be cut into episodes; a column ``episode`` takes precedence.
     encoding
-        What :meth:`spuir.Encoder.learn` would be given: ``scale``, ``hashing``, ``max_levels``, ``kinds``.
+        What :meth:`spuir.Encoder.fit` would be given: ``scale``, ``hashing``, ``max_levels``, ``kinds``.
     joined
         What ``join_logs`` reported, if the rewards come from another table.
     watch
@@ -205,7 +205,7 @@ def _encoder(log: Log, encoding: Mapping[str, Any]) -> tuple[Encoder | None, lis
     if not head.num_rows:
         return None, []
     try:
-        return Encoder.learn(head, **encoding), []
+        return Encoder.fit(head, **encoding), []
     except InputError as refusal:
         problem = f"{refusal.subject} cannot be encoded: got {refusal.got}, but {refusal.rule}."
         return None, [finding("encoding", None, problem, f"{refusal.remedy}.")]

@@ -73,7 +73,7 @@ class Finding:
 
 
 def finding(check: str, column: str | None, problem: str, remedy: str | None = None) -> Finding:
-    """Return a finding with what is known of its kind; ``remedy`` where it is a special one."""
+    """Return a finding of a kind; ``remedy`` replaces the usual one."""
     severity, effect, usual = PROBLEMS[check]
     usual = usual.replace("NAME", shlex.quote(column or "NAME"))
     return Finding(check, severity, column, problem, effect, remedy or usual)

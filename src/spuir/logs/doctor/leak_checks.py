@@ -1,8 +1,8 @@
-"""What a single context column says about the reward and the action: more than anything known before can, or not.
+"""Whether a context column says more about the reward or the action than anything known before the decision can.
 
-Outcomes of decisions are noisy. A column that is known before the decision hardly explains nine tenths of the variance
-of the reward, or is different from 0 only where the reward is. One that does is reported, never refused: it may be an
-honest and very strong predictor.
+Rewards are noisy. What is known before a decision rarely explains nine tenths of their variance, and is rarely 0
+exactly where the reward is. A column that does is reported, but never refused: it may be a very strong, honest
+predictor.
 """
 
 import re
@@ -16,9 +16,7 @@ from spuir.base.records import Codes, Floats, Mask
 from spuir.logs.doctor.checks import ActionCheck, CheckedBatch
 from spuir.logs.doctor.findings import Finding, finding
 from spuir.tables.coercion import categories
-from spuir.tables.raw_columns import Location as Place
-from spuir.tables.raw_columns import RawColumn as Column
-from spuir.tables.raw_columns import as_text
+from spuir.tables.raw_columns import Location, RawColumn, as_text
 
 LEVEL_LIMIT = 256
 """Levels of a column that are followed through the log, to see whether they determine the reward or the action."""
@@ -46,14 +44,14 @@ class Levels:
     highest: Codes = field(default_factory=lambda: np.full(LEVEL_LIMIT, -1))
     full: bool = False
 
-    def look(self, column: Column, view: CheckedBatch, usable: NDArray[np.bool_]) -> None:
+    def look(self, column: RawColumn, view: CheckedBatch, usable: NDArray[np.bool_]) -> None:
         """Add the known values of a batch."""
         if self.full:
             return
         if column.kind == "number" and len(np.unique(column.values[:2048])) > LEVEL_LIMIT:
             self.full = True
             return
-        coded = categories(column, Place(""))
+        coded = categories(column, Location(""))
         for level in coded.levels:
             if len(self.index) == LEVEL_LIMIT and level not in self.index:
                 self.full = True
@@ -141,7 +139,7 @@ class Following:
     rows: Floats = field(default_factory=lambda: np.zeros(3))
     rewarded: Floats = field(default_factory=lambda: np.zeros(3))
 
-    def look(self, column: Column, view: CheckedBatch, usable: NDArray[np.bool_]) -> None:
+    def look(self, column: RawColumn, view: CheckedBatch, usable: NDArray[np.bool_]) -> None:
         """Add the rows of a batch whose reward is known."""
         known = np.isfinite(view.rewards)
         other = usable & (column.values != 0) if column.kind in ("number", "flag") else np.zeros(len(known), np.bool_)
@@ -163,7 +161,7 @@ class LeakWatch:
         self.name = name
         self.levels, self.moments, self.following = Levels(actions), RunningMoments(), Following()
 
-    def look(self, column: Column, view: CheckedBatch, known: Mask) -> None:
+    def look(self, column: RawColumn, view: CheckedBatch, known: Mask) -> None:
         """Take one batch into account; ``known`` (n,) marks its values."""
         usable = known & np.isfinite(view.rewards)
         if column.kind in ("number", "flag"):
@@ -180,9 +178,9 @@ class LeakWatch:
             return [finding("equals reward", self.name, "it equals the reward in every row.")]
         if self.levels.names_action() == "equals":
             return [finding("equals action", self.name, "it is the executed action in every row.")]
-        told = self._told(correlation) or self._followed()
-        if told is not None:
-            return [told]
+        leak = self._predictor(correlation) or self._consequence()
+        if leak is not None:
+            return [leak]
         if self.levels.names_action() == "determines":
             return [finding("tells action", self.name, "each of its values occurs with one action only.")]
         if OUTCOME_NAMES & set(re.split(r"[^a-z]+", self.name.lower())):
@@ -190,7 +188,7 @@ class LeakWatch:
             return [finding("sounds late", self.name, problem)]
         return []
 
-    def _told(self, correlation: float) -> Finding | None:
+    def _predictor(self, correlation: float) -> Finding | None:
         """Report a column that alone predicts the reward."""
         explained, (right, base) = self.levels.explained(), self.levels.agreement()
         if max(correlation**2, explained) >= LEAK_SHARE:
@@ -204,7 +202,7 @@ class LeakWatch:
             return finding("tells reward", self.name, problem)
         return None
 
-    def _followed(self) -> Finding | None:
+    def _consequence(self) -> Finding | None:
         """Report a column that has a value, or a certain one, only where the reward is not 0."""
         seen = self.following
         _, other, present = zip(seen.rows, seen.rewarded, strict=True)

@@ -89,7 +89,7 @@ class RewardSegments:
         self._totals = np.zeros(SEGMENTS)
 
     def look(self, rewards: Floats, start: int) -> None:
-        """Count the rewards of a batch, of which ``start`` is the number of the first."""
+        """Count the rewards of a batch; ``start`` is the number of its first row."""
         while start + len(rewards) > SEGMENTS * self._rows:
             self._rows *= 2
             empty = np.zeros((SEGMENTS // 2, EXPONENTS), np.int64)

@@ -1,7 +1,7 @@
 """The actions of usual dsjson events: their labels, and columns of their features.
 
-Where features change from event to event, actions are decoded into records, as contexts are. Where they stay, an action
-is decoded once, and known again by its text.
+Where features change from event to event, actions are decoded into records, as contexts are. Where they are
+constant, an action is decoded once, and recognised by its text afterwards.
 """
 
 from abc import ABC, abstractmethod
@@ -20,13 +20,13 @@ from spuir.logs.events.offered_actions import OfferedActions
 FeatureColumns = Callable[[Sequence[str]], Columns]
 """Returns columns of features of actions, given their names."""
 _MOST_KNOWN = 1 << 16
-"""Actions that are known by their text; more begin anew."""
+"""Actions that are remembered by their text; beyond that, all are forgotten."""
 _MOST_LABELS = 1000
 """Labels that a decoder may know in advance."""
 
 
 class ActionReader(ABC):
-    """Reads the actions of usual events, and takes note of their features; ``kind`` is what one is decoded as."""
+    """Reads the actions of usual events, and records their features; ``kind`` is what one is decoded as."""
 
     kind: Any
 

@@ -16,7 +16,6 @@ from spuir.logs.events.event_values import (
     list_array,
     offered_columns,
     quick_array,
-    short,
     wanted_features,
 )
 from spuir.logs.events.offered_actions import OfferedActions
@@ -52,7 +51,7 @@ def json_parser() -> Callable[[bytes], dict[str, Any]]:
 
 
 class LineParser(ABC):
-    """Turns lines into rows; ``offered`` takes note of the actions of the events, where they have features."""
+    """Turns lines into rows; ``offered`` records the actions of the events and their features."""
 
     def __init__(self, offered: OfferedActions | None = None) -> None:
         self.offered = offered or OfferedActions()
@@ -229,7 +228,7 @@ def _fitted(field: "pa.Field", value: Any, row: int, bad: dict[int, str]) -> Any
             return iso_datetime(value)
         return pa.scalar(value, kind).as_py()
     except (ValueError, TypeError, AttributeError, OverflowError, pa.ArrowException):
-        bad[row] = f"{field.name} is {short(value)}, not {kind}"
+        bad[row] = f"{field.name} is {str(value)[:40]!r}, not {kind}"
         return None
 
 

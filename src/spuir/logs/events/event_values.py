@@ -32,16 +32,8 @@ def as_number(value: Any, name: str) -> float:
     except OverflowError:  # a whole number of 309 digits or more
         number = math.inf
     if not math.isfinite(number):
-        raise BrokenLineError(f"{name} is {short(value)}, not a finite number")
+        raise BrokenLineError(f"{name} is {str(value)[:40]!r}, not a finite number")
     return number
-
-
-def short(value: Any) -> str:
-    """Return a value for a message; Python refuses to print whole numbers of thousands of digits."""
-    try:
-        return repr(str(value)[:40])
-    except ValueError:
-        return "a whole number of thousands of digits"
 
 
 def as_probability(value: Any, name: str) -> float:

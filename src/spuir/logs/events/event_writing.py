@@ -104,7 +104,7 @@ def _lists_labels(schema: "pa.Schema") -> bool:
 
 
 def _distinct(batches: "Iterable[pa.RecordBatch]", form: str) -> list[Any]:
-    """Return the labels of all actions in the order of their first rows, by a pass of its own."""
+    """Return the labels of all actions in the order of their first rows; this reads all batches once."""
     if isinstance(batches, Iterator):
         rule = f"{form} lists all actions with each event, and a stream is read only once"
         raise InputError("actions", "none", rule, "pass actions=[…], a list of batches, or a column `eligible`")
@@ -149,7 +149,7 @@ def _event(row: int, values: dict[str, Any], actions: Sequence[Any] | None, know
 def _features(
     row: int, chosen: Any, offered: list[Any], own: Mapping[str, Any], known: Mapping[Any, Any]
 ) -> list[dict[str, Any]]:
-    """Return the features of the offered actions: those of the catalogue, and those of this decision."""
+    """Return the features of the offered actions, from the catalogue and from this decision."""
     found = [{n: v for n, v in known.get(label, {}).items() if n != "action" and _given(v)} for label in offered]
     for column, given in own.items():
         name = column.removeprefix(ACTION_PREFIX)

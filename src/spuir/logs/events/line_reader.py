@@ -21,6 +21,15 @@ BROKEN_SHARE = 0.01
 """The share of broken lines above which a file is refused, unless the option ``broken_share`` says otherwise."""
 
 
+def canonical_types() -> "dict[str, pa.DataType | None]":
+    """Return the types of the canonical columns; None = by what they hold."""
+    text, number, instant = pa.string(), pa.float64(), pa.timestamp("us", "UTC")
+    kinds = {"decision_id": text, "time": instant, "episode": None, "action": text, "reward": number}
+    kinds |= {"propensity": number, "probabilities": pa.list_(number), "eligible": pa.list_(text)}
+    kinds |= {"reward_time": instant, "policy_version": text, "weight": number, "position": pa.int64()}
+    return kinds | {"unit_id": None}
+
+
 @dataclass(frozen=True, kw_only=True)
 class LineReader:
     """Reads the files of a format of events.
@@ -29,9 +38,8 @@ class LineReader:
     ----------
     parser
         Makes the parser of a section, given the path, the options, and what takes broken and skipped lines.
-    known
-        Returns the types of the canonical columns, given the options; None as a type = by what they hold.
-        ``action`` and ``reward`` are always there, the others where some row has a value.
+    types
+        Returns the types of canonical columns that differ from :func:`canonical_types`, given the options.
     cuts
         Returns the offsets at which a file can be cut; None = its events depend on each other.
     blank
@@ -39,7 +47,7 @@ class LineReader:
     """
 
     parser: Callable[[str, Mapping[str, Any], Faults], LineParser]
-    known: "Callable[[Mapping[str, Any]], dict[str, pa.DataType | None]]"
+    types: "Callable[[Mapping[str, Any]], dict[str, pa.DataType]]" = lambda options: {}
     cuts: Callable[[str], list[int]] | None = None
     blank: float | None = None
 
@@ -68,16 +76,20 @@ class LineReader:
         faults.check(path, events, _share(options))
         if not events and all(section.rows is not None for section in sections):
             return FileSurvey(pa.schema([]), ())
-        known = self.known(options)
+        known = self._known(options)
+        # An action and a reward are always there, other canonical columns where some row has a value.
         always = {name: known[name] for name in ("action", "reward")}
         names = [name for name in known if name in types or name in always]
         names += [name for name in types if name not in known]
         fields = [pa.field(name, types[name] if name in types else always[name]) for name in names]
         return FileSurvey(pa.schema(fields), tuple(sections))
 
+    def _known(self, options: Mapping[str, Any]) -> "dict[str, pa.DataType | None]":
+        return canonical_types() | self.types(options)
+
     def parse(self, path: str, section: FileSection, options: Mapping[str, Any], folder: str | None) -> ParsedSection:
         """Parse a section, and write a copy of it to a folder."""
-        fixed = {**self.known(options), **(options.get("types") or {})}
+        fixed = {**self._known(options), **(options.get("types") or {})}
         faults, rows, lines, fits = Faults(), EventRows(), 0, True
         parser = self.parser(path, options, faults)
         offered = parser.offered

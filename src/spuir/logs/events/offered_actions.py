@@ -1,4 +1,4 @@
-"""The actions that events offer, with their features: those that stay form a catalogue, the others vary per decision.
+"""The actions that events offer, with their features: constant features form a catalogue, the others vary per decision.
 
 A feature varies if some label has two values of it. Only such features are kept with each event; of the others one
 value per label is enough.
@@ -58,7 +58,7 @@ class OfferedActions:
                 self._began[name].setdefault(label, old)
 
     def vary(self, name: str) -> None:
-        """Take note that a feature varies."""
+        """Record that a feature varies."""
         if name not in self.varying:
             self.varying.add(name)
             self._began[name] = {}
@@ -69,7 +69,7 @@ class OfferedActions:
         self.features = {label: self.features[label] for label in order}
 
     def settle(self, *, rows: bool) -> None:
-        """Keep what was known before the features that began to vary just now; it is that of all rows so far, if any.
+        """Keep the values that features had until they began to vary just now; all rows so far, if any, have them.
 
         From here on, these features are kept with each event.
         """

@@ -205,12 +205,12 @@ class ParsedCopies:
         return self.sections.get(_key(path, section))
 
     def add(self, path: str, section: FileSection, found: ParsedSection) -> None:
-        """Keep what was found in a section, as the last."""
+        """Keep what was found in a section; sections stay in the order in which they are added."""
         self.sections.pop(_key(path, section), None)
         self.sections[_key(path, section)] = found
 
     def only(self, path: str, section: FileSection, columns: Sequence[str]) -> "ParsedCopies":
-        """Return what was found in one section, which is all that a worker who reads these columns of it needs."""
+        """Return what a worker needs to read these columns of one section."""
         copies, found = ParsedCopies(self.folder), self.find(path, section)
         if found is not None:
             copies.add(path, section, found._replace(offered=found.offered.only(wanted_features(columns))))
@@ -238,7 +238,7 @@ class ParsedCopies:
 def parse_files(format: Format, paths: Sequence[str], options: Mapping[str, Any]) -> ParsedCopies:
     """Parse the sections of large files in one process per core, and return what was found.
 
-    What is not worth a process, and what fails in one, is left to the survey of the file.
+    Small files, and sections whose process fails, are parsed later, by the survey of the file.
     """
     copies, parser = ParsedCopies(Folder()), format.parser
     jobs = [(path, section) for path in paths for section in parser.sections(path)] if parser else []

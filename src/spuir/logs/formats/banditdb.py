@@ -1,6 +1,6 @@
 """BanditDB's exports: Parquet files of rewarded interactions, and its write-ahead log of events.
 
-The propensities there are to be trusted only where the campaign drew its actions by Thompson sampling: for LinUCB
+Trust the propensities only where the campaign drew its actions by Thompson sampling: for LinUCB
 they are a softmax of scores from which nothing was drawn.
 """
 
@@ -100,14 +100,7 @@ def _is_parquet(path: str) -> bool:
     return head(path, len(_MARK)) == _MARK
 
 
-def _known(options: Mapping[str, Any]) -> "dict[str, pa.DataType | None]":
-    """Return the types of the canonical columns."""
-    text, number, whole = pa.string(), pa.float64(), pa.int64()
-    known = {"decision_id": text, "time": whole, "action": text, "reward": number, "propensity": number}
-    return known | {"probabilities": pa.list_(number), "eligible": pa.list_(text), "reward_time": whole}
-
-
-LINES = LineReader(parser=EventJoiner, known=_known)
+LINES = LineReader(parser=EventJoiner, types=lambda options: {"time": pa.int64(), "reward_time": pa.int64()})
 
 
 def survey(path: str, options: Mapping[str, Any]) -> FileSurvey:

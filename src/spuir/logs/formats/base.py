@@ -1,4 +1,4 @@
-"""What a log format is: how to know its files, what they hold, how to read one section of one, and how to write one.
+"""What a log format is: how to recognise its files, survey them, read a section of one, and write one.
 
 To add a format: its file with a :class:`Format` called ``FORMAT``, and one line in the registry.
 """
@@ -93,7 +93,7 @@ class Faults:
                 own[name] = own.get(name, 0) + count
 
     def moved(self, lines: int) -> "Faults":
-        """Return the same faults, as many lines further down."""
+        """Return the same faults, with their line numbers increased by ``lines``."""
         return replace(self, first=[one._replace(line=one.line + lines) for one in self.first])
 
     def skip(self, why: str) -> None:
@@ -101,7 +101,7 @@ class Faults:
         self.skipped[why] = self.skipped.get(why, 0) + 1
 
     def check(self, path: str, rows: int, share: float = 0.01) -> None:
-        """Refuse a file of ``rows`` rows of which more than ``share`` are broken."""
+        """Refuse a file if more than ``share`` of its ``rows`` rows are broken."""
         broken = self._by_path.get(path, 0)
         if broken > share * rows:
             shown = [fault for fault in self.first if fault.path == path][:3]
@@ -125,7 +125,8 @@ class Request:
     batch_rows
         Rows of a batch, about.
     options
-        What the caller gave beyond this; only names that the format lists in its ``options``.
+        What the caller gave beyond this, by names that the format lists in its ``options``; and ``copies``, the parsed
+        sections of a format with a ``parser``.
     faults
         Takes the rows that are skipped because they are broken.
     """
@@ -268,7 +269,7 @@ def opened(batches: "Iterable[pa.RecordBatch]") -> "tuple[pa.RecordBatch, Iterat
 def grouped(
     batches: "Iterable[pa.RecordBatch]", least: int, size: "Callable[[pa.RecordBatch], int]" = lambda one: one.num_rows
 ) -> "Iterator[list[pa.RecordBatch]]":
-    """Yield the batches in groups of at least this size, the last one aside; a batch counts its rows by default."""
+    """Yield the batches in groups of at least this size, except for the last; ``size`` counts rows by default."""
     group: list[pa.RecordBatch] = []
     total = 0
     for batch in batches:
@@ -282,7 +283,7 @@ def grouped(
 
 
 def ending(path: str) -> str:
-    """Return the ending of a path in lower case, that of a packing (.gz, .zst) left out."""
+    """Return the ending of a path in lower case, without the ending of a packing (.gz, .zst)."""
     name = Path(path)
     return (name.with_suffix("") if name.suffix.lower() in _ENDINGS else name).suffix.lower()
 

@@ -1,7 +1,8 @@
 """CSV, plain or compressed: types are inferred once over the beginning, and hold for the rest of the log.
 
 In columns of numbers an empty cell and words such as NA, NaN and null are missing values; in columns of text only an
-empty cell is. Numbers have a decimal comma where the cells are separated otherwise and the beginning shows it.
+empty cell is. Numbers may have a decimal comma where the cells are not separated by commas; the beginning of the file
+shows which mark they have.
 """
 
 import csv
@@ -269,7 +270,7 @@ def read(path: str, request: Request) -> "Iterator[pa.RecordBatch]":
 
 
 def _counted(path: str, section: FileSection, stream: "pa.NativeFile") -> "tuple[Any, _Quotes]":
-    """Return a stream to parse, and one that has counted the quotes of what was parsed from it."""
+    """Return a stream to parse, and the stream that counts the quotes in what is parsed."""
     counted = _Quotes(stream)
     if compression(path) is not None or section.bytes > SPLIT_BYTES:
         return counted, counted

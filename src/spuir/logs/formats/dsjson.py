@@ -21,16 +21,7 @@ from spuir.tables.arrow import pa
 _EVENT = re.compile(rb'^\s*\{.*"c"\s*:\s*\{.*"_multi"|^\s*\{.*"_label_ca"', re.MULTILINE)
 
 
-def _known(options: Mapping[str, Any]) -> "dict[str, pa.DataType | None]":
-    """Return the types of the canonical columns; None = by what they hold."""
-    text, number, instant = pa.string(), pa.float64(), pa.timestamp("us", "UTC")
-    kinds = {"decision_id": text, "time": instant, "episode": None, "action": text, "reward": number}
-    kinds |= {"propensity": number, "probabilities": pa.list_(number), "eligible": pa.list_(text)}
-    kinds |= {"reward_time": instant, "policy_version": text, "weight": number, "position": pa.int64()}
-    return kinds | {"unit_id": None}
-
-
-LINES = LineReader(parser=lambda path, options, faults: DsjsonParser(path, faults), known=_known, cuts=line_ends)
+LINES = LineReader(parser=lambda path, options, faults: DsjsonParser(path, faults), cuts=line_ends)
 
 
 def write(

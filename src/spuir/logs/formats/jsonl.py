@@ -32,7 +32,7 @@ def _check_depth(path: str, before: Callable[[], int], lines: bytes) -> None:
 
 
 def _long_lines(lines: bytes) -> Iterator[tuple[int, int]]:
-    """Yield where the lines that are long enough to be nested too deeply begin and end; others are leapt over."""
+    """Yield where the lines that are long enough to be nested too deeply begin and end; others are skipped."""
     start = 0
     while start + DEEPEST < len(lines):
         stop = lines.rfind(b"\n", start, start + DEEPEST + 1)

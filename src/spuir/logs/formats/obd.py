@@ -10,7 +10,7 @@ from typing import Any
 from spuir.errors import InputError
 from spuir.logs.formats import csv
 from spuir.logs.formats.base import FileSurvey, Format, Request, read_with_names, with_names
-from spuir.tables.arrow import pa
+from spuir.tables.arrow import pa, pc
 
 _NAMES = {"timestamp": "time", "item_id": "action", "click": "reward"}
 _PROBABILITY = ("propensity_score", "action_prob")
@@ -26,7 +26,7 @@ def _names(schema: "pa.Schema") -> dict[str, str]:
 
 
 def _items(path: str, options: Mapping[str, Any]) -> "pa.Table | None":
-    """Return the table of items, if it is asked for: a path, or True for the one beside the log."""
+    """Return the table of items if the caller wants it: given by its path, or True for the file next to the log."""
     wanted = options.get("item_context")
     if not wanted:
         return None
@@ -64,8 +64,6 @@ def read(path: str, request: Request) -> "Iterator[pa.RecordBatch]":
 
 def _with_items(batch: "pa.RecordBatch", items: "pa.Table", names: list[str]) -> "pa.RecordBatch":
     """Return a batch with columns of the chosen item."""
-    import pyarrow.compute as pc
-
     known = items["item_id"].cast(batch["action"].type).combine_chunks()
     for name in names:
         places = pc.call_function("index_in", [batch["action"]], pc.SetLookupOptions(known))

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 GROUP_ROWS = 1 << 17
-"""Rows of a row group, at least, the last one aside."""
+"""Least rows of a row group; the last one may have fewer."""
 _BUFFER = 1 << 20
 """Bytes read ahead of each column, so that a row group of any size is read in bounded memory."""
 

@@ -64,15 +64,14 @@ def labels(actions: Any) -> list[str] | None:
     return found
 
 
-def _known(options: Mapping[str, Any]) -> "dict[str, pa.DataType | None]":
-    """Return the types of the canonical columns."""
+def _types(options: Mapping[str, Any]) -> "dict[str, pa.DataType]":
+    """Return the types of labels: numbers, unless the actions have names."""
     label = pa.int64() if options.get("actions") is None else pa.string()
-    known = {"decision_id": pa.string(), "action": label, "reward": pa.float64(), "propensity": pa.float64()}
-    return known | {"eligible": pa.list_(label)}
+    return {"action": label, "eligible": pa.list_(label)}
 
 
 LINES = LineReader(
-    parser=lambda path, options, faults: CbParser(options, faults), known=_known, cuts=line_ends, blank=BLANK
+    parser=lambda path, options, faults: CbParser(options, faults), types=_types, cuts=line_ends, blank=BLANK
 )
 
 

@@ -104,13 +104,7 @@ def sniff(path: str, first: bytes) -> bool:
     return event[0].startswith(b"shared") or (len(costs) == 1 and (costs[0][:2] == b"0:" or (ended and len(event) > 1)))
 
 
-def _known(options: Mapping[str, Any]) -> "dict[str, pa.DataType | None]":
-    """Return the types of the canonical columns."""
-    known = {"decision_id": pa.string(), "action": pa.string(), "reward": pa.float64(), "propensity": pa.float64()}
-    return known | {"eligible": pa.list_(pa.string())}
-
-
-LINES = LineReader(parser=lambda path, options, faults: AdfParser(options, faults), known=_known, blank=BLANK)
+LINES = LineReader(parser=lambda path, options, faults: AdfParser(options, faults), blank=BLANK)
 
 
 def write(

@@ -9,8 +9,7 @@ from spuir.reproduction.base import Drawing, Experiment, Findings, ReportTable, 
 from spuir.reproduction.catalogue_study import STUDY, STUDY_NEW, agreement, shares
 from spuir.reproduction.catalogue_worlds import EPISODES, WORLDS, browse
 from spuir.reproduction.claims import Claim, Contrast, difference
-from spuir.reproduction.grids import fill, tasks_of
-from spuir.reproduction.measured import Measured
+from spuir.reproduction.grids import Measured, fill, tasks_of
 from spuir.reproduction.other_libraries import installed
 from spuir.reproduction.policy_runs import REWARD
 from spuir.reproduction.tasks import Result, Task

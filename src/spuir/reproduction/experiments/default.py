@@ -1,4 +1,4 @@
-"""How good is the default policy: `auto`, never tuned, against rivals with a search of their own in fifteen worlds."""
+"""How good the default policy is: `auto`, untuned, against rivals whose settings are searched, in fifteen worlds."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -10,16 +10,15 @@ from spuir.reproduction import plots
 from spuir.reproduction.base import Drawing, Experiment, Findings, ReportTable, Scope
 from spuir.reproduction.claims import Claim, level, sample, with_error
 from spuir.reproduction.conversion import convert
-from spuir.reproduction.grids import by_key, fill, tasks_of
-from spuir.reproduction.measured import Measured, text_of
+from spuir.reproduction.grids import Measured, by_key, fill, tasks_of, text_of
 from spuir.reproduction.other_libraries import installed
-from spuir.reproduction.policy_runs import REGRET, Setup, by_world
+from spuir.reproduction.policy_runs import LEVELS, REGRET, Setup, by_world
 from spuir.reproduction.rivals import BATCH, EPISODES, FOURIER, OTHERS, SUM_BASED, WORLDS, LibraryMethod, world_setup
 from spuir.reproduction.tasks import Result, Task
 from spuir.reproduction.tuning import SMALL, Search, SearchedMethod
 
 QUICK_WORLDS = ("poly",)
-AUTO, FLOORED, LEVELS = "auto, floor 0", "auto", "levels"
+AUTO, FLOORED = "auto, floor 0", "auto"
 FLOOR, SIZE = "floor", "batch size"
 FLOORS = (0.0, 0.01, 0.02, 0.05, 0.1)
 BATCHES = (100, 200, 500, 1000, 2000, 5000)

@@ -8,8 +8,7 @@ from spuir.reproduction import plots
 from spuir.reproduction.base import Drawing, Experiment, Findings, ReportTable, Scope
 from spuir.reproduction.claims import MARGIN, Claim
 from spuir.reproduction.experiments.sets import synthetic
-from spuir.reproduction.grids import CellGrid
-from spuir.reproduction.measured import FORMATS, Measured, text_of
+from spuir.reproduction.grids import FORMATS, CellGrid, Measured, text_of
 from spuir.reproduction.policy_runs import AUTHORS
 from spuir.reproduction.tasks import Result, Task
 

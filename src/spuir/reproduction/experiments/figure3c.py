@@ -3,8 +3,7 @@
 from functools import partial
 
 from spuir.reproduction.base import Experiment
-from spuir.reproduction.compared import findings
-from spuir.reproduction.comparison import MethodComparison
+from spuir.reproduction.comparison import MethodComparison, findings
 from spuir.reproduction.experiments.sets import coupon
 
 COMPARISON = MethodComparison(name="coupon", setup=coupon)

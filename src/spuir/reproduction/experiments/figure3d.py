@@ -6,16 +6,14 @@ from typing import Any, NamedTuple
 from spuir.reproduction import plots
 from spuir.reproduction.base import Drawing, Experiment, Findings, ReportTable, Scope
 from spuir.reproduction.claims import MARGIN, Claim
-from spuir.reproduction.grids import CellGrid
-from spuir.reproduction.measured import FORMATS, Measured, text_of
-from spuir.reproduction.policy_runs import AUTHORS, Setup
+from spuir.reproduction.grids import FORMATS, CellGrid, Measured, text_of
+from spuir.reproduction.policy_runs import AUTHORS, LEVELS, Setup
 from spuir.reproduction.tasks import Result, Task
 
 INTERCEPT = "{} + intercept"
 FORMS = ("spuir", "spuir-exp", "spuir-poly", "spuir-kernel")
 LABELS = (*FORMS, INTERCEPT.format("spuir"), INTERCEPT.format("puir"))
 QUICK = ("spuir", "spuir-kernel", INTERCEPT.format("spuir"))
-LEVELS = "levels"
 
 
 class NonlinearWorld(NamedTuple):

@@ -8,13 +8,11 @@ from spuir.reproduction import plots
 from spuir.reproduction.base import Drawing, Experiment, Findings, ReportTable, Scope
 from spuir.reproduction.claims import Claim, with_error
 from spuir.reproduction.experiments.sets import HORIZON, criteo
-from spuir.reproduction.grids import CellGrid
-from spuir.reproduction.measured import FORMATS, Measured
-from spuir.reproduction.policy_runs import AUTHORS, Setup, by_world
+from spuir.reproduction.grids import FORMATS, CellGrid, Measured
+from spuir.reproduction.policy_runs import AUTHORS, LEVELS, Setup, by_world
 from spuir.reproduction.tasks import Result, Task
 
 CONSTANT = 25
-LEVELS = "levels"
 POLICIES = ("spuir", "puir")
 
 

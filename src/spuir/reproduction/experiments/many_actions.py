@@ -1,4 +1,4 @@
-"""How much imputation is too much: constant, scheduled and balanced rates for 5 to 50 actions, against none."""
+"""How much imputation is too much: constant, scheduled and balanced rates against none, for 5 to 50 actions."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,8 +15,7 @@ from spuir.reproduction import plots
 from spuir.reproduction.base import Drawing, Experiment, Findings, ReportTable, Scope
 from spuir.reproduction.claims import Claim, Contrast
 from spuir.reproduction.experiments.sets import COVERTYPE, DIGITS, further
-from spuir.reproduction.grids import CellGrid
-from spuir.reproduction.measured import Measured, text_of
+from spuir.reproduction.grids import CellGrid, Measured, text_of
 from spuir.reproduction.policy_runs import Setup, checkpoints
 from spuir.reproduction.tasks import Result, Task
 

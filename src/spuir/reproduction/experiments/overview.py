@@ -6,10 +6,9 @@ from typing import Any
 from spuir.reproduction import plots
 from spuir.reproduction.base import Drawing, Experiment, Findings, ReportTable, Scope
 from spuir.reproduction.claims import MARGIN
-from spuir.reproduction.compared import RIVAL, SETTINGS, Compared
-from spuir.reproduction.comparison import TUNED, MethodComparison
+from spuir.reproduction.comparison import RIVAL, SETTINGS, TUNED, Compared, MethodComparison
 from spuir.reproduction.experiments import figure3a, figure3b, figure3c, real
-from spuir.reproduction.policy_runs import LEVELS
+from spuir.reproduction.policy_runs import LEVEL_NAMES
 from spuir.reproduction.tasks import Result, Task
 
 NO_CONTEXT = 0.1
@@ -17,7 +16,7 @@ NO_CONTEXT = 0.1
 cannot reward the use of context."""
 
 GAIN = "oracle over best fixed, %"
-SET_FORMATS = {GAIN: ".2f", **dict.fromkeys(LEVELS, ".4f")}
+SET_FORMATS = {GAIN: ".2f", **dict.fromkeys(LEVEL_NAMES, ".4f")}
 
 
 def comparisons(scope: Scope) -> list[MethodComparison]:

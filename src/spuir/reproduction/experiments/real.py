@@ -6,8 +6,7 @@ from typing import Any
 
 from spuir.reproduction.base import Experiment, Findings, ReportTable, Scope
 from spuir.reproduction.claims import Claim
-from spuir.reproduction.compared import RIVAL, Compared
-from spuir.reproduction.comparison import MethodComparison
+from spuir.reproduction.comparison import RIVAL, Compared, MethodComparison
 from spuir.reproduction.experiments.sets import LENGTHS, further
 from spuir.reproduction.policy_runs import Setup
 from spuir.reproduction.tasks import Result, Task

@@ -10,8 +10,7 @@ import numpy as np
 from spuir.reproduction import plots
 from spuir.reproduction.base import Drawing, Experiment, Findings, ReportTable, Scope
 from spuir.reproduction.claims import Claim, Contrast, Sample, exponent
-from spuir.reproduction.grids import CellGrid
-from spuir.reproduction.measured import Measured, text_of
+from spuir.reproduction.grids import CellGrid, Measured, text_of
 from spuir.reproduction.policy_runs import AUTHORS, Setup
 from spuir.reproduction.tasks import Result, Task
 

@@ -8,8 +8,7 @@ import numpy as np
 from spuir.reproduction import plots
 from spuir.reproduction.base import Drawing, Experiment, Findings, ReportTable, Scope
 from spuir.reproduction.claims import Claim, Contrast, ratio
-from spuir.reproduction.grids import CellGrid
-from spuir.reproduction.measured import Measured
+from spuir.reproduction.grids import CellGrid, Measured
 from spuir.reproduction.policy_runs import Setup
 from spuir.reproduction.tasks import Result, Task
 from spuir.results import figures

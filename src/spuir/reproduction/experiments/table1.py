@@ -17,8 +17,7 @@ from spuir.policies import make_policy
 from spuir.reproduction import plots
 from spuir.reproduction.base import Drawing, Experiment, Findings, ReportTable, Scope
 from spuir.reproduction.claims import Claim, Contrast, Interval, Sample, exponent, ratio
-from spuir.reproduction.grids import CellGrid
-from spuir.reproduction.measured import Measured, text_of
+from spuir.reproduction.grids import CellGrid, Measured, text_of
 from spuir.reproduction.tasks import Result, Task
 from spuir.sketches import Sketch, make_sketch
 

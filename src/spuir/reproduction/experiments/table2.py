@@ -13,8 +13,7 @@ from spuir.policies import make_policy
 from spuir.reproduction import plots
 from spuir.reproduction.base import Drawing, Experiment, Findings, ReportTable, Scope
 from spuir.reproduction.claims import Claim, Contrast, Interval, Sample, difference, ratio, sample, summary
-from spuir.reproduction.compared import SETTINGS, Compared
-from spuir.reproduction.comparison import BASELINES, PROPOSED, TUNED
+from spuir.reproduction.comparison import BASELINES, PROPOSED, SETTINGS, TUNED, Compared
 from spuir.reproduction.experiments.figure3c import COMPARISON
 from spuir.reproduction.experiments.sets import coupon
 from spuir.reproduction.grids import fill

@@ -1,4 +1,4 @@
-"""Theorem 1: with all rewards revealed the bound on the estimation error is tighter; and the error, and the regret."""
+"""Theorem 1: revealing all rewards tightens the bound on the estimation error; what it does to error and regret."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,8 +20,7 @@ from spuir.policies.optimistic import Optimistic
 from spuir.reproduction import plots
 from spuir.reproduction.base import Drawing, Experiment, Findings, ReportTable, Scope
 from spuir.reproduction.claims import Claim, Contrast, difference, mean_ratio, with_error
-from spuir.reproduction.grids import CellGrid
-from spuir.reproduction.measured import Measured
+from spuir.reproduction.grids import CellGrid, Measured
 from spuir.reproduction.policy_runs import AUTHORS
 from spuir.reproduction.tasks import Result, Task
 from spuir.results.figures import Curve, style_of

@@ -17,8 +17,7 @@ from spuir.policies.optimistic import Optimistic
 from spuir.reproduction import plots
 from spuir.reproduction.base import Drawing, Experiment, Findings, ReportTable, Scope
 from spuir.reproduction.claims import Claim, Contrast, Sample, ratio, with_error
-from spuir.reproduction.grids import CellGrid
-from spuir.reproduction.measured import Measured
+from spuir.reproduction.grids import CellGrid, Measured
 from spuir.reproduction.tasks import Result, Task
 from spuir.results.figures import Curve
 

@@ -15,8 +15,7 @@ from spuir.policies.optimistic import Optimistic
 from spuir.reproduction import plots
 from spuir.reproduction.base import Drawing, Experiment, Findings, ReportTable, Scope
 from spuir.reproduction.claims import Claim, Contrast, exponent, mean_ratio, with_error
-from spuir.reproduction.grids import CellGrid
-from spuir.reproduction.measured import Measured, text_of
+from spuir.reproduction.grids import CellGrid, Measured, text_of
 from spuir.reproduction.tasks import Result, Task
 from spuir.results.figures import style_of
 

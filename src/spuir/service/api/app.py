@@ -267,7 +267,7 @@ class _Resource:
     def __init__(self, service: Service, path: str, operations: Mapping[str, Operation]) -> None:
         self.service, self.path, self.operations = service, path, operations
         self.common = path.count("{") < 2
-        """Whether many requests have this address: those of one decision or one person come once."""
+        """Whether many requests have this address; addresses of one decision or one person are asked once."""
 
     async def __call__(self, scope: Scope, receive: Any, send: Send) -> None:
         operation, routed = self.operations.get(scope["method"]), self.service.routed

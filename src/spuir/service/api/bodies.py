@@ -53,7 +53,7 @@ async def read_body(headers: Mapping[bytes, bytes], receive: Receive, media: tup
 
 
 async def _rest(message: Mapping[str, Any], receive: Receive, limit: int) -> bytes:
-    """Return a body that comes in several messages, of which this is the first."""
+    """Return a body that comes in several messages; this is the first one."""
     pieces: list[bytes] = []
     size = 0
     while True:

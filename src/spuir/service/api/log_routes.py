@@ -110,7 +110,7 @@ def _lines(blocks: Iterator[list[dict[str, Any]]]) -> Iterator[bytes]:
 
 
 def _parquet(blocks: Iterator[list[dict[str, Any]]]) -> Iterator[bytes]:
-    """Yield a Parquet file; its types are those of all values of the log."""
+    """Yield a Parquet file; its types fit all values of the log."""
     try:
         import pyarrow  # noqa: F401
     except ImportError:

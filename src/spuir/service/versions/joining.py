@@ -1,4 +1,4 @@
-"""Decisions and their rewards to rows: which rewards count, how they combine, and what a decision's status is.
+"""From decisions and their rewards to rows: which rewards count, how they combine, and what a decision's status is.
 
 Pure functions of records. Learning, the status of a decision, the exported log and a replay all use them, so that they
 cannot disagree.

@@ -1,4 +1,4 @@
-"""Learning: a version and the rows of a closed episode to the next version, in this process or beside it.
+"""Learning: from a version and the rows of a closed episode to the next version, in this process or beside it.
 
 What is learned is a pure function of the log. The process that learns reads the rows itself, so that serving only
 hands over which episode to learn and receives a model.

@@ -19,7 +19,7 @@ from spuir.service.versions.joining import JoinRules, episode_rows
 from spuir.service.versions.learner import change_actions, cold, learn, opened, under
 
 KEPT_MODELS = 20
-"""The models of so many of the newest versions are saved, and that of the published one; the log gives the others."""
+"""The models of so many of the newest versions, and of the published one, are saved; the log gives the others."""
 
 
 class _Learning(NamedTuple):
@@ -31,7 +31,7 @@ class _Learning(NamedTuple):
 
 
 class Replayed(NamedTuple):
-    """A version learned again: the digest in the log, that of the replay (None = rows were erased), and the model."""
+    """A version learned again: its digest in the log, its digest now (None = rows were erased), and the model."""
 
     number: int
     digest: str

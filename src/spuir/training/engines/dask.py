@@ -25,7 +25,7 @@ class Dask:
             raise MissingExtraError(
                 "engine dask", "no distributed", "it is an extra", 'run pip install "spuir[distributed]"'
             ) from None
-        # It would print the traceback of a lost connection, of which the engine makes a sentence.
+        # It would print the traceback of a lost connection, which the engine reports in a sentence.
         self.logger = logging.getLogger("distributed.client")
         self.level = self.logger.level
         self.logger.setLevel(logging.CRITICAL)
