@@ -14,6 +14,7 @@ from spuir.base.records import FLOAT, Info, all_finite
 from spuir.errors import SnapshotError, SpuirError, UnknownNameError
 from spuir.policies import POLICIES, Policy, make_policy
 from spuir.storage import snapshot
+from spuir.storage.migration import migrate
 from spuir.storage.plausibility import check_sizes, check_sums
 from spuir.tables.action_catalogue import Catalogue
 from spuir.tables.encoder import Encoder
@@ -96,11 +97,12 @@ def restore(
     source
         The name of the file, for errors.
     header, arrays
-        What the file holds.
+        What the file holds. Names of older versions are replaced by today's.
     """
     if header.get("kind") not in (KIND, ENCODING_KIND):
         raise SnapshotError(source, f"kind {header.get('kind')!r}", "a saved bandit is needed", "pass its path")
     try:
+        header, arrays = migrate(header, arrays)
         policy = make_policy(header["policy"]["name"], **header["policy"]["parameters"])
         check_sizes(source, policy, len(header["actions"]))
         model = _model(source, policy, header, arrays)
