@@ -310,8 +310,8 @@ class HierarchicalLearner(HierarchicalModel):
         return weights
 
     def rows_of(self, state: HierarchicalState, codes: Codes) -> Floats:
-        """Return the weight of the rows (k,) of the live actions ``codes``."""
-        return form_of(state).weights(state)[np.searchsorted(state.live, codes)]
+        """Return the weight of the rows (k,) of the live actions ``codes``; 0 before the maps are fixed."""
+        return form_of(state).weights(state)[self.fitted(state).place[codes]] if self.fixed(state) else np.zeros(1)
 
     def coefficients(self, state: Any) -> tuple[Floats, Floats]:
         """Return the coefficients per unit of the context (M, d), and the constants (M,)."""
