@@ -196,6 +196,12 @@ class TestLogs:
         assert values(found, "rule") == pytest.approx(values(expected, "rule"))
         assert "Left out: 100 rows without a reward." in found.notices
 
+    def test_a_column_of_ids_that_models_learn_from_is_reported(self, frame: pd.DataFrame) -> None:
+        log = frame.assign(visit_id=[f"v{row}" for row in range(900)])
+        for model, count in (("linear", 1), (None, 0)):
+            notices = evaluate(log, "uniform", reward_model=model).notices
+            assert sum(one.startswith("visit_id: nearly every row has a different value") for one in notices) == count
+
     def test_units_widen_intervals(self, frame: pd.DataFrame) -> None:
         copies = pd.concat([frame.assign(unit_id=np.arange(900))] * 4)
         by_row = evaluate(copies, {"rule": threshold}, group_by="row")
