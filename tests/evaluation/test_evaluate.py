@@ -48,6 +48,15 @@ def values(report: Any, policy: str) -> dict[str, float]:
 
 
 class TestPolicies:
+    def test_a_function_that_fails_is_named_with_its_rows(self, frame: pd.DataFrame) -> None:
+        def by_age(rows: pd.DataFrame) -> Any:
+            return rows.age
+
+        message = r"by_age: got AttributeError \(.*'age'\) at rows 0 to 899, but .* 'x', 'y'; correct the function"
+        with pytest.raises(InputError, match=message) as caught:
+            evaluate(frame, by_age)
+        assert isinstance(caught.value.__cause__, AttributeError)
+
     def test_a_policy_is_the_same_in_every_form(
         self, frame: pd.DataFrame, bandit: spuir.Bandit, tmp_path: Path
     ) -> None:
