@@ -427,6 +427,14 @@ def test_without_a_word_on_episodes_they_have_the_recommended_size(folder: Path)
     assert gap(trained.bandit, train(str(folder), "puir", batch_size=size).bandit) == 0
 
 
+def test_a_log_without_rows_is_refused_before_anything_is_said_of_it(tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_text("age,action,reward\n")
+    told: list[str] = []
+    with pytest.raises(InputError, match="log: got no rows, but training needs at least one decision"):
+        train(tmp_path / "log.csv", "puir", tell=told.append)
+    assert not told
+
+
 def test_a_column_of_ids_is_named_with_the_option_that_leaves_it_out() -> None:
     ids, towns = [f"v{row}" for row in range(600)], [f"t{row % 300}" for row in range(600)]
     trained = train(make_table(600, visit_id=ids, town=towns), "puir", batch_size=200)
