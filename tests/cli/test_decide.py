@@ -208,6 +208,15 @@ class TestShow:
         assert call("show", plain).stdout.count("per unit of the column") == 2
         assert " ".join(call("show", scaled).stdout.split()).count("per standard deviation of a number or date") == 2
 
+    def test_random_features_are_said_to_have_no_unit(self, tmp_path: Path) -> None:
+        rows = np.random.default_rng(0).normal(size=(60, 2))
+        for name, count in (("puir-kernel", 2), ("puir", 0)):
+            bandit = spuir.Bandit(spuir.make_policy(name, intercept=True), ["a", "b"], random_state=0)
+            bandit.partial_fit(rows, ["a", "b"] * 30, rows[:, 0]).save(tmp_path / name)
+            shown = " ".join(call("show", tmp_path / name).stdout.split())
+            assert shown.count("the random features fourier_0, fourier_1, … have no unit") == count
+            assert ("fourier_" in shown) == bool(count)
+
     def test_older_and_unlearned_models_are_shown_too(self, tmp_path: Path) -> None:
         spuir.Bandit("uniform", 2).save(tmp_path / "m", metadata={"owner": "crm"})
         result = call("show", tmp_path / "m")

@@ -48,6 +48,15 @@ def values(report: Any, policy: str) -> dict[str, float]:
 
 
 class TestPolicies:
+    def test_a_function_that_fails_is_named_with_its_rows(self, frame: pd.DataFrame) -> None:
+        def by_age(rows: pd.DataFrame) -> Any:
+            return rows.age
+
+        message = r"by_age: got AttributeError \(.*'age'\) at rows 0 to 899, but .* 'x', 'y'; correct the function"
+        with pytest.raises(InputError, match=message) as caught:
+            evaluate(frame, by_age)
+        assert isinstance(caught.value.__cause__, AttributeError)
+
     def test_a_policy_is_the_same_in_every_form(
         self, frame: pd.DataFrame, bandit: spuir.Bandit, tmp_path: Path
     ) -> None:
@@ -195,6 +204,12 @@ class TestLogs:
         expected = evaluate(frame[100:], {"rule": threshold}, reward_model=None)
         assert values(found, "rule") == pytest.approx(values(expected, "rule"))
         assert "Left out: 100 rows without a reward." in found.notices
+
+    def test_a_column_of_ids_that_models_learn_from_is_reported(self, frame: pd.DataFrame) -> None:
+        log = frame.assign(visit_id=[f"v{row}" for row in range(900)])
+        for model, count in (("linear", 1), (None, 0)):
+            notices = evaluate(log, "uniform", reward_model=model).notices
+            assert sum(one.startswith("visit_id: nearly every row has a different value") for one in notices) == count
 
     def test_units_widen_intervals(self, frame: pd.DataFrame) -> None:
         copies = pd.concat([frame.assign(unit_id=np.arange(900))] * 4)

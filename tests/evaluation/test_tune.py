@@ -331,6 +331,13 @@ def test_eligibility_units_and_weights_of_a_log_are_read():
 
 
 @pytest.mark.usefixtures("quick")
+def test_a_column_of_ids_is_reported_once():
+    told: list[str] = []
+    tune(as_table(600, visit_id=[f"v{row}" for row in range(600)]), **{**SMALL, "budget": 2}, tell=told.append)
+    assert sum(one.startswith("visit_id: nearly every row has a different value") for one in told) == 1
+
+
+@pytest.mark.usefixtures("quick")
 def test_an_interrupted_tuning_resumes_to_the_same_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     whole = tune(as_table(), **SMALL)
     calls = 0

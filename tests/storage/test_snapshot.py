@@ -380,8 +380,9 @@ def test_the_mode_of_a_file_is_kept(saved: Path) -> None:
 
 
 def test_a_folder_that_is_the_target_is_refused_and_a_missing_one_is_made(tmp_path: Path) -> None:
-    with pytest.raises(SnapshotFileError, match="check the path"):
-        snapshot.write(tmp_path, {}, {})
+    for path in (tmp_path, f"{tmp_path}/"):
+        with pytest.raises(SnapshotFileError, match="got a folder, but a saved model is one file; name a file in it"):
+            snapshot.write(path, {}, {})
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(MissingSnapshotError, match="the file must exist"):
         snapshot.read(tmp_path / "no" / "file")

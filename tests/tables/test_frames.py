@@ -24,6 +24,16 @@ def taught(**given: Any) -> spuir.Bandit:
     return spuir.Bandit("puir", ["a", "b"], random_state=0).partial_fit(X, ACTIONS, REWARDS, **given)
 
 
+def test_a_series_of_contexts_is_refused_with_the_frame_to_pass() -> None:
+    encoder = spuir.Encoder.fit(X)
+    encoded = spuir.Bandit("puir", ["a", "b"], encoder=encoder).partial_fit(X, ACTIONS, REWARDS)
+    for bandit in (taught(), encoded):
+        for series in (X.iloc[0], X.iloc[0].astype(object), X["x"]):
+            with pytest.raises(InputError, match=r"pass a DataFrame: X\.iloc\[\[0\]\] for one row"):
+                bandit.decide(series)
+        assert len(bandit.decide(X.iloc[[0]]).actions) == 1
+
+
 class TestColumnsOfActions:
     def test_a_mask_with_names_goes_by_them(self) -> None:
         mask = pd.DataFrame({"b": [True], "a": [False]})

@@ -427,6 +427,24 @@ def test_without_a_word_on_episodes_they_have_the_recommended_size(folder: Path)
     assert gap(trained.bandit, train(str(folder), "puir", batch_size=size).bandit) == 0
 
 
+def test_a_log_without_rows_is_refused_before_anything_is_said_of_it(tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_text("age,action,reward\n")
+    told: list[str] = []
+    with pytest.raises(InputError, match="log: got no rows, but training needs at least one decision"):
+        train(tmp_path / "log.csv", "puir", tell=told.append)
+    assert not told
+
+
+def test_a_column_of_ids_is_named_with_the_option_that_leaves_it_out() -> None:
+    ids, towns = [f"v{row}" for row in range(600)], [f"t{row % 300}" for row in range(600)]
+    trained = train(make_table(600, visit_id=ids, town=towns), "puir", batch_size=200)
+    (notice,) = (one for one in trained.notices if "looks like an id" in one)
+    assert notice.startswith("visit_id: nearly every row has a different value")
+    assert "leave it out (--rename visit_id=)" in notice
+    without = train(make_table(600, visit_id=ids), "puir", batch_size=200, rename={"visit_id": None})
+    assert not any("looks like an id" in one for one in without.notices)
+
+
 def test_a_local_engine_keeps_order_and_hands_failures_on() -> None:
     engine = Local(3)
     assert list(engine.map(lambda item: item * 2, range(50))) == list(range(0, 100, 2))

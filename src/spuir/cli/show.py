@@ -96,9 +96,11 @@ def learned_coefficients(bandit: "Bandit", count: int) -> list[dict[str, Any]]:
 
 def units(bandit: "Bandit") -> str:
     """Return what coefficients are per: an encoder that scales has made features of standard deviations."""
+    known = "per unit of the column"
     if bandit.encoder is not None and bandit.encoder.scaled:
-        return "per standard deviation of a number or date, which the encoder scales, and per unit of any other column"
-    return "per unit of the column"
+        known = "per standard deviation of a number or date, which the encoder scales, and per unit of any other column"
+    fourier = getattr(bandit.policy_, "features", None) == "fourier"
+    return f"{known}; the random features fourier_0, fourier_1, … have no unit" if fourier else known
 
 
 def _line(row: "Coefficient", named: str = "coefficient") -> dict[str, Any]:

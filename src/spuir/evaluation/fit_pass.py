@@ -16,6 +16,8 @@ from spuir.evaluation.reward_models import ContextFeatures, RewardModel, make_re
 from spuir.evaluation.support import Calibration, calibrate
 from spuir.evaluation.targets import UNIFORM
 from spuir.tables.encoder import LEARNING_ROWS
+from spuir.training.notices import of_ids
+from spuir.training.scan import SAMPLE_LEAST
 
 Watch = Callable[[str, int, int], object]
 
@@ -112,6 +114,8 @@ class FitPass:
     def notices(self) -> list[str]:
         """Return what the reader of a report should know about the log."""
         log, found = self.log, list(self.log.log.notices)
+        if log.log.context and (self.reward_model is not None or self.propensity_model is not None):
+            found += of_ids(log.log.head(SAMPLE_LEAST, log.log.context))
         if log.silent:
             found.append(f"Left out: {counted(log.silent, 'row', 'without a reward')}.")
         if log.faults.count:

@@ -296,7 +296,13 @@ class RuleTarget(LabelledTarget):
 
     def probabilities(self, rows: LoggedRows) -> Floats:
         """Call the function."""
-        answer = self._rule(rows.table.to_pandas())
+        frame = rows.table.to_pandas()
+        try:
+            answer = self._rule(frame)
+        except Exception as error:
+            got = f"{type(error).__name__} ({error}) at rows {rows.numbers[0]} to {rows.numbers[-1]}"
+            rule = f"it is called with a DataFrame of the columns {listed(rows.table.schema.names)}"
+            raise InputError(self.name, got, rule, "correct the function") from error
         values = answer.to_numpy() if hasattr(answer, "to_numpy") else np.asarray(answer)
         if len(values) != len(rows):
             got = f"{len(values)} answers for {len(rows)} rows"

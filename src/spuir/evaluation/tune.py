@@ -35,6 +35,8 @@ from spuir.tables.encoder import check_options
 from spuir.training import train
 from spuir.training.checkpoint import check_writable
 from spuir.training.engines.local import Local
+from spuir.training.notices import of_ids
+from spuir.training.scan import SAMPLE_LEAST
 from spuir.training.start import check_described, episodes_to_learn
 
 POLICIES = ("sbucb", "puir", "spuir", "auto")
@@ -175,6 +177,7 @@ class TuneJob:
     def announce(self, log: Log, cut: Cut, tell: Callable[[str], object]) -> None:
         """Add the notices about the log."""
         self.notices += [*log.notices, *([cut.notice] if cut.notice else [])]
+        self.notices += of_ids(log.head(SAMPLE_LEAST, log.context))
         if self.read.skipped:
             self.notices.append(f"Tuning uses the latest {counted(len(self.read.rows), 'row')} of the log.")
         if self.read.rows.varying and any(one.make().takes_features for one in self.chosen):

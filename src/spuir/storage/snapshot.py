@@ -95,6 +95,9 @@ def write(path: Path, header: Mapping[str, Any], arrays: Mapping[str, NDArray[An
     the complete new file.
     """
     target = _place(path)
+    if os.path.isdir(target):
+        rule, remedy = "a saved model is one file", "name a file in it, such as model.spuir"
+        raise SnapshotFileError(f"path {target!r}", "a folder", rule, remedy)
     with _refusals(f"file {target!r}", "save finite JSON data and plain arrays"):
         write_atomically(target, _content(header, arrays))
 

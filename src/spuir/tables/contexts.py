@@ -9,6 +9,9 @@ from numpy.typing import NDArray
 from spuir.base.records import as_array, only_numbers
 from spuir.errors import InputError
 
+NO_SERIES = "pass a DataFrame: X.iloc[[0]] for one row, X[[name]] for one column"
+"""The remedy where contexts are a Series."""
+
 
 def column_names(X: Any) -> list[str] | None:
     """Return the column names of a data frame or an Arrow table, None for anything else."""
@@ -25,6 +28,11 @@ def is_arrow(X: Any) -> bool:
     return type(X).__module__.startswith("pyarrow") and hasattr(X, "schema")
 
 
+def is_series(X: Any) -> bool:
+    """Tell whether contexts are one row or one column of a pandas DataFrame."""
+    return hasattr(X, "iloc") and X.ndim == 1
+
+
 def as_table(X: Any, names: Sequence[str] | None) -> Any:
     """Return contexts as a two-dimensional numeric array or a CSR matrix, without copying where possible.
 
@@ -39,10 +47,11 @@ def as_table(X: Any, names: Sequence[str] | None) -> Any:
     else:
         table = as_array("X", X)
     if table.ndim != 2:
-        one = table.ndim == 1 and table.size and table.dtype.kind in "fiub"
-        remedy = (
-            "use X.reshape(1, -1) for one row" if one else "pass an array or a DataFrame, or raw rows to an encoder"
-        )
+        remedy = "pass an array or a DataFrame, or raw rows to an encoder"
+        if is_series(X):
+            remedy = NO_SERIES
+        elif table.ndim == 1 and table.size and table.dtype.kind in "fiub":
+            remedy = "use X.reshape(1, -1) for one row"
         raise InputError("X", f"shape {table.shape}", "contexts are a table (rows, columns)", remedy)
     if table.dtype.kind not in "fiub":
         table = _numeric(table)

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spuir.errors import InputError
-from spuir.tables.contexts import listed
+from spuir.tables.contexts import NO_SERIES, is_series, listed
 from spuir.tables.raw_columns import Location, RawColumn, empty, members, plain, read
 
 
@@ -98,7 +98,9 @@ def _block(raw: Any, limit: int | None) -> Block:
             keys = list(dict.fromkeys(key for row in rows for key in row))
             return Block(len(rows), keys, lambda at: [row.get(keys[at]) for row in rows])
     rule = "with an encoder X is a table of named columns"
-    remedy = "pass a DataFrame, an Arrow table, a dict of columns or a list of dict rows"
+    remedy = (
+        NO_SERIES if is_series(raw) else "pass a DataFrame, an Arrow table, a dict of columns or a list of dict rows"
+    )
     raise InputError("X", "no column names", rule, remedy)
 
 

@@ -99,11 +99,12 @@ class Job:
 
     def learn_encoder(self, sample: LogSample, options: Mapping[str, Any]) -> Encoder:
         """Learn the encoder on the sample."""
+        contexts = sample.table.select(list(self.log.context))
         try:
-            encoder = Encoder.fit(sample.table.select(list(self.log.context)), **options)
+            encoder = Encoder.fit(contexts, **options)
         except SpuirError as error:
             raise sample.with_source(error) from None
-        self.add_notices(*notices.of_encoder(encoder))
+        self.add_notices(*notices.of_encoder(encoder), *notices.of_ids(contexts))
         return encoder
 
     def fix(self, bandit: Bandit, sample: LogSample) -> None:

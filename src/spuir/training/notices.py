@@ -9,6 +9,7 @@ from spuir.base.column_drift import Drift
 from spuir.base.counting import counted
 from spuir.core.ties import TIE
 from spuir.logs.columns import declaring
+from spuir.logs.doctor import id_like
 from spuir.logs.formats import Faults
 from spuir.policies import Policy
 from spuir.tables.column_encoders import CategoryEncoder
@@ -56,6 +57,12 @@ def of_encoder(encoder: Encoder) -> Iterator[str]:
                 f"Column {part.column!r} is text and becomes categories, but looks like numbers; "
                 f"{declaring(part.column, 'float64')} reads it as numbers, or names the first cell that is not one."
             )
+
+
+def of_ids(contexts: Any) -> Iterator[str]:
+    """Yield the columns of a table of the first contexts that look like ids, in the words of the doctor."""
+    for one in id_like(contexts):
+        yield f"{one.column}: {one.problem.removesuffix('.')}; {one.remedy}"
 
 
 def of_drift(drift: Mapping[int, Drift]) -> Iterator[str]:

@@ -99,8 +99,7 @@ def scan_log(log: Log, cut: Cut, engine: WorkEngine, watch: Watcher, *, actions:
         scans.append(scan)
         rows += scan.rows
         watch("scan", rows, rows if log.rows is None else log.rows)
-    if not rows:
-        raise InputError("log", "no rows", "training needs at least one decision", "check the path and the files")
+    check_rows(rows)
     starts = np.cumsum([0, *(scan.rows for scan in scans)]).tolist()
     found = [scan.episodes for scan in scans]
     if cut.kind == "size":
@@ -130,6 +129,12 @@ def scan_log(log: Log, cut: Cut, engine: WorkEngine, watch: Watcher, *, actions:
     )
     check_first_time(scan)
     return scan
+
+
+def check_rows(rows: int) -> None:
+    """Refuse a log without rows."""
+    if not rows:
+        raise InputError("log", "no rows", "training needs at least one decision", "check the path and the files")
 
 
 def scan_part(part: Part, cut: Cut, *, actions: bool) -> PartScan:

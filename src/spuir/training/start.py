@@ -17,6 +17,7 @@ from spuir.logs.span import count_rows
 from spuir.planning import balanced_batch
 from spuir.policies import Policy, as_policy, make_policy
 from spuir.tables.encoder import LEARNING_ROWS, Encoder
+from spuir.training.scan import check_rows
 
 PROPENSITIES = ("uniform", "own")
 """What ``propensity`` may say instead of a column or a number: all actions equally likely, or as the policy acts."""
@@ -58,12 +59,13 @@ def episodes_to_learn(log: Log, batch_size: int | None, every: Any) -> Cut:
     if batch_size is not None or every is not None or "episode" in log.schema.names:
         return cut_episodes(log, batch_size, every)
     rows = sum(map(count_rows, log.parts))
+    check_rows(rows)
     head = log.head(LEARNING_ROWS, log.context)
     try:
         width = Encoder.fit(head).width
     except InputError:  # training refuses the column, and names its file and row
         width = len(log.context)
-    size = max(1, min(rows, balanced_batch(rows, max(width, 1))))
+    size = min(rows, balanced_batch(rows, max(width, 1)))
     by_time = ", and --every day cuts by time" if "time" in log.schema.names else ""
     known = f"each has {counted(size, 'row')}, the recommended size"
     notice = f"Nothing says where an episode ends, so {known}; --batch-size chooses another{by_time}."

@@ -130,6 +130,16 @@ def test_a_quote_that_is_never_closed_is_named_by_its_line(tmp_path: Path, secti
         open_log(path).table()
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_the_first_line_of_excel_is_to_be_removed(tmp_path: Path, encoding: str) -> None:
+    path, rows = tmp_path / "log.csv", "age;action;reward\r\n31;mail;1\r\n"
+    path.write_bytes(f"sep=;\r\n{rows}".encode(encoding))
+    with pytest.raises(InputError, match=r"log\.csv', line 1: got 'sep=;', but .*; remove that line"):
+        open_log(path)
+    path.write_bytes(rows.encode(encoding))
+    assert open_log(path).context == ("age",)
+
+
 def test_a_cell_that_does_not_fit_is_named_by_its_line(tmp_path: Path, section_bytes: int) -> None:
     path = tmp_path / "log.csv"
     path.write_text("action,reward,time\n" + "a,1,2026-01-01T00:00:00\n" * 9 + "a,1,soon\n")

@@ -11,7 +11,7 @@ from spuir.base.records import Floats, Mask
 from spuir.errors import InputError
 from spuir.logs.column_kinds import has_decimal_comma, reads_as_number
 from spuir.logs.doctor.checks import ActionCheck, Check, CheckedBatch
-from spuir.logs.doctor.findings import Finding, ProblemRows, finding, merged, missing
+from spuir.logs.doctor.findings import BatchLocation, Finding, ProblemRows, finding, merged, missing
 from spuir.logs.doctor.leak_checks import LeakWatch
 from spuir.logs.doctor.number_profiles import NumberProfile
 from spuir.tables.column_encoders import CategoryEncoder, VectorEncoder
@@ -257,3 +257,13 @@ class ContextCheck(Check):
             return []
         problem = f"{large!r} varies by {spreads[large]:.2g} and {small!r} by {spreads[small]:.2g}."
         return [finding("scales", None, problem)]
+
+
+def id_like(contexts: Any) -> list[Finding]:
+    """Return what the doctor says of columns of ids in an Arrow table of context columns, such as the first rows."""
+    check, row = ContextCheck(tuple(contexts.schema.names), ActionCheck(), None), 0
+    for batch in contexts.combine_chunks().to_batches():
+        unknown = np.full(batch.num_rows, -1), np.full(batch.num_rows, np.nan)
+        check.look(CheckedBatch(batch, BatchLocation("", row, row), *unknown))
+        row += batch.num_rows
+    return [one for one in check.findings() if one.check == "id-like"]

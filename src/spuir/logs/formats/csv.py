@@ -194,6 +194,9 @@ def survey(path: str, options: Mapping[str, Any]) -> FileSurvey:
         return FileSurvey(pa.schema([]), ())
     if b"\0" in first:
         raise InputError(f"file {path!r}", "bytes that are not text", *IN_UTF8)
+    if mark := re.match(rb"(?:\xef\xbb\xbf)?(sep=.)\r?\n", first, re.IGNORECASE):
+        rule, remedy = "the first line names the columns", "remove that line: the delimiter is detected without it"
+        raise InputError(f"file {path!r}, line 1", repr(mark[1].decode("utf-8", "replace")), rule, remedy)
     delimiter = options.get("delimiter") or delimiter_of(path, first)
     names = _names(path, delimiter)
     for name in names:
