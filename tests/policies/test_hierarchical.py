@@ -158,6 +158,14 @@ class TestActing:
         executed = [code[label] for label in decided.actions]
         np.testing.assert_allclose(decided.propensities, expected[np.arange(60), executed], atol=1e-12)
 
+    def test_without_a_catalogue_all_widths_count_alike(self):
+        bandits = [spuir.Bandit("hierarchical", 6, random_state=0, tried_weight=weight) for weight in (0.0, 1.0)]
+        X = streams.generator(1, "contexts").standard_normal((300, DIM))
+        for bandit in bandits:
+            bandit.partial_fit(X, np.arange(300) % 5, X[:, 0] * (np.arange(300) % 5))
+        assert bandits[0].predict_proba(X)[:, 5].max() > 0.1
+        np.testing.assert_array_equal(*[bandit.predict_proba(X) for bandit in bandits])
+
 
 class TestCatalogues:
     def test_all_forms_of_a_catalogue_are_one(self):

@@ -61,7 +61,7 @@ class Hierarchical(Optimism):
         16, "weights of the width among which each context draws, evenly spread around alpha", COUNT
     )
     tried_weight: float = parameter(
-        0.8, "weight of the width of actions that were tried often, relative to that of new actions", UNIT
+        0.8, "with a catalogue, weight of the width of actions tried often, relative to that of new ones", UNIT
     )
     components: int = parameter(16, "columns of actions beyond this number are reduced to principal directions", COUNT)
     kernel: int = parameter(0, "kernel columns of the action features, such as 24 where rewards are curved", SEED)
@@ -227,9 +227,15 @@ class Hierarchical(Optimism):
         )
 
     def _bonuses(self, state: HierarchicalState, widths: Floats, codes: Codes) -> Floats:
-        """Return α·width of pairs (k,); that of an action with n rows × w + (1 − w)/(1 + n), w = ``tried_weight``."""
+        """Return α·width of pairs (k,); that of an action with n rows × w + (1 − w)/(1 + n), w = ``tried_weight``.
+
+        Without features, widths are all that is known of new actions, and count alike.
+        """
+        bonuses = super()._bonuses(state, widths, codes)
+        if state.catalogue is None:
+            return bonuses
         rows = self._own.rows_of(state, codes)
-        return super()._bonuses(state, widths, codes) * (self.tried_weight + (1.0 - self.tried_weight) / (1.0 + rows))
+        return bonuses * (self.tried_weight + (1.0 - self.tried_weight) / (1.0 + rows))
 
     def table(self, state: Any, contexts: Floats, eligible: Mask | Pairs) -> Scores:
         """Return means, widths, mean + α·width and probabilities (n, M)."""

@@ -276,12 +276,12 @@ _SBUCB = {"policy": "sbucb", "catalogue": False, "alpha": 0.3, "ridge": 10.0, "s
 METHODS: Mapping[str, tuple[type[OwnPolicy] | type[WabbitCatalogue], Mapping[str, Any]]] = {
     "hierarchical": (OwnPolicy, {}),
     "hierarchical, kernel": (OwnPolicy, {"kernel": 24}),
-    "shared": (OwnPolicy, {"deviations": "none", "tried_weight": 1.0}),
-    "disjoint": (OwnPolicy, {"catalogue": False, "tried_weight": 1.0}),
+    "shared": (OwnPolicy, {"deviations": "none"}),
+    "disjoint": (OwnPolicy, {"catalogue": False}),
     "SBUCB": (OwnPolicy, _SBUCB),
     "Vowpal Wabbit": (WabbitCatalogue, {}),
 }
-"""Methods by name, with what they are given; the shared and the disjoint model act as in the study."""
+"""Methods by name, with what they are given."""
 
 
 def browse(
