@@ -163,8 +163,9 @@ class TestActing:
         X = streams.generator(1, "contexts").standard_normal((300, DIM))
         for bandit in bandits:
             bandit.partial_fit(X, np.arange(300) % 5, X[:, 0] * (np.arange(300) % 5))
-        assert bandits[0].predict_proba(X)[:, 5].max() > 0.1
-        np.testing.assert_array_equal(*[bandit.predict_proba(X) for bandit in bandits])
+        whole, alike = (bandit.predict_proba(X) for bandit in bandits)
+        assert whole[:, 5].max() > 0.1
+        np.testing.assert_array_equal(whole, alike)
 
 
 class TestCatalogues:
