@@ -170,10 +170,12 @@ def is_replaceable(path: Path) -> bool:
 def _place(path: Path) -> str:
     """Return a path as text."""
     try:
-        return os.fsdecode(path)
+        text = os.fsdecode(path)
     except TypeError:
-        rule = "a path is text or a path object"
-        raise SnapshotError("path", repr(path), rule, "pass the path of the file") from None
+        text = "\0"
+    if "\0" in text:
+        raise SnapshotError("path", repr(path), "a path is text or a path object", "pass the path of the file")
+    return text
 
 
 def _plain(array: NDArray[Any]) -> NDArray[Any]:
