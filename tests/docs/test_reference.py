@@ -84,12 +84,12 @@ def test_every_entry_of_the_python_reference_has_an_example() -> None:
 @pytest.mark.parametrize(
     "module",
     [
-        "spuir.bandit",
+        "spuir.bandit.contextual_bandit",
         "spuir.base.records",
         "spuir.errors",
         "spuir.logs.episode",
-        "spuir.results.learned_model",
-        "spuir.tables.bandit_arguments",
+        "spuir.bandit.learned_model",
+        "spuir.bandit.bandit_arguments",
         "spuir.tables.encoder",
         "spuir.training.pipeline",
     ],

@@ -5,10 +5,10 @@ from dataclasses import replace
 from os import PathLike, fspath
 from typing import Any
 
+from spuir.bandit.live_actions import LiveActions
 from spuir.base.hashing import digest
 from spuir.errors import SnapshotError
 from spuir.storage import model_file, snapshot
-from spuir.tables.live_actions import LiveActions
 
 
 class SavedModel(LiveActions):

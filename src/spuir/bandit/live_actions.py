@@ -3,10 +3,10 @@
 from collections.abc import Hashable, Mapping
 from typing import Any, Self
 
+from spuir.bandit.bandit_arguments import BanditArguments
 from spuir.base.parameters import SEED, SHARE, check_value, optional
 from spuir.errors import InputError, ParameterError
 from spuir.tables.action_catalogue import Catalogue
-from spuir.tables.bandit_arguments import BanditArguments
 from spuir.tables.labels import shown
 
 

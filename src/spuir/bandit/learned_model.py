@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from spuir.bandit import explanations
+from spuir.bandit.policy_figure import LINES, Bar, draw_policy
+from spuir.bandit.saved_model import SavedModel
 from spuir.base.data_frame import data_frame
 from spuir.base.records import Floats, Mask, State
 from spuir.errors import NotFittedError
 from spuir.results import figures
-from spuir.results.policy_figure import LINES, Bar, draw_policy
-from spuir.storage.saved_model import SavedModel
-from spuir.tables import explanations
 from spuir.tables.coefficients import Coefficient, coefficient_rows, estimating, fitted_state, strongest
 from spuir.tables.lineage import LoggedReward
 

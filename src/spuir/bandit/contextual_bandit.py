@@ -10,16 +10,17 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import ArrayLike, NDArray
 
+from spuir.bandit import explanations
+from spuir.bandit.learned_model import LearnedModel
 from spuir.base import streams
 from spuir.base.pairs import Pairs
 from spuir.base.records import Decision, Floats, Scores, as_ids
 from spuir.core import ties
 from spuir.errors import InputError, InterceptWarning, ParameterError, ShardError
 from spuir.policies import Policy
-from spuir.results.learned_model import LearnedModel
 from spuir.storage import model_file, snapshot
 from spuir.storage.shards import Shard, check_shards, coming_episode, fingerprint
-from spuir.tables import eligible_sets, explanations
+from spuir.tables import eligible_sets
 from spuir.tables.coefficients import estimating
 from spuir.tables.encoder import Encoder
 from spuir.tables.lineage import contents_of
