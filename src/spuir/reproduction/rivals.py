@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from spuir.reproduction.base import Scope
-from spuir.reproduction.experiments.sets import COUPONS, COVERTYPE, DIGITS, criteo, table
 from spuir.reproduction.other_libraries import play_library
 from spuir.reproduction.policy_runs import Setup
+from spuir.reproduction.sets import COUPONS, COVERTYPE, DIGITS, criteo, table
 from spuir.reproduction.tasks import Task
 from spuir.reproduction.tuning import Amount, Option, Range, SearchedMethod, Setting
 

@@ -7,9 +7,9 @@ from typing import Any
 from spuir.reproduction import plots
 from spuir.reproduction.base import Drawing, Experiment, Findings, ReportTable, Scope
 from spuir.reproduction.claims import MARGIN, Claim
-from spuir.reproduction.experiments.sets import synthetic
 from spuir.reproduction.grids import FORMATS, CellGrid, Measured, text_of
 from spuir.reproduction.policy_runs import AUTHORS
+from spuir.reproduction.sets import synthetic
 from spuir.reproduction.tasks import Result, Task
 
 SHARES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)

@@ -4,7 +4,7 @@ from functools import partial
 
 from spuir.reproduction.base import Experiment
 from spuir.reproduction.comparison import MethodComparison, findings
-from spuir.reproduction.experiments.sets import synthetic
+from spuir.reproduction.sets import synthetic
 
 COMPARISON = MethodComparison(name="synthetic", setup=synthetic)
 

@@ -4,7 +4,7 @@ from functools import partial
 
 from spuir.reproduction.base import Experiment
 from spuir.reproduction.comparison import MethodComparison, findings
-from spuir.reproduction.experiments.sets import criteo_all
+from spuir.reproduction.sets import criteo_all
 
 COMPARISON = MethodComparison(name="criteo-all", setup=criteo_all)
 

@@ -4,7 +4,7 @@ from functools import partial
 
 from spuir.reproduction.base import Experiment
 from spuir.reproduction.comparison import MethodComparison, findings
-from spuir.reproduction.experiments.sets import coupon
+from spuir.reproduction.sets import coupon
 
 COMPARISON = MethodComparison(name="coupon", setup=coupon)
 

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 from spuir.reproduction import plots
 from spuir.reproduction.base import Drawing, Experiment, Findings, ReportTable, Scope
 from spuir.reproduction.claims import Claim, with_error
-from spuir.reproduction.experiments.sets import HORIZON, criteo
 from spuir.reproduction.grids import FORMATS, CellGrid, Measured
 from spuir.reproduction.policy_runs import AUTHORS, LEVELS, Setup, by_world
+from spuir.reproduction.sets import HORIZON, criteo
 from spuir.reproduction.tasks import Result, Task
 
 CONSTANT = 25

@@ -8,9 +8,9 @@ import numpy as np
 from spuir.reproduction import plots
 from spuir.reproduction.base import Drawing, Experiment, Findings, ReportTable, Scope
 from spuir.reproduction.claims import MARGIN, Claim
-from spuir.reproduction.experiments.sets import synthetic
 from spuir.reproduction.grids import FORMATS, CellGrid, Measured, text_of
 from spuir.reproduction.policy_runs import AUTHORS
+from spuir.reproduction.sets import synthetic
 from spuir.reproduction.tasks import Result, Task
 from spuir.results.figures import Curve
 

@@ -14,9 +14,9 @@ from spuir.policies import make_policy
 from spuir.reproduction import plots
 from spuir.reproduction.base import Drawing, Experiment, Findings, ReportTable, Scope
 from spuir.reproduction.claims import Claim, Contrast
-from spuir.reproduction.experiments.sets import COVERTYPE, DIGITS, further
 from spuir.reproduction.grids import CellGrid, Measured, text_of
 from spuir.reproduction.policy_runs import Setup, checkpoints
+from spuir.reproduction.sets import COVERTYPE, DIGITS, further
 from spuir.reproduction.tasks import Result, Task
 
 ALPHAS = (0.1, 0.3, 1.0)

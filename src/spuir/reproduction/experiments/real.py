@@ -7,8 +7,8 @@ from typing import Any
 from spuir.reproduction.base import Experiment, Findings, ReportTable, Scope
 from spuir.reproduction.claims import Claim
 from spuir.reproduction.comparison import RIVAL, Compared, MethodComparison
-from spuir.reproduction.experiments.sets import LENGTHS, further
 from spuir.reproduction.policy_runs import Setup
+from spuir.reproduction.sets import LENGTHS, further
 from spuir.reproduction.tasks import Result, Task
 from spuir.reproduction.tuning import METHODS, SearchedMethod
 

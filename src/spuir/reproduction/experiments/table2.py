@@ -15,9 +15,9 @@ from spuir.reproduction.base import Drawing, Experiment, Findings, ReportTable, 
 from spuir.reproduction.claims import Claim, Contrast, Interval, Sample, difference, ratio, sample, summary
 from spuir.reproduction.comparison import BASELINES, PROPOSED, SETTINGS, TUNED, Compared
 from spuir.reproduction.experiments.figure3c import COMPARISON
-from spuir.reproduction.experiments.sets import coupon
 from spuir.reproduction.grids import fill
 from spuir.reproduction.policy_runs import AUTHORS
+from spuir.reproduction.sets import coupon
 from spuir.reproduction.tasks import Result, Task
 from spuir.reproduction.tuning import METHODS
 
