@@ -10,7 +10,7 @@ import pytest
 from spuir.base import streams
 from spuir.errors import NumericalError
 from spuir.features.bandwidth import MULTIPLES, leave_one_out, median_distance
-from spuir.features.canonical import Rows, canonical_rows, spread
+from spuir.features.canonical import Rows, canonical_rows, evenly_spaced
 from spuir.features.fourier import Fourier
 
 
@@ -143,10 +143,10 @@ def test_canonical_rows_lose_nothing_below_the_limit():
     assert {tuple(row) for row in np.column_stack([rows.contexts, rows.actions, rows.rewards])} == table
 
 
-def test_spread_is_even():
-    assert list(spread(3, 5)) == [0, 1, 2]
-    assert list(spread(10, 5)) == [0, 2, 4, 6, 8]
-    assert len(set(spread(4097, 4096))) == 4096
+def test_indices_are_evenly_spaced():
+    assert list(evenly_spaced(3, 5)) == [0, 1, 2]
+    assert list(evenly_spaced(10, 5)) == [0, 2, 4, 6, 8]
+    assert len(set(evenly_spaced(4097, 4096))) == 4096
 
 
 def test_the_choice_scales_with_the_contexts_and_ignores_the_scale_of_rewards():

@@ -17,7 +17,7 @@ from spuir.errors import ParameterError, SpuirError
 from spuir.policies import make_policy
 from spuir.reproduction.manifest import commit, machine, versions
 from spuir.reproduction.runner import Run, run_all, summarise
-from spuir.reproduction.workers import WorkerError, spread
+from spuir.reproduction.workers import WorkerError, run_jobs
 from spuir.storage.atomic import write_csv, write_json
 
 
@@ -133,7 +133,7 @@ class AwkwardError(Exception):
 def test_each_job_ends_in_its_own_way():
     ways = ["a", "raise", "die", "unpicklable", "unreadable", "b"]
     steps = []
-    ended = {done.place: done for done in spread([Job(way) for way in ways], 2, steps.append)}
+    ended = {done.place: done for done in run_jobs([Job(way) for way in ways], 2, steps.append)}
     assert sorted(ended) == list(range(6))
     assert (ended[0].value, ended[5].value) == ("a", "b")
     assert "AwkwardError: 1 and 2" in str(ended[1].failure)
@@ -147,10 +147,10 @@ def test_each_job_ends_in_its_own_way():
 
 def test_a_single_worker_is_this_process_unless_it_is_to_be_apart():
     jobs = [Where(), Where()]
-    assert [done.value for done in spread(jobs, 1)] == [os.getpid()] * 2
-    one, two = (done.value for done in spread(jobs, 1, apart=True))
+    assert [done.value for done in run_jobs(jobs, 1)] == [os.getpid()] * 2
+    one, two = (done.value for done in run_jobs(jobs, 1, apart=True))
     assert one == two != os.getpid()
-    assert list(spread([], 2, apart=True)) == []
+    assert list(run_jobs([], 2, apart=True)) == []
 
 
 class Where:
@@ -161,7 +161,7 @@ class Where:
 
 
 def test_closing_stops_what_is_running(tmp_path):
-    with closing(spread([Note(tmp_path / "a", 0.0), Note(tmp_path / "b", 60.0)], 2)) as ended:
+    with closing(run_jobs([Note(tmp_path / "a", 0.0), Note(tmp_path / "b", 60.0)], 2)) as ended:
         assert next(ended).place == 0
     assert not multiprocessing.active_children()
     assert not (tmp_path / "b").exists()

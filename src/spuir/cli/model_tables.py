@@ -6,7 +6,7 @@ from typing import Any
 from rich.text import Text
 
 from spuir.base.counting import counted
-from spuir.cli.terminal import PAIRS, SHOWN_ACTIONS, print_table, spread
+from spuir.cli.terminal import PAIRS, SHOWN_ACTIONS, mean_and_error, print_table
 
 DRIFT_SHOWN = 0.01
 """The smallest share of drifted values of a column that is shown."""
@@ -115,7 +115,7 @@ def print_learned(actions: Sequence[Mapping[str, Any]], coefficients: Sequence[M
         state = "" if line["active"] else " (retired)"
         state = " (ramping up)" if line["ramping"] else state
         share = "–" if line["share"] is None else f"{line['share']:.1%}"
-        reward = spread({"mean": line["mean_reward"], "standard_error": line["standard_error"]}, 1, 4)
+        reward = mean_and_error({"mean": line["mean_reward"], "standard_error": line["standard_error"]}, 1, 4)
         cells = [line["action"] + state, f"{line['rows']:,.0f}", reward, f"{line['rows'] / total:.1%}", share]
         rows.append(cells + ([f"{line['imputed_share']:.1%}"] if imputed else []))
     caption = "mean ± standard error in the log; share of the policy on rows of the log"

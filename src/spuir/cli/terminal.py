@@ -154,7 +154,7 @@ def print_summary(results: Mapping[str, Any]) -> None:
     summary: list[dict[str, Any]] = results["summary"]
     shown = {name: how for name, how in MEASURES.items() if name in summary[0]}
     rows = [
-        [record["policy"], *(spread(record[name], scale, digits) for name, (_, scale, digits) in shown.items())]
+        [record["policy"], *(mean_and_error(record[name], scale, digits) for name, (_, scale, digits) in shown.items())]
         for record in summary
     ]
     seeds = len(results["seeds"])
@@ -169,7 +169,7 @@ def print_summary(results: Mapping[str, Any]) -> None:
     )
 
 
-def spread(number: Mapping[str, float | None], scale: float, digits: int) -> str:
+def mean_and_error(number: Mapping[str, float | None], scale: float, digits: int) -> str:
     """Return "mean ± standard error" as text, or a dash if it is not known."""
     mean, error = number["mean"], number["standard_error"]
     if mean is None:

@@ -15,7 +15,7 @@ from scipy.spatial.distance import pdist
 
 from spuir.base.records import Floats
 from spuir.errors import NumericalError
-from spuir.features.canonical import Rows, spread
+from spuir.features.canonical import Rows, evenly_spaced
 
 MULTIPLES = (1.0, 0.7, 1.4, 0.5, 2.0, 0.35, 2.8, 0.25, 4.0, 5.6, 0.125, 8.0)
 """Candidates in the order of preference among equals: near the median distance first.
@@ -57,7 +57,7 @@ def choose(rows: Rows, features: Callable[[float], Floats], ridge: float) -> flo
 
 def median_distance(contexts: Floats, weights: Floats) -> float:
     """Return the weighted median distance over pairs of different contexts (n, d); 0 if there are none."""
-    some = spread(len(contexts), _DISTANCE_ROWS)
+    some = evenly_spaced(len(contexts), _DISTANCE_ROWS)
     scale = float(np.abs(contexts[some]).max(initial=0.0))
     if len(some) < 2 or scale == 0.0:
         return 0.0

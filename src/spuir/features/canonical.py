@@ -30,7 +30,7 @@ class Rows:
     weights: Floats
 
 
-def spread(count: int, limit: int) -> Codes:
+def evenly_spaced(count: int, limit: int) -> Codes:
     """Return at most ``limit`` indices, evenly spread over ``count``."""
     return np.arange(count) if count <= limit else np.arange(limit) * count // limit
 
@@ -65,7 +65,7 @@ def canonical_rows(
     action_of = np.cumsum(new_action[starts]) - 1
     fingerprints = np.add.reduceat(hashes[starts], np.flatnonzero(new_action[starts]))
     ranks = np.argsort(mix64(hashes[starts] + mix64(fingerprints)[action_of]), kind="stable")
-    chosen = ranks[spread(len(ranks), limit)]
+    chosen = ranks[evenly_spaced(len(ranks), limit)]
     source = kept[order[starts[chosen]]]
     return Rows(contexts=contexts[source], actions=actions[source], rewards=rewards[source], weights=summed[chosen])
 

@@ -19,7 +19,7 @@ from spuir.reproduction.schedule import Asked, Failures, error_line
 from spuir.reproduction.store import Store
 from spuir.reproduction.table_text import latex, lay_out
 from spuir.reproduction.tasks import Result
-from spuir.reproduction.workers import Watcher, spread
+from spuir.reproduction.workers import Watcher, run_jobs
 from spuir.results import figures
 from spuir.storage.atomic import finite, write_csv, write_json, write_text
 
@@ -191,7 +191,7 @@ def _sections(
     able = [one for one in asked if one.results]
     jobs = [Section(asked=one, scope=scope, folder=folder) for one in able]
     made = {one.experiment.name: describe(one) for one in asked}
-    for number, done in enumerate(spread(jobs, workers, apart=len(jobs) > 1), 1):
+    for number, done in enumerate(run_jobs(jobs, workers, apart=len(jobs) > 1), 1):
         name = able[done.place].experiment.name
         made[name] = done.value or made[name] | {"failure": error_line(done.failure or ValueError("no section"))}
         if follow is not None:

@@ -11,7 +11,7 @@ from spuir.environments.base import Environment
 from spuir.loop import run
 from spuir.policies.base import Policy
 from spuir.reproduction.claims import summary
-from spuir.reproduction.workers import Watcher, spread
+from spuir.reproduction.workers import Watcher, run_jobs
 from spuir.results.history import History
 
 
@@ -43,7 +43,7 @@ def run_all(tasks: Sequence[Run], workers: int | None = None, watch: Watcher | N
         Called now and then with the number of episodes finished over all runs.
     """
     histories: dict[int, History] = {}
-    with closing(spread(tasks, workers, watch)) as ended:
+    with closing(run_jobs(tasks, workers, watch)) as ended:
         for done in ended:
             if done.failure is not None:
                 raise done.failure

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from spuir.reproduction.base import Experiment, Scope
 from spuir.reproduction.store import Store
 from spuir.reproduction.tasks import Result, Task
-from spuir.reproduction.workers import spread
+from spuir.reproduction.workers import run_jobs
 
 Follower = Callable[[int, int, float], object]
 """Called with the number of finished tasks, the number of known tasks, and the estimated seconds for the rest."""
@@ -183,7 +183,7 @@ def _run_stage(wanted: Sequence[Task], store: Store, failures: Failures, progres
     tasks = together or wanted
     waiting = {task.key: task for task in wanted}
     progress.report(list(waiting.values()))
-    with closing(spread(tasks, progress.workers if together else 1, apart=True)) as ended:
+    with closing(run_jobs(tasks, progress.workers if together else 1, apart=True)) as ended:
         for done in ended:
             task = tasks[done.place]
             if done.failure is None:

@@ -47,7 +47,7 @@ class WorkerError(SpuirError):
     """A job that brought its process down."""
 
 
-def spread(
+def run_jobs(
     jobs: Sequence[WorkerJob], workers: int | None = None, watch: Watcher | None = None, *, apart: bool = False
 ) -> Generator[Done]:
     """Run all jobs and yield how each ended, as soon as it does. Closing the iterator stops the running jobs.

@@ -60,7 +60,7 @@ def timed(
     ]
 
 
-def timing(scope: Scope) -> list[Task]:
+def timed_tasks(scope: Scope) -> list[Task]:
     """Return the timed tasks: all methods as the authors' code has them, on a few seeds."""
     seeds = scope.seeds[: 1 if scope.quick else TIMED_REPEATS]
     return [Task.of(timed, alone=True, methods=list(METHODS), **coupon(scope).arguments(seed)) for seed in seeds]
@@ -68,7 +68,7 @@ def timing(scope: Scope) -> list[Task]:
 
 def grid(scope: Scope, results: Sequence[Result]) -> list[Task]:
     """Return the runs of Figure 3(c), and the timed ones."""
-    return [*COMPARISON.grid(scope, results), *timing(scope)]
+    return [*COMPARISON.grid(scope, results), *timed_tasks(scope)]
 
 
 RATES = {"CVR": "cvr", "CTCVR": "ctcvr"}
@@ -95,7 +95,7 @@ def report(scope: Scope, results: Sequence[Result]) -> Findings:
 
 def taken_by(scope: Scope, results: Sequence[Result]) -> dict[str, Sample]:
     """Return the seconds of each method over the timed repeats."""
-    (timings,) = fill({"": timing(scope)}, results).values()
+    (timings,) = fill({"": timed_tasks(scope)}, results).values()
 
     def seconds(method: str) -> Sample:
         def pick(rows: Sequence[Mapping[str, Any]]) -> float:

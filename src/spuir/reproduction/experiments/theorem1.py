@@ -52,7 +52,7 @@ class ActingEpisode:
     actions: Codes
 
 
-def moments(
+def acting_episodes(
     policy: Optimistic, world: Environment, *, batch_size: int, seed: int, feedback: float
 ) -> Iterator[ActingEpisode]:
     """Yield the episodes 1, 2, … of the same run as :func:`spuir.run`, with the states that act in them."""
@@ -77,26 +77,26 @@ def compare(*, environment: str, alpha: float, episodes: int, batch_size: int, s
         for name, (policy, _) in SETTINGS.items()
     }
     runs = [
-        moments(policies[name], world, batch_size=batch_size, seed=seed, feedback=feedback)
+        acting_episodes(policies[name], world, batch_size=batch_size, seed=seed, feedback=feedback)
         for name, (_, feedback) in SETTINGS.items()
     ]
     lost = dict.fromkeys(SETTINGS, 0.0)
     rows: list[dict[str, Any]] = []
     for episode, met in zip(range(1, episodes + 1), zip(*runs, strict=True), strict=False):
         expected = world.expected_rewards(met[0].rounds)
-        for name, moment in zip(SETTINGS, met, strict=True):
-            lost[name] += float((expected.max(axis=1) - _executed(expected, moment.actions)).sum())
+        for name, acting in zip(SETTINGS, met, strict=True):
+            lost[name] += float((expected.max(axis=1) - _executed(expected, acting.actions)).sum())
         if episode not in CHECKPOINTS:
             continue
-        seen = {name: measured(policies[name], moment, truth) for name, moment in zip(SETTINGS, met, strict=True)}
-        for name, moment in zip(SETTINGS, met, strict=True):
+        seen = {name: measured(policies[name], acting, truth) for name, acting in zip(SETTINGS, met, strict=True)}
+        for name, acting in zip(SETTINGS, met, strict=True):
             error, width = seen[name]
             rows.append(
                 {
                     "episode": episode,
                     "setting": name,
                     "error": float(error.mean()),
-                    "executed error": float(_executed(error, moment.actions).mean()),
+                    "executed error": float(_executed(error, acting.actions).mean()),
                     "bound": float((factor * width).mean()),
                     "covered": float((error <= factor * width).mean()),
                     "no wider": float((width <= seen[BANDIT][1] * (1 + 1e-9)).mean()),
@@ -122,10 +122,10 @@ def bound_factor(world: Environment, batch_size: int, seed: int) -> tuple[Floats
     return RIDGE * np.linalg.norm(truth, axis=1) + nu, truth
 
 
-def measured(policy: Optimistic, moment: ActingEpisode, truth: Floats) -> tuple[Floats, Floats]:
+def measured(policy: Optimistic, acting: ActingEpisode, truth: Floats) -> tuple[Floats, Floats]:
     """Return |⟨θ_j,s⟩ − ⟨θ*_j,s⟩| and the width of every context and action, both (B, M)."""
-    means, widths = policy.estimates(moment.state, moment.rounds.contexts)
-    return np.abs(means - moment.rounds.contexts @ truth.T), widths
+    means, widths = policy.estimates(acting.state, acting.rounds.contexts)
+    return np.abs(means - acting.rounds.contexts @ truth.T), widths
 
 
 def _executed(table: Floats, actions: Codes) -> Floats:
