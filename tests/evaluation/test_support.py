@@ -70,6 +70,14 @@ def test_equal_weights_have_no_tail() -> None:
     assert pareto_tail(weights_of(np.tile([0.0, 2.0], 2000)).largest, 4000) is None
 
 
+def test_the_tail_of_weights_that_crowd_below_a_bound_is_found_without_a_warning() -> None:
+    # A policy with a floor on a log with a floor: nearly all of the largest weights are almost equal.
+    crowded = 19.7 - np.random.default_rng(0).gamma(1, 0.01, 380)
+    found = pareto_tail(np.concatenate([np.full(1000, 1.2), crowded]), 16_000)  # an overflow would fail the test
+    assert found is not None
+    assert found < 0
+
+
 def test_wrong_propensities_are_noticed() -> None:
     counts = np.array([600.0, 400.0])
     fine = calibrate(LABELS, counts, counts / [0.6, 0.4], counts / np.square([0.6, 0.4]), 1000)

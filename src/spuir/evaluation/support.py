@@ -208,7 +208,7 @@ def pareto_tail(largest: Floats, rows: int) -> float | None:
     b = b[b != 0.0]  # there the profile is 0/0, and its neighbours say the same
     k = np.log1p(-b[:, None] * tail).mean(axis=1)
     profile = count * (np.log(-b / k) - k - 1)
-    weights = 1 / np.exp(profile - profile[:, None]).sum(axis=1)
+    weights = np.exp(profile - profile.max())  # at most 1: differences may be too large for exp
     best = float((b * weights).sum() / weights.sum())
     index = float(np.log1p(-best * tail).mean())
     return (count * index + 10 * 0.5) / (count + 10)
