@@ -70,6 +70,20 @@ def test_a_repeated_call_repeats_the_decisions_and_writes_json(model: Path, toni
     assert told[0]["rows"] == 40 and sum(one["rows"] for one in told[0]["actions"].values()) == 40
 
 
+def test_decisions_that_explore_nothing_are_noted(model: Path, tonight: Path, tmp_path: Path) -> None:
+    given = ("--id-column", "customer", "-o", tmp_path / "d.csv", "--json")
+    blind = call("decide", model, tonight, *given)
+    assert "propensity 1, because the model has floor=0: no other policy can be evaluated" in blind.stderr
+    assert json.loads(blind.stdout)["propensities"] == {"least": 1.0, "largest": 1.0}
+    assert not call("decide", model, tonight, *given, "-q").stderr
+    names = {"offer": "action", "bought": "reward", "chance": "propensity", "day": "episode"}
+    policy = spuir.make_policy("puir", floor=0.1)
+    train(history(tmp_path / "history.csv"), policy, rename=names, out=tmp_path / "floor.spuir", workers=1)
+    done = call("decide", tmp_path / "floor.spuir", tonight, *given)
+    assert "propensity 1" not in done.stderr
+    assert 0.1 <= json.loads(done.stdout)["propensities"]["least"] < 1
+
+
 def test_only_eligible_actions_are_chosen(model: Path, tonight: Path, tmp_path: Path) -> None:
     given = ("decide", model, tonight, "--id-column", "customer", "-o", tmp_path / "d.csv", "-q", "--eligible")
     assert call(*given, "coupon,nothing").exit_code == 0

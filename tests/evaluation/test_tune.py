@@ -19,7 +19,7 @@ from spuir.evaluation.held_out import HeldOut, relative
 from spuir.evaluation.intervals import interval
 from spuir.evaluation.simulation import fit_world
 from spuir.evaluation.tune import TuneJob, tune
-from spuir.evaluation.tuning_result import _against, compared
+from spuir.evaluation.tuning_result import _against, _without_floor, compared
 from spuir.logs import cut_episodes, open_log
 from spuir.tables.encoder import Encoder
 from spuir.training.engines.local import Local
@@ -207,6 +207,23 @@ def test_the_largest_floor_within_its_cost_is_chosen():
     assert choose(found, 0.2).setting.floor == 0.1
     unfinished = [*found, explored(0.2, 0.499, 0.001, seeds=3)]
     assert choose(unfinished, 0.01).setting.floor == 0.01
+
+
+def test_a_winner_without_a_floor_says_what_its_log_cannot_do():
+    found = [explored(0.0, 1.0, 0.0), explored(0.01, 0.977, 0.023), explored(0.1, 0.9, 0.1), explored(0.1, 1, 0, 2)]
+    said = "With floor=0 its decisions have propensity 1, and no other policy can be evaluated on their log"
+    remedy = "floor=0.01 cost 2.3% of the reward, and floor_cost=0.03 (--floor-cost 0.03) accepts it"
+    assert _without_floor(found) == f"{said}; {remedy}."
+    assert choose(found, 0.03).setting.floor == 0.01
+    assert _without_floor(found[:1]) == f"{said}."
+
+
+@pytest.mark.usefixtures("quick")
+def test_the_answer_says_that_a_winner_has_no_floor():
+    found = tune(as_table(), **SMALL, learning="simulation", floor_cost=0.0)
+    assert found.policy.floor == 0 and found.sentences[-1].startswith("With floor=0 its decisions have propensity 1")
+    found = tune(as_table(), **SMALL, learning="simulation", floor_cost=1.0)
+    assert found.policy.floor > 0 and not any("propensity 1" in sentence for sentence in found.sentences)
 
 
 def test_replay_is_preferred_where_the_log_is_large(monkeypatch):

@@ -25,6 +25,11 @@ BATCH_ROWS = 65_536
 KEPT = ("decision_id", "time", "unit_id")
 """Canonical columns of the table that the decisions keep, besides the context."""
 
+UNEXPLORED = (
+    "Every decision has propensity 1, because the model has floor=0: no other policy can be evaluated on their log. "
+    "Train with a floor, e.g. --set floor=0.01, or tune with a larger --floor-cost."
+)
+
 
 @click.command("decide")
 @click.argument("model", type=click.Path(path_type=Path))
@@ -63,18 +68,23 @@ def decide(*, model: Path, table: Sequence[str], out: Path, as_json: bool, quiet
     bandit, how = load(model), log_options.how_to_open(given, ("id",))
     opened = open_log(list(table) if len(table) > 1 else table[0], **how, kind="contexts")
     counts: dict[str, int] = {}
+    propensities: dict[str, float] = {}
     context = _context(bandit, opened, given["id_column"])
-    batches = _decided(bandit, opened, context, _eligible(bandit, opened, given["eligible"]), counts)
+    eligible = _eligible(bandit, opened, given["eligible"])
+    batches = _watched(_decided(bandit, opened, context, eligible, counts), propensities)
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always", DriftWarning)
         write_log(batches, out)
     for one in found:
         note_unless(quiet)(str(one.message))
+    if propensities["least"] >= 1 and getattr(bandit.policy_, "floor", None) == 0:
+        note_unless(quiet)(UNEXPLORED)
     rows = sum(counts.values())
     summary = {
         "model": bandit.version_,
         "rows": rows,
         "actions": {label: {"rows": count, "share": count / rows} for label, count in counts.items()},
+        "propensities": propensities,
         "drift": None if bandit.drift_ is None else bandit.drift_.to_dict(),
         "written": str(out),
     }
@@ -137,6 +147,16 @@ def _decided(
         yield pa.RecordBatch.from_pydict(columns | {name: batch[name] for name in context})
     if empty:
         raise InputError("table", "no rows", "there is nothing to decide", "check the file")
+
+
+def _watched(batches: "Iterator[Any]", propensities: dict[str, float]) -> "Iterator[Any]":
+    """Yield the batches of decisions, and keep their least and largest propensity."""
+    for batch in batches:
+        if batch.num_rows:
+            values = batch["propensity"].to_numpy()
+            propensities["least"] = min(propensities.get("least", 1.0), float(values.min()))
+            propensities["largest"] = max(propensities.get("largest", 0.0), float(values.max()))
+        yield batch
 
 
 def _offered_columns(bandit: "Bandit", log: "Log") -> list[str]:

@@ -170,9 +170,15 @@ def ranked(settings: Sequence[Exploring], values: Any, best: Any = None) -> list
 
 def choose(explored: Sequence[Explored], floor_cost: float = FLOOR_COST) -> Explored:
     """Return the best setting of the largest floor that costs at most this share of the best reward."""
-    finished = [one for one in explored if one.seeds == max(other.seeds for other in explored)]
+    finished = finished_settings(explored)
     most = floor_cost * abs(finished[0].value)
     return max((one for one in finished if one.behind <= most), key=lambda one: (one.setting.floor, one.value))
+
+
+def finished_settings(explored: Sequence[Explored]) -> list[Explored]:
+    """Return the settings that ran with all seeds, best first."""
+    seeds = max(one.seeds for one in explored)
+    return [one for one in explored if one.seeds == seeds]
 
 
 def deployed(candidate: Candidate, setting: Exploring) -> Any:

@@ -1,6 +1,8 @@
 """What a tuning found: the winner, what it gains over the alternatives, and plain sentences about it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from math import ceil
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +12,7 @@ from spuir.base.data_frame import data_frame
 from spuir.base.parameters import parameters_of
 from spuir.evaluation.block_sums import Estimate
 from spuir.evaluation.candidates import BASELINE, Candidate, Scored
-from spuir.evaluation.exploration import Explored
+from spuir.evaluation.exploration import Explored, finished_settings
 from spuir.evaluation.held_out import relative
 from spuir.evaluation.intervals import BETTER, REFUSED, WORSE, interval, verdict
 from spuir.evaluation.support import WEAK, Support, advice
@@ -206,10 +208,12 @@ class Tuning:
 def _sentences(tuning: Tuning) -> list[str]:
     exploring = ", ".join(f"{name}={value:.3g}" for name, value in _exploring(tuning).items())
     winner = f"The winner is {tuning.candidate} with {exploring}, learning from batches of {tuning.batch_size:,}."
+    explores = tuning.policy.floor != 0 or "sampling" in tuning.policy.traits
+    blind = [] if explores else [_without_floor(tuning.explored)]
     if tuning.value is None:
         reasons = "; ".join(tuning.support.reasons)
         remedy = advice(len(tuning.bandit.actions_))
-        return [winner, f"The last episodes cannot tell what it earns: {reasons}. To find out, {remedy}."]
+        return [winner, f"The last episodes cannot tell what it earns: {reasons}. To find out, {remedy}.", *blind]
     logged, *others = tuning.comparisons
     gain = (
         "The gain over your current policy is" if logged.shown else "No gain over your current policy is shown: it is"
@@ -226,7 +230,22 @@ def _sentences(tuning: Tuning) -> list[str]:
     if tuning.support.verdict == WEAK:
         reasons = "; ".join(tuning.support.reasons)
         lines.append(f"The support is weak, and verdicts need a wider interval: {reasons}.")
-    return [winner, *lines]
+    return [winner, *lines, *blind]
+
+
+def _without_floor(explored: Sequence[Explored]) -> str:
+    """Say what a policy without a floor costs later, and which option accepts the cheapest floor."""
+    said = "With floor=0 its decisions have propensity 1, and no other policy can be evaluated on their log"
+    best, *finished = finished_settings(explored)
+    floors = [one for one in finished if one.setting.floor > 0]
+    if not floors or floors[0].behind >= abs(best.value):
+        return f"{said}."
+    cost = floors[0].behind / abs(best.value)
+    accepted = min(ceil(100 * cost + 0.01) / 100, 1.0)  # a little more than it cost
+    return (
+        f"{said}; floor={floors[0].setting.floor:.3g} cost {cost:.1%} of the reward, "
+        f"and floor_cost={accepted:g} (--floor-cost {accepted:g}) accepts it."
+    )
 
 
 def _against(other: Comparison) -> str:
