@@ -11,7 +11,7 @@ from spuir.errors import ServiceError
 from spuir.service.drafting import Draft
 from spuir.service.log_records import ForgetFact, Record, first_chain, next_chain, payload_digest
 from spuir.service.stores import open_store
-from spuir.service.stores.base import CHUNK, Head, damage
+from spuir.service.stores.base import CHUNK, Head, damage, each_record, in_pieces
 from tests.service.processes import server_process
 from tests.service.shops import NAME
 
@@ -179,6 +179,9 @@ def test_many_records_are_read_in_pieces(store):
     extend(store, NAME, *(("decision", f"d{at}", b"{}", None, at + 1) for at in range(CHUNK + 10)))
     assert len(store.records(NAME, 1, 10**6)) == CHUNK
     assert len(store.records(NAME, CHUNK + 1, 10**6)) == 10
+    assert [len(piece) for piece in in_pieces(store, NAME, 1, 10**6)] == [CHUNK, 10]
+    assert [one.seq for one in each_record(store, NAME, 3, CHUNK + 5, ("decision",))] == list(range(3, CHUNK + 6))
+    assert list(in_pieces(store, NAME, 5, 4)) == []
     assert damage(store, NAME) == []
     assert store.settling(NAME, 0, 10**6) == (CHUNK + 10, 1, CHUNK + 10)
 

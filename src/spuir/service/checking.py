@@ -18,7 +18,7 @@ from spuir.service.log_records import (
     is_damaged,
 )
 from spuir.service.serving import Serving
-from spuir.service.stores.base import Head, LogReader, LogStore, damage
+from spuir.service.stores.base import Head, LogReader, LogStore, damage, in_pieces
 from spuir.service.versions.learner import change_actions, opened, under
 from spuir.service.versions.rebuild import Lineup
 
@@ -133,8 +133,7 @@ def _calls(store: LogReader, head: Head) -> Iterator[tuple[ExperimentView, list[
     """Yield decisions by the call that took them, with the experiment as it was then."""
     view: ExperimentView | None = None
     open_calls: dict[int, list[tuple[Record, DecisionFact]]] = {}
-    place = 1
-    while piece := store.records(head.name, place, head.seq, (DECISION, *CONTROL)):
+    for piece in in_pieces(store, head.name, 1, head.seq, (DECISION, *CONTROL)):
         for record in piece:
             if record.kind != DECISION:
                 if view is not None and open_calls:
@@ -148,7 +147,6 @@ def _calls(store: LogReader, head: Head) -> Iterator[tuple[ExperimentView, list[
         done = [call for call, rows in open_calls.items() if rows[-1][0].seq < piece[-1].seq - _REACH]
         if view is not None and done:
             yield view, [open_calls.pop(call) for call in done]
-        place = piece[-1].seq + 1
     if view is not None and open_calls:
         yield view, list(open_calls.values())
 

@@ -17,7 +17,7 @@ from spuir.service.log_records import (
     check_record,
 )
 from spuir.service.settings import ExperimentSettings, Label
-from spuir.service.stores.base import LogReader
+from spuir.service.stores.base import LogReader, each_record
 from spuir.service.versions.joining import Edges
 
 
@@ -132,14 +132,8 @@ def fold(view: ExperimentView | None, name: str, records: Iterable[Record]) -> E
 
 def read_view(store: LogReader, name: str, until: int, view: ExperimentView | None = None) -> ExperimentView | None:
     """Return an experiment as it was at a place of its log, continued from an earlier ``view``."""
-    place = 1 if view is None else view.read + 1
-    while place <= until:
-        piece = store.records(name, place, until, CONTROL)
-        if not piece:
-            break
-        view = fold(view, name, piece)
-        place = piece[-1].seq + 1
-    return view
+    first = 1 if view is None else view.read + 1
+    return fold(view, name, each_record(store, name, first, until, CONTROL))
 
 
 def settings_at(store: LogReader, view: ExperimentView, place: int) -> ExperimentSettings:

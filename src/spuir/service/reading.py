@@ -11,7 +11,7 @@ from spuir.logs.columns import COLUMNS
 from spuir.service.commands import ActionInfo, DecisionStatus, ExperimentAnswer, VersionAnswer
 from spuir.service.experiment_view import Closed, ExperimentView, settings_at
 from spuir.service.log_records import DECISION, CloseFact, Record, VersionFact, check_record
-from spuir.service.stores.base import CHUNK, Head, LogReader
+from spuir.service.stores.base import CHUNK, Head, LogReader, each_record, in_pieces
 from spuir.service.versions.joining import Edges, JoinedRow, JoinRules, episode_rows, holds, join
 from spuir.service.versions.rebuild import Lineup
 
@@ -110,13 +110,10 @@ def _close_of(store: LogReader, view: ExperimentView, decision: Record) -> Close
     last = view.last_close
     if last is None or last.seq < decision.seq or (decision.due is not None and decision.due > last.time):
         return None
-    place = decision.seq
-    while found := store.records(view.name, place, last.seq, ("close",)):
-        for one in found:
-            close = Closed(one.seq, one.time, msgspec.json.decode(one.payload or b"{}", type=CloseFact))
-            if holds(close.edges, decision):
-                return close
-        place = found[-1].seq + 1
+    for one in each_record(store, view.name, decision.seq, last.seq, ("close",)):
+        close = Closed(one.seq, one.time, msgspec.json.decode(one.payload or b"{}", type=CloseFact))
+        if holds(close.edges, decision):
+            return close
     return None
 
 
@@ -124,37 +121,31 @@ def _used_in(store: LogReader, view: ExperimentView, close: Closed | None, row: 
     """Return the version that learned a decision."""
     if close is None or not row.learned:
         return None
-    place = close.seq
-    while found := store.records(view.name, place, view.read, ("version",)):
-        for one in found:
-            fact = msgspec.json.decode(one.payload or b"{}", type=VersionFact)
-            if fact.close == close.fact.number:
-                return fact.number
-        place = found[-1].seq + 1
+    for one in each_record(store, view.name, close.seq, view.read, ("version",)):
+        fact = msgspec.json.decode(one.payload or b"{}", type=VersionFact)
+        if fact.close == close.fact.number:
+            return fact.number
     return None
 
 
 def versions(store: LogReader, view: ExperimentView, head: Head) -> list[VersionAnswer]:
     """Return all versions, the cold one first."""
     answers: list[VersionAnswer] = []
-    place = 1
-    while found := store.records(view.name, place, head.seq, ("version",)):
-        for one in found:
-            fact = msgspec.json.decode(one.payload or b"{}", type=VersionFact)
-            answers.append(
-                VersionAnswer(
-                    version=fact.number,
-                    parent=fact.parent,
-                    episode=fact.episode,
-                    rows=fact.rows,
-                    digest=fact.digest,
-                    time=one.time / _SECOND,
-                    published=fact.number == view.published,
-                    refused=fact.refused,
-                    value=fact.value,
-                )
+    for one in each_record(store, view.name, 1, head.seq, ("version",)):
+        fact = msgspec.json.decode(one.payload or b"{}", type=VersionFact)
+        answers.append(
+            VersionAnswer(
+                version=fact.number,
+                parent=fact.parent,
+                episode=fact.episode,
+                rows=fact.rows,
+                digest=fact.digest,
+                time=one.time / _SECOND,
+                published=fact.number == view.published,
+                refused=fact.refused,
+                value=fact.value,
             )
-        place = found[-1].seq + 1
+        )
     return answers
 
 
@@ -189,15 +180,13 @@ def _all_rows(
     last = view.last_close
     first, start = (0, 0) if last is None else (last.seq, last.time)
     edges = Edges(first, start, head.seq + 1, 2**62)
-    place = 1
     count, low, _ = store.settling(view.name, start, 2**62)
     place = min(low, first + 1) if count else first + 1
-    while piece := store.records(view.name, place, head.seq, (DECISION,)):
+    for piece in in_pieces(store, view.name, place, head.seq, (DECISION,)):
         inside = [one for one in piece if holds(edges, one)]
         owned = store.owned(view.name, [one.key for one in inside])
         for row in join(inside, owned, JoinRules.of(view.settings), head.time, None):
             yield None, row
-        place = piece[-1].seq + 1
 
 
 def canonical(row: JoinedRow, episode: int | None, view: ExperimentView, columns: set[str]) -> dict[str, Any]:

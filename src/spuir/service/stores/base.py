@@ -5,14 +5,14 @@ locks the heads of the experiments that it asks for, so that places are given on
 decided inside it.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import msgspec
 
-from spuir.service.log_records import CONTROL, COUNTED, CloseFact, Record, broken, first_chain
+from spuir.service.log_records import CONTROL, COUNTED, DECISION, CloseFact, Record, broken, first_chain
 
 TAIL = 1_000
 """So many of the last records of each experiment are verified whenever a store is opened."""
@@ -160,6 +160,25 @@ class LogStore(LogReader, Protocol):
         ...
 
 
+def in_pieces(
+    store: LogReader, name: str, first: int, last: int, kinds: Sequence[str] | None = None
+) -> Iterator[list[Record]]:
+    """Yield the records from one place to another in order, a piece of them at a time, so that memory is bounded."""
+    while first <= last:
+        piece = store.records(name, first, last, kinds)
+        if piece:
+            yield piece
+        if len(piece) < CHUNK:
+            return
+        first = piece[-1].seq + 1
+
+
+def each_record(store: LogReader, name: str, first: int, last: int, kinds: Sequence[str]) -> Iterator[Record]:
+    """Yield the records of some kinds from one place to another in order, which are read in pieces."""
+    for piece in in_pieces(store, name, first, last, kinds):
+        yield from piece
+
+
 def mended_facts(store: LogReader, head: Head, lost: Record | None) -> dict[str, Any]:
     """Return the facts of a head after its last record was taken away, ``lost`` as far as it can be read.
 
@@ -171,16 +190,12 @@ def mended_facts(store: LogReader, head: Head, lost: Record | None) -> dict[str,
     if lost is not None and counted is not None:
         counts[counted] = counts.get(counted, 0) - lost.rows
     closed = last = control = 0
-    place = 1
-    while piece := store.records(head.name, place, head.seq - 1, CONTROL):
-        for record in piece:
-            if record.kind == "close" and record.payload is not None:
-                closed, last = closed + msgspec.json.decode(record.payload, type=CloseFact).rows, record.seq
-        control, place = piece[-1].seq, piece[-1].seq + 1
-    waiting, place = 0, last + 1
-    while piece := store.records(head.name, place, head.seq - 1, ("decision",)):
-        waiting += sum(record.due is None for record in piece)
-        place = piece[-1].seq + 1
+    for record in each_record(store, head.name, 1, head.seq - 1, CONTROL):
+        if record.kind == "close" and record.payload is not None:
+            closed, last = closed + msgspec.json.decode(record.payload, type=CloseFact).rows, record.seq
+        control = record.seq
+    decisions = each_record(store, head.name, last + 1, head.seq - 1, (DECISION,))
+    waiting = sum(record.due is None for record in decisions)
     return facts | {"counts": counts, "closed": closed, "open": waiting, "control": control}
 
 

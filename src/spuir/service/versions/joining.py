@@ -20,7 +20,7 @@ from spuir.service.log_records import (
     reward_fact,
 )
 from spuir.service.settings import ExperimentSettings
-from spuir.service.stores.base import CHUNK, LogReader
+from spuir.service.stores.base import LogReader, in_pieces
 
 PENDING, JOINED, DEFAULTED, LATE = "pending", "joined", "defaulted", "late"
 NOT_ACTIVATED, FORGOTTEN = "not activated", "forgotten"
@@ -154,24 +154,15 @@ def _joined(decision: Record, owned: Sequence[Record], rules: JoinRules, now: in
 
 def episode_rows(store: LogReader, name: str, edges: Edges, rules: JoinRules) -> Iterator[JoinedRow]:
     """Yield the decisions that an episode holds, in their order, with what became of them."""
-    count, first, last = store.settling(name, edges.start, edges.end)
-    ranges = [(edges.first + 1, edges.last - 1)] if edges.first + 1 < edges.last else []
-    if count:
-        low, high = first, min(last, edges.last - 1)
-        ranges = [(min(low, ranges[0][0]), max(high, ranges[0][1]))] if ranges else [(low, high)]
-    for low, high in ranges:
-        place = low
-        while place <= high:
-            piece = store.records(name, place, high, (DECISION,))
-            inside = [one for one in piece if holds(edges, one)]
-            owned = store.owned(name, [one.key for one in inside])
-            for one in (*inside, *owned):
-                if not one.row:  # decisions of one record share their payload
-                    check_record(name, one)
-            yield from join(inside, owned, rules, edges.end, edges.last)
-            if len(piece) < CHUNK:
-                break
-            place = piece[-1].seq + 1
+    count, settling, _ = store.settling(name, edges.start, edges.end)
+    first = min(settling, edges.first + 1) if count else edges.first + 1
+    for piece in in_pieces(store, name, first, edges.last - 1, (DECISION,)):
+        inside = [one for one in piece if holds(edges, one)]
+        owned = store.owned(name, [one.key for one in inside])
+        for one in (*inside, *owned):
+            if not one.row:  # decisions of one record share their payload
+                check_record(name, one)
+        yield from join(inside, owned, rules, edges.end, edges.last)
 
 
 def holds(edges: Edges, decision: Record) -> bool:

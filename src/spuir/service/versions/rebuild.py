@@ -14,7 +14,7 @@ from spuir.errors import ServiceError, SpuirError
 from spuir.service.experiment_view import Closed, ExperimentView, fold, read_view
 from spuir.service.log_records import CONTROL, ForgetFact, VersionFact
 from spuir.service.settings import ExperimentSettings
-from spuir.service.stores.base import LogReader
+from spuir.service.stores.base import LogReader, each_record
 from spuir.service.versions.joining import JoinRules, episode_rows
 from spuir.service.versions.learner import change_actions, cold, learn, opened, under
 
@@ -96,23 +96,18 @@ class Lineup:
 
     def steps(self) -> Iterator[_Learning]:
         """Yield how each version was made, in order."""
-        head, view, place = self.store.head(self.name), None, 1
+        head, view = self.store.head(self.name), None
         closes: dict[int, tuple[ExperimentView, Closed]] = {}
-        while head is not None and place <= head.seq:
-            piece = self.store.records(self.name, place, head.seq, CONTROL)
-            if not piece:
-                return
-            for record in piece:
-                view = fold(view, self.name, [record])
-                if view is None:
-                    continue
-                if record.kind == "close" and view.last_close is not None:
-                    closes[view.last_close.fact.number] = (view, view.last_close)
-                elif record.kind == "version":
-                    fact = view.learned
-                    at_close, close = closes.pop(fact.close, (view, None)) if fact.close is not None else (view, None)
-                    yield _Learning(fact, at_close, close)
-            place = piece[-1].seq + 1
+        for record in each_record(self.store, self.name, 1, 0 if head is None else head.seq, CONTROL):
+            view = fold(view, self.name, [record])
+            if view is None:
+                continue
+            if record.kind == "close" and view.last_close is not None:
+                closes[view.last_close.fact.number] = (view, view.last_close)
+            elif record.kind == "version":
+                fact = view.learned
+                at_close, close = closes.pop(fact.close, (view, None)) if fact.close is not None else (view, None)
+                yield _Learning(fact, at_close, close)
 
     def replayed(self) -> Iterator[Replayed]:
         """Yield every version learned again from its parent.
@@ -138,11 +133,9 @@ class Lineup:
 
     def _erasures(self) -> Iterator[tuple[int, list[tuple[int, int]]]]:
         """Yield where payloads were erased, and the ranges of places of these payloads."""
-        head, place = self.store.head(self.name), 1
-        while head is not None and (piece := self.store.records(self.name, place, head.seq, ("forget", "repair"))):
-            for record in piece:
-                yield record.seq, msgspec.json.decode(record.payload or b"{}", type=ForgetFact).ranges
-            place = piece[-1].seq + 1
+        head = self.store.head(self.name)
+        for record in each_record(self.store, self.name, 1, 0 if head is None else head.seq, ("forget", "repair")):
+            yield record.seq, msgspec.json.decode(record.payload or b"{}", type=ForgetFact).ranges
 
     def _lost(self, close: Closed, fact: VersionFact, erasures: list[tuple[int, list[tuple[int, int]]]]) -> bool:
         """Return whether rows that a version learned were erased after it read them."""
@@ -154,13 +147,11 @@ class Lineup:
 
     def closes(self, until: int) -> Iterator[tuple[Closed, ExperimentSettings]]:
         """Yield the closes up to a place, each with the settings that were in force there."""
-        view, place = None, 1
-        while piece := self.store.records(self.name, place, until, CONTROL):
-            for record in piece:
-                view = fold(view, self.name, [record])
-                if record.kind == "close" and view is not None and view.last_close is not None:
-                    yield view.last_close, view.settings
-            place = piece[-1].seq + 1
+        view = None
+        for record in each_record(self.store, self.name, 1, until, CONTROL):
+            view = fold(view, self.name, [record])
+            if record.kind == "close" and view is not None and view.last_close is not None:
+                yield view.last_close, view.settings
 
     def first(self, step: _Learning) -> Bandit:
         """Return a version without a parent: the cold one, an imported one, or one that learned everything again."""
