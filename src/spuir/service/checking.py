@@ -139,7 +139,7 @@ def _calls(store: LogReader, head: Head) -> Iterator[tuple[ExperimentView, list[
                 if view is not None and open_calls:
                     yield view, list(open_calls.values())
                     open_calls = {}
-                view = fold(view, head.name, [record])
+                view = fold(view, head.name, record)
             elif record.payload is not None:
                 fact = decision_fact(record)
                 if not fact.imported:

@@ -107,7 +107,7 @@ class Draft:
         record = Record(head.seq, self.time, kind, key, payload, digest, head.chain, owner, due, unit, rows)
         self.records.append(record)
         if kind in _CONTROL:
-            self._view = fold(self._view, self.name, [record])
+            self._view = fold(self._view, self.name, record)
             head.facts["control"] = record.seq
         return record
 

@@ -1,6 +1,6 @@
 """An experiment as its control records make it: settings, actions, versions, closes, folded in the order of the log."""
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from spuir.service.log_records import (
     Record,
     VersionFact,
     check_record,
+    version_fact,
 )
 from spuir.service.settings import ExperimentSettings, Label
 from spuir.service.stores.base import LogReader, each_record
@@ -28,6 +29,11 @@ class Closed:
     seq: int
     time: int
     fact: CloseFact
+
+    @classmethod
+    def of(cls, record: Record) -> "Closed":
+        """Return the close that a record tells of."""
+        return cls(record.seq, record.time, msgspec.json.decode(record.payload or b"{}", type=CloseFact))
 
     @property
     def edges(self) -> Edges:
@@ -99,10 +105,10 @@ class ExperimentView:
                 fact = msgspec.json.decode(payload, type=ActionFact)
                 found = {"changes": (*self.changes, (record.seq, fact))}
             case "close":
-                closed = Closed(record.seq, record.time, msgspec.json.decode(payload, type=CloseFact))
+                closed = Closed.of(record)
                 found = {"last_close": closed, "waiting": (*self.waiting, closed)}
             case "version":
-                version = msgspec.json.decode(payload, type=VersionFact)
+                version = version_fact(record)
                 waiting = tuple(one for one in self.waiting if one.fact.number != version.close)
                 found = {"newest": version, "waiting": waiting}
             case "publish":
@@ -118,22 +124,29 @@ def changed(settings: ExperimentSettings, changes: dict[str, Any]) -> Experiment
     return msgspec.convert(given, ExperimentSettings)
 
 
-def fold(view: ExperimentView | None, name: str, records: Iterable[Record]) -> ExperimentView | None:
-    """Return the view after more control records; the first of a log is ``create``."""
-    for record in records:
-        check_record(name, record)
-        if view is None:
-            settings = msgspec.json.decode(record.payload or b"{}", type=ExperimentSettings)
-            view = ExperimentView(name, settings, record.time, record.seq)
-        else:
-            view = view.after(record)
-    return view
+def fold(view: ExperimentView | None, name: str, record: Record) -> ExperimentView:
+    """Return the view after one more control record; the first of a log is ``create``."""
+    check_record(name, record)
+    if view is not None:
+        return view.after(record)
+    settings = msgspec.json.decode(record.payload or b"{}", type=ExperimentSettings)
+    return ExperimentView(name, settings, record.time, record.seq)
+
+
+def history(
+    store: LogReader, name: str, until: int, view: ExperimentView | None = None
+) -> Iterator[tuple[Record, ExperimentView]]:
+    """Yield each control record up to a place, with the experiment after it; continued from an earlier ``view``."""
+    for record in each_record(store, name, 1 if view is None else view.read + 1, until, CONTROL):
+        view = fold(view, name, record)
+        yield record, view
 
 
 def read_view(store: LogReader, name: str, until: int, view: ExperimentView | None = None) -> ExperimentView | None:
     """Return an experiment as it was at a place of its log, continued from an earlier ``view``."""
-    first = 1 if view is None else view.read + 1
-    return fold(view, name, each_record(store, name, first, until, CONTROL))
+    for _, after in history(store, name, until, view):
+        view = after
+    return view
 
 
 def settings_at(store: LogReader, view: ExperimentView, place: int) -> ExperimentSettings:

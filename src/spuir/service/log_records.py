@@ -271,6 +271,11 @@ def decision_fact(record: Record) -> DecisionFact:
     return _decode_decision(payload) if record.row is None else _decode_decisions(payload).single(record.row)
 
 
+def version_fact(record: Record) -> VersionFact:
+    """Return what the record of a version says."""
+    return msgspec.json.decode(record.payload or b"{}", type=VersionFact)
+
+
 def payload_digest(payload: bytes) -> bytes:
     """Return the digest of a payload."""
     return blake2b(payload, digest_size=_SIZE).digest()

@@ -4,13 +4,11 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-import msgspec
-
 from spuir.errors import ServiceError
 from spuir.logs.columns import COLUMNS
 from spuir.service.commands import ActionInfo, DecisionStatus, ExperimentAnswer, VersionAnswer
 from spuir.service.experiment_view import Closed, ExperimentView, settings_at
-from spuir.service.log_records import DECISION, CloseFact, Record, VersionFact, check_record
+from spuir.service.log_records import DECISION, Record, check_record, version_fact
 from spuir.service.stores.base import CHUNK, Head, LogReader, each_record, in_pieces
 from spuir.service.versions.joining import Edges, JoinedRow, JoinRules, episode_rows, holds, join
 from spuir.service.versions.rebuild import Lineup
@@ -111,7 +109,7 @@ def _close_of(store: LogReader, view: ExperimentView, decision: Record) -> Close
     if last is None or last.seq < decision.seq or (decision.due is not None and decision.due > last.time):
         return None
     for one in each_record(store, view.name, decision.seq, last.seq, ("close",)):
-        close = Closed(one.seq, one.time, msgspec.json.decode(one.payload or b"{}", type=CloseFact))
+        close = Closed.of(one)
         if holds(close.edges, decision):
             return close
     return None
@@ -122,7 +120,7 @@ def _used_in(store: LogReader, view: ExperimentView, close: Closed | None, row: 
     if close is None or not row.learned:
         return None
     for one in each_record(store, view.name, close.seq, view.read, ("version",)):
-        fact = msgspec.json.decode(one.payload or b"{}", type=VersionFact)
+        fact = version_fact(one)
         if fact.close == close.fact.number:
             return fact.number
     return None
@@ -132,7 +130,7 @@ def versions(store: LogReader, view: ExperimentView, head: Head) -> list[Version
     """Return all versions, the cold one first."""
     answers: list[VersionAnswer] = []
     for one in each_record(store, view.name, 1, head.seq, ("version",)):
-        fact = msgspec.json.decode(one.payload or b"{}", type=VersionFact)
+        fact = version_fact(one)
         answers.append(
             VersionAnswer(
                 version=fact.number,

@@ -1,4 +1,4 @@
-"""Models rebuilt from the log, and the check that everything a store holds follows from its log.
+"""Models of versions: as they were saved, or rebuilt from the log.
 
 A saved model only saves time: if it is missing or damaged, the newest sound one before it is taken, or the cold model,
 and the episodes since are learned again. The result has the digest that the log names, or an error says why not.
@@ -11,8 +11,8 @@ import msgspec
 
 from spuir.bandit import Bandit
 from spuir.errors import ServiceError, SpuirError
-from spuir.service.experiment_view import Closed, ExperimentView, fold, read_view
-from spuir.service.log_records import CONTROL, ForgetFact, VersionFact
+from spuir.service.experiment_view import Closed, ExperimentView, history, read_view
+from spuir.service.log_records import ForgetFact, VersionFact, version_fact
 from spuir.service.settings import ExperimentSettings
 from spuir.service.stores.base import LogReader, each_record
 from spuir.service.versions.joining import JoinRules, episode_rows
@@ -53,7 +53,7 @@ class Lineup:
         if found is None or found.payload is None:
             rule = "it is not in the log"
             raise ServiceError("unknown_version", "version", version, rule, "list the versions")
-        return msgspec.json.decode(found.payload, type=VersionFact)
+        return version_fact(found)
 
     def saved(self, fact: VersionFact) -> Bandit | None:
         """Return the saved model of a version if it is there and sound."""
@@ -96,18 +96,13 @@ class Lineup:
 
     def steps(self) -> Iterator[_Learning]:
         """Yield how each version was made, in order."""
-        head, view = self.store.head(self.name), None
-        closes: dict[int, tuple[ExperimentView, Closed]] = {}
-        for record in each_record(self.store, self.name, 1, 0 if head is None else head.seq, CONTROL):
-            view = fold(view, self.name, [record])
-            if view is None:
-                continue
+        closes: dict[int | None, tuple[ExperimentView, Closed]] = {}
+        for record, view in history(self.store, self.name, self._end()):
             if record.kind == "close" and view.last_close is not None:
                 closes[view.last_close.fact.number] = (view, view.last_close)
             elif record.kind == "version":
                 fact = view.learned
-                at_close, close = closes.pop(fact.close, (view, None)) if fact.close is not None else (view, None)
-                yield _Learning(fact, at_close, close)
+                yield _Learning(fact, *closes.pop(fact.close, (view, None)))
 
     def replayed(self) -> Iterator[Replayed]:
         """Yield every version learned again from its parent.
@@ -131,10 +126,14 @@ class Lineup:
             again = None if gone or bandit is None else bandit.digest()
             yield Replayed(fact.number, fact.digest, again, made.get(fact.number))
 
+    def _end(self) -> int:
+        """Return the last place of the log."""
+        head = self.store.head(self.name)
+        return 0 if head is None else head.seq
+
     def _erasures(self) -> Iterator[tuple[int, list[tuple[int, int]]]]:
         """Yield where payloads were erased, and the ranges of places of these payloads."""
-        head = self.store.head(self.name)
-        for record in each_record(self.store, self.name, 1, 0 if head is None else head.seq, ("forget", "repair")):
+        for record in each_record(self.store, self.name, 1, self._end(), ("forget", "repair")):
             yield record.seq, msgspec.json.decode(record.payload or b"{}", type=ForgetFact).ranges
 
     def _lost(self, close: Closed, fact: VersionFact, erasures: list[tuple[int, list[tuple[int, int]]]]) -> bool:
@@ -147,10 +146,8 @@ class Lineup:
 
     def closes(self, until: int) -> Iterator[tuple[Closed, ExperimentSettings]]:
         """Yield the closes up to a place, each with the settings that were in force there."""
-        view = None
-        for record in each_record(self.store, self.name, 1, until, CONTROL):
-            view = fold(view, self.name, [record])
-            if record.kind == "close" and view is not None and view.last_close is not None:
+        for record, view in history(self.store, self.name, until):
+            if record.kind == "close" and view.last_close is not None:
                 yield view.last_close, view.settings
 
     def first(self, step: _Learning) -> Bandit:
@@ -181,12 +178,10 @@ class Lineup:
         bandit, rows = cold(settings), 0
         final = read_view(self.store, self.name, until)
         changes = [] if final is None else list(final.changes)
-        for step in self.steps():
-            if step.close is None or step.close.seq >= until:
-                continue
-            bandit = change_actions(bandit, [change for change in changes if change[0] <= step.close.seq])
-            changes = [change for change in changes if change[0] > step.close.seq]
-            joined = episode_rows(self.store, self.name, step.close.edges, JoinRules.of(step.view.settings))
+        for close, settings_then in self.closes(until - 1):
+            bandit = change_actions(bandit, [change for change in changes if change[0] <= close.seq])
+            changes = [change for change in changes if change[0] > close.seq]
+            joined = episode_rows(self.store, self.name, close.edges, JoinRules.of(settings_then))
             used = [row for row in joined if row.learned]
             if used:
                 bandit, rows = learn(bandit, settings, used), rows + len(used)
