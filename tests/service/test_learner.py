@@ -13,6 +13,7 @@ from spuir.errors import ServiceError
 from spuir.service.checking import check_store
 from spuir.service.commands import Publish
 from spuir.service.engine import Engine
+from spuir.service.experiment_view import Closed
 from spuir.service.log_records import CloseFact
 from spuir.service.settings import ExperimentSettings
 from spuir.service.stores.sql import SqlWrites
@@ -123,11 +124,11 @@ def test_nobody_waits_for_a_learner_that_is_busy(tmp_path):
     assert learner._child is not None
     os.kill(learner._child.pid, signal.SIGSTOP)
     settings = ExperimentSettings(actions=[f"a rather long label {number}" for number in range(500)])
-    close = CloseFact(1, 0, 0, 0)
+    close = Closed(5, 5, CloseFact(1, 0, 0, 0))
 
     def submit():
         for number in range(50):
-            learner.submit(shop.engine.store, LearningJob(f"shop-{number}", 1, 0, "", 5, 5, close, settings, []))
+            learner.submit(shop.engine.store, LearningJob(f"shop-{number}", 1, 0, close, settings, []))
 
     sending = threading.Thread(target=submit, daemon=True)
     sending.start()
@@ -240,9 +241,9 @@ def test_integers_of_any_size_among_the_parameters_do_not_stop_learning(tmp_path
 def test_a_job_that_the_process_keeps_dying_with_gives_way_to_others(tmp_path):
     shop = Shop(sqlite_store(tmp_path))
     learner = ChildProcess()
-    settings, close = ExperimentSettings(actions=["a", "b"]), CloseFact(1, 0, 0, 0)
+    settings, close = ExperimentSettings(actions=["a", "b"]), Closed(5, 5, CloseFact(1, 0, 0, 0))
     for name in ("deadly", "other"):
-        learner.submit(shop.engine.store, LearningJob(name, 1, 0, "", 5, 5, close, settings, []))
+        learner.submit(shop.engine.store, LearningJob(name, 1, 0, close, settings, []))
     found = []
     for _ in range(MOST_DEATHS):  # before it has loaded its libraries, so that it has answered nothing
         assert found == [] and learner._child is not None

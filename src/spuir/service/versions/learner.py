@@ -15,7 +15,8 @@ from threadpoolctl import threadpool_limits
 from spuir.bandit import Bandit, from_bytes
 from spuir.base.records import all_finite
 from spuir.errors import ServiceError, SpuirError
-from spuir.service.log_records import ActionFact, CloseFact, VersionFact
+from spuir.service.experiment_view import Closed
+from spuir.service.log_records import ActionFact, VersionFact
 from spuir.service.settings import ColumnContext, ExperimentSettings, Label
 from spuir.service.stores.base import LogReader
 from spuir.service.versions.joining import (
@@ -23,7 +24,6 @@ from spuir.service.versions.joining import (
     FORGOTTEN,
     LATE,
     NOT_ACTIVATED,
-    Edges,
     JoinedRow,
     JoinRules,
     episode_rows,
@@ -35,24 +35,15 @@ from spuir.tables.encoder import Encoder
 class LearningJob(msgspec.Struct):
     """What to learn: the version to make, from which parent, of which close, under which settings.
 
-    ``changes`` are the changes of actions that the parent does not have; ``start`` says that learning starts from the
-    cold model and all closes.
+    ``changes`` are the changes of actions that the parent does not have.
     """
 
     name: str
     version: int
     parent: int
-    parent_digest: str
-    seq: int
-    time: int
-    close: CloseFact
+    close: Closed
     settings: ExperimentSettings
     changes: list[tuple[int, ActionFact]]
-
-    @property
-    def edges(self) -> Edges:
-        """Which decisions the close holds."""
-        return Edges(self.close.previous_seq, self.close.previous_time, self.seq, self.time)
 
 
 class Learned(msgspec.Struct):
@@ -233,16 +224,14 @@ def _run_job(store: LogReader, job: LearningJob) -> Learned:
 
     head = store.head(job.name)
     read_at = head.seq if head is not None else 0
-    lineup = Lineup(store, job.name)
-    rules = JoinRules.of(job.settings)
-    rows = list(episode_rows(store, job.name, job.edges, rules))
+    lineup, close = Lineup(store, job.name), job.close
+    rows = list(episode_rows(store, job.name, close.edges, JoinRules.of(job.settings)))
     used = [row for row in rows if row.learned]
     refused = value = None
-    if job.close.relearn:
-        parent, history = lineup.relearned(job.settings, job.seq)
+    if close.fact.relearn:
+        bandit, history = lineup.relearned(job.settings, close.seq)
     else:
-        parent, history = lineup.model(job.parent), 0
-    bandit = parent if job.close.relearn else under(change_actions(parent, job.changes), job.settings)
+        bandit, history = under(change_actions(lineup.model(job.parent), job.changes), job.settings), 0
     before = bandit.to_bytes()
     try:
         if used:
@@ -258,12 +247,12 @@ def _run_job(store: LogReader, job: LearningJob) -> Learned:
     status = [row.status for row in rows]
     about = VersionFact(
         number=job.version,
-        parent=None if job.close.relearn else job.parent,
-        close=job.close.number,
+        parent=None if close.fact.relearn else job.parent,
+        close=close.fact.number,
         episode=bandit.n_episodes_,
         rows=len(used) + history,
         digest=bandit.digest(),
-        actions_at=job.seq,
+        actions_at=close.seq,
         read_at=read_at,
         refused=refused,
         value=value,

@@ -68,10 +68,7 @@ class LearningJobs:
                     name=name,
                     version=next_version,
                     parent=parent.number,
-                    parent_digest=parent.digest,
-                    seq=close.seq,
-                    time=close.time,
-                    close=close.fact,
+                    close=close,
                     settings=settings_at(store, view, close.seq),
                     changes=[one for one in view.changes if parent.actions_at < one[0] <= close.seq],
                 )
