@@ -12,6 +12,7 @@ from spuir.service.commands import DecideMany, DecisionAnswer, DecisionRow, Deci
 from spuir.service.drafting import Draft
 from spuir.service.log_records import DECISIONS, ContextRow, ContextRows, DecisionsFact, ids_in
 from spuir.service.serving import Drawn, Serving
+from spuir.service.settings import as_refusal
 
 MOST_TOGETHER = 250
 """Most decisions in one record, so that a piece of the log is never large."""
@@ -39,7 +40,7 @@ def draw(draft: Draft, serving: Serving, rows: Sequence[DecisionRow]) -> tuple[D
         return serving.decide(rows, None, first, bare=True), first
     except SpuirError as wrong:
         draft.give_back(serving.episode, first)
-        return serving.refusal(wrong, None)
+        return as_refusal(wrong)
 
 
 def record(

@@ -46,6 +46,7 @@ from spuir.service.serving import first_form
 from spuir.service.settings import (
     CHANGEABLE,
     Label,
+    as_refusal,
     check_baseline,
     check_floor,
     check_id,
@@ -77,7 +78,8 @@ def carry_out(draft: Draft, command: Any) -> Any:
 
 def _create(draft: Draft, command: CreateExperiment) -> Any:
     check_name(command.experiment)
-    settings = check_settings(command.settings)
+    settings = command.settings
+    check_settings(settings)
     check_baseline(settings, settings.labels)
     check_floor(settings, len(settings.labels))
     if draft.exists:
@@ -93,7 +95,7 @@ def _create(draft: Draft, command: CreateExperiment) -> Any:
     try:
         model = cold(settings)
     except SpuirError as wrong:
-        raise refuse(wrong.subject, wrong.got, wrong.rule, wrong.remedy, "actions") from None
+        raise as_refusal(wrong, "actions") from None
     draft.add("create", "", settings)
     draft.head.facts["form"] = first_form(settings)
     draft.add("version", "0", VersionFact(0, None, None, 0, 0, model.digest(), draft.head.seq, draft.head.seq))
@@ -108,9 +110,10 @@ def _change(draft: Draft, command: ChangeExperiment) -> Any:
         rule = f"what can change is {', '.join(sorted(CHANGEABLE))}"
         raise refuse("settings", repr(wrong) if wrong else "no change", rule, "change one of these", wrong)
     try:
-        settings = check_settings(changed(draft.view.settings, command.changes))
+        settings = changed(draft.view.settings, command.changes)
     except msgspec.ValidationError as invalid:
         raise refuse("settings", str(invalid), "settings have their types", "correct it") from None
+    check_settings(settings)
     if settings == draft.view.settings:
         return CHANGED
     check_baseline(settings, draft.view.labels)
@@ -168,7 +171,7 @@ def _change_actions(draft: Draft, fact: ActionFact) -> Any:
     try:
         change_actions(deepcopy(draft.serving.bandit), [(0, fact)])
     except SpuirError as wrong:
-        raise refuse(wrong.subject, wrong.got, wrong.rule, wrong.remedy) from None
+        raise as_refusal(wrong) from None
     draft.add("action", str(draft.head.seq + 1), fact)
     return CHANGED
 
@@ -270,7 +273,7 @@ def _import_model(draft: Draft, command: ImportModel) -> Any:
     try:
         bandit = opened(command.model, "the model")
     except SpuirError as wrong:
-        raise refuse(wrong.subject, wrong.got, wrong.rule, wrong.remedy) from None
+        raise as_refusal(wrong) from None
     view = draft.view
     if view.waiting:
         rule = "a closed episode is being learned"

@@ -23,7 +23,7 @@ from spuir.service.log_records import (
     decision_fact,
 )
 from spuir.service.serving import Drawn, Serving, form_of
-from spuir.service.settings import check_id, refuse
+from spuir.service.settings import as_refusal, check_id, refuse
 
 Outcome = Any
 """An answer, or the error that takes its place."""
@@ -208,7 +208,7 @@ def _draw(draft: Draft, serving: Serving, chosen: list[tuple[_Asked, int]], keye
                 _draw(draft, serving, [alone], keyed)
             return
         one, at = chosen[0]
-        one.error = serving.refusal(wrong, where_of(one, at) if len(chosen) == 1 else None)
+        one.error = as_refusal(wrong, where_of(one, at) if len(chosen) == 1 else None)
         return
     for place, (one, at) in enumerate(chosen):
         one.drawn[at] = (drawn, place, None if keyed else first + place)

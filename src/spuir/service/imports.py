@@ -7,7 +7,7 @@ from spuir.service.decisions import check_varying
 from spuir.service.drafting import Draft
 from spuir.service.log_records import DECISION, REWARD, DecisionFact, RewardFact
 from spuir.service.serving import form_of
-from spuir.service.settings import MOST_COLUMNS, Label, check_id, refuse
+from spuir.service.settings import MOST_COLUMNS, Label, as_refusal, check_id, refuse
 
 
 def import_log(draft: Draft, command: ImportLog) -> ImportAnswer:
@@ -60,7 +60,7 @@ def _imported(draft: Draft, row: LogRow, labels: set[Label], where: str) -> tupl
     try:
         time = None if row.time is None else int(instants(row.time, 1, "time")[0])
     except SpuirError as wrong:
-        raise refuse(wrong.subject, wrong.got, wrong.rule, wrong.remedy, where) from None
+        raise as_refusal(wrong, where) from None
     version = draft.view.published
     fact = DecisionFact(row.context, row.action, row.propensity, version, 0, unit=row.unit_id, imported=True, time=time)
     fact.eligible = row.eligible

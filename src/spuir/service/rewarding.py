@@ -28,7 +28,7 @@ from spuir.service.log_records import (
     encode,
     payload_digest,
 )
-from spuir.service.settings import MADE, check_id, refuse
+from spuir.service.settings import MADE, as_refusal, check_id, refuse
 
 Outcome = Any
 """An answer, or the error that takes its place."""
@@ -74,7 +74,7 @@ def _fact(row: RewardRow, where: str | None) -> tuple[str, RewardFact]:
         try:
             time = int(instants(row.time, 1, "time")[0])
         except SpuirError as wrong:
-            raise refuse(wrong.subject, wrong.got, wrong.rule, wrong.remedy, where) from None
+            raise as_refusal(wrong, where) from None
     if row.id is not None:
         check_id("id", row.id, where)
         key = row.id

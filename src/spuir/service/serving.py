@@ -10,11 +10,11 @@ import numpy as np
 
 from spuir.bandit import Bandit
 from spuir.base.records import Floats
-from spuir.errors import ServiceError, SpuirError
+from spuir.errors import ServiceError
 from spuir.service.commands import DecisionRow
 from spuir.service.log_records import encode
 from spuir.service.number_rows import NumberRows
-from spuir.service.settings import MOST_COLUMNS, ColumnContext, ExperimentSettings, Label, NumberContext, refuse
+from spuir.service.settings import MOST_COLUMNS, ExperimentSettings, Label, NumberContext, refuse
 from spuir.service.versions.learner import offered, raw_columns
 
 KEPT_BYTES = 1 << 18
@@ -230,22 +230,9 @@ class Serving:
         chosen = self.active[0] if wanted is None else wanted
         return chosen if chosen in allowed else allowed[0]
 
-    def refusal(self, wrong: SpuirError, where: str | None) -> ServiceError:
-        """Return the refusal of a row that could not be decided."""
-        return refuse(wrong.subject, wrong.got, wrong.rule, wrong.remedy, where)
-
     def shown(self, probabilities: list[float]) -> dict[str, float]:
         """Return probabilities by label, without retired actions."""
         found = dict(zip(self.texts, probabilities, strict=False))
         for label in self.retired:
             found.pop(label, None)
         return found
-
-
-def accepts(settings: ExperimentSettings, form: int) -> bool:
-    """Return whether contexts of a form fit the settings."""
-    wanted = first_form(settings)
-    return wanted is None or wanted == form
-
-
-__all__ = ["ColumnContext", "Drawn", "Serving", "Shares", "accepts", "first_form", "form_of"]

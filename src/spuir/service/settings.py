@@ -146,18 +146,22 @@ def refuse(subject: str, got: object, rule: str, remedy: str, where: str | None 
     return ServiceError("invalid", subject, got, rule, remedy, where)
 
 
-def check_settings(settings: ExperimentSettings) -> ExperimentSettings:
-    """Return settings that keep the rules, with a seed of their own where none is given; refuse others."""
+def as_refusal(wrong: SpuirError, where: str | None = None) -> ServiceError:
+    """Return what the library refused as the error for a request that breaks a rule."""
+    return refuse(wrong.subject, wrong.got, wrong.rule, wrong.remedy, where)
+
+
+def check_settings(settings: ExperimentSettings) -> None:
+    """Refuse settings that break a rule."""
     where = "policy"
     try:
         settings.make_policy()
         for where in ("period", "window", "early", "retention"):
             settings.span(where)
     except SpuirError as wrong:
-        raise refuse(wrong.subject, wrong.got, wrong.rule, wrong.remedy, where) from None
+        raise as_refusal(wrong, where) from None
     for error in (*_wrong_actions(settings), *_wrong_numbers(settings), *_wrong_context(settings.context)):
         raise error
-    return settings
 
 
 def check_floor(settings: ExperimentSettings, actions: int) -> None:
