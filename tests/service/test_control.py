@@ -23,6 +23,7 @@ from spuir.service.commands import (
     UpdateAction,
 )
 from spuir.service.settings import ColumnContext, ExperimentSettings, NumberContext
+from spuir.service.stores.sql import SqlReads
 from spuir.service.versions.rebuild import Lineup
 from tests.service.shops import NAME, Shop, refused, sqlite_store
 
@@ -284,6 +285,18 @@ def test_wrong_changes_of_actions_are_refused(shop):
     before = shop.engine.experiment(NAME).records
     assert shop.do(RemoveAction(experiment=NAME, label="b")).records == before
     assert refused(shop, RemoveAction(experiment=NAME, label="c")).code == "invalid"
+
+
+def test_a_store_that_fails_while_actions_change_is_not_the_clients_fault(tmp_path, monkeypatch):
+    shop = Shop(sqlite_store(tmp_path))
+    shop.live(episodes=1)
+    shop.restart()  # nothing is served yet, so that the model is read
+
+    def fail(*_: object) -> None:
+        raise ServiceError("storage_unavailable", "store", "a failure", "the disk must give it", "check the disk")
+
+    monkeypatch.setattr(SqlReads, "model", fail)
+    assert refused(shop, AddAction(experiment=NAME, label="d")).code == "storage_unavailable"
 
 
 # ---- imports ------------------------------------------------------------------------------------------------

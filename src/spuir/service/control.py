@@ -168,8 +168,9 @@ def _remove_action(draft: Draft, command: RemoveAction) -> Any:
 
 def _change_actions(draft: Draft, fact: ActionFact) -> Any:
     """Append a change of actions, if the version that is served can take it."""
+    trial = deepcopy(draft.serving.bandit)
     try:
-        change_actions(deepcopy(draft.serving.bandit), [(0, fact)])
+        change_actions(trial, [(0, fact)])
     except SpuirError as wrong:
         raise as_refusal(wrong) from None
     draft.add("action", str(draft.head.seq + 1), fact)
