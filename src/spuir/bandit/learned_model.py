@@ -1,7 +1,9 @@
-"""What a bandit has learned, to read: labels, columns, coefficients, rewards, notes, and a figure of them."""
+"""What a bandit has learned: labels, columns, coefficients, rewards, notes, a figure of them, and a file of it all."""
 
+import json
 from abc import abstractmethod
 from collections.abc import Hashable
+from dataclasses import replace
 from os import PathLike, fspath
 from typing import Any
 
@@ -9,18 +11,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spuir.bandit import explanations
+from spuir.bandit.live_actions import LiveActions
 from spuir.bandit.policy_figure import LINES, Bar, draw_policy
-from spuir.bandit.saved_model import SavedModel
 from spuir.base.data_frame import data_frame
+from spuir.base.hashing import digest
 from spuir.base.records import Floats, Mask, State
-from spuir.errors import NotFittedError
+from spuir.errors import NotFittedError, SnapshotError
 from spuir.results import figures
+from spuir.storage import model_file, snapshot
 from spuir.tables.coefficients import Coefficient, coefficient_rows, estimating, fitted_state, strongest
 from spuir.tables.lineage import LoggedReward
 
 
-class LearnedModel(SavedModel):
-    """A model with its policy, and access to everything that was learned."""
+class LearnedModel(LiveActions):
+    """A model with its policy, and access to everything that was learned, which can be saved."""
 
     @abstractmethod
     def predict_proba(self, X: Any, eligible: Any = None, action_features: Any = None) -> Floats:
@@ -195,3 +199,48 @@ class LearnedModel(SavedModel):
         """The number of episodes and a fingerprint of all data they had: equal for models that learned the same."""
         data = self._model.lineage.data
         return f"{self.n_episodes_}-{data[:8]}" if data else str(self.n_episodes_)
+
+    # ---- saving ---------------------------------------------------------------------------------------------
+
+    def save(
+        self,
+        path: str | PathLike[str],
+        metadata: dict[str, Any] | None = None,
+        training: dict[str, Any] | None = None,
+        overwrite: bool = False,
+    ) -> None:
+        """Write everything needed to resume to exactly that path, atomically.
+
+        Parameters
+        ----------
+        path
+            Any name; ``.spuir`` is customary.
+        metadata, training
+            Notes as JSON data: the user's, which are :attr:`metadata_` afterwards, and how the model was trained. None
+            keeps those of the last save or load.
+        overwrite
+            Whether to replace a file that is not a saved model. A saved model is replaced in any case.
+        """
+        if not overwrite and not snapshot.is_replaceable(path):
+            rule = "that file exists and is not a saved model"
+            raise SnapshotError("path", repr(fspath(path)), rule, "choose another path, or pass overwrite=True")
+        with self._lock:
+            header, arrays = model_file.describe(self.policy_, self._model, self._seed, self._rows.used)
+            given = {"created": model_file.now(), "metadata": metadata, "training": training}
+            notes = replace(self._notes, **{name: note for name, note in given.items() if note is not None})
+            header, arrays = model_file.annotated(header, arrays, notes, self.last_info_)
+        snapshot.write(path, header, arrays)
+        self._notes = notes
+
+    def to_bytes(self) -> bytes:
+        """Return a model file as bytes, without notes, times and row numbers: equal for equal models."""
+        with self._lock:
+            return snapshot.to_bytes(*model_file.describe(self.policy_, self._model, self._seed, {}))
+
+    def digest(self) -> str:
+        """Return a digest of everything that was learned, equal for equal models whatever version saved them."""
+        with self._lock:
+            header, arrays = model_file.describe(self.policy_, self._model, self._seed, {})
+        del header["spuir"]
+        content = [item for name, array in sorted(arrays.items()) for item in (name, str(array.dtype), array)]
+        return digest(json.dumps(header, sort_keys=True), *content)
