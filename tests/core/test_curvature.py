@@ -43,8 +43,8 @@ def test_the_larger_model_is_one_dense_ridge_regression_after_retirements(shape)
     folded = left_by(case, gone).folded(scalars(case, gone))
     live = Statistics(case.rows.shape[1], case.sums.table[kept])
     found, expected = case.fit(folded, sums=live, features=case.features[kept]), dense(case)
-    part = replace(expected, theta=expected.theta[kept], covariance=expected.covariance[kept])
-    agree(found, part)
+    of_actions = ("theta", "covariance", "deviation", "spread")
+    agree(found, replace(expected, **{name: getattr(expected, name)[kept] for name in of_actions}))
 
 
 def test_waiting_actions_are_added_later_with_the_same_result():

@@ -72,16 +72,20 @@ class Dense:
     evidence: float
     shared: Any
     mean: float
+    deviation: Any
+    spread: Any
 
 
 def dense(case: Case) -> Dense:
-    """Return the same fit, from rows of p + M·D columns and one ridge per column."""
+    """Return the same fit, from rows of p + M·E columns and one ridge per column; actions deviate in E of D columns."""
     (n, width), (actions, count) = case.rows.shape, case.features.shape
     p = count * width
-    design = np.zeros((n, p + actions * width))
+    deviating = np.eye(width) if case.columns.deviations == "all" else np.eye(width)[:, -1:]
+    blocks = [slice(p + code * deviating.shape[1], p + (code + 1) * deviating.shape[1]) for code in range(actions)]
+    design = np.zeros((n, p + actions * deviating.shape[1]))
     for row, code in enumerate(case.codes):
         design[row, :p] = np.kron(case.features[code], case.rows[row])
-        design[row, p + code * width : p + (code + 1) * width] = case.rows[row]
+        design[row, blocks[code]] = case.rows[row] @ deviating
     shared, own = case.ridges.diagonals(case.columns)
     ridge = np.concatenate([shared.ravel(), np.tile(own, actions)])
     weight = case.weights.sum()
@@ -94,10 +98,10 @@ def dense(case: Case) -> Dense:
     noise = (case.weights @ centred**2 - right @ beta) / weight
     logdet = np.linalg.slogdet(gram + np.diag(ridge))[1] - np.log(ridge).sum()
     # θ_a = [x_a ⊗ I, …, I, …] β, for all actions at once.
-    to_theta = np.zeros((actions, width, p + actions * width))
+    to_theta = np.zeros((actions, width, design.shape[1]))
     for code in range(actions):
         to_theta[code, :, :p] = np.kron(case.features[code], np.eye(width))
-        to_theta[code, :, p + code * width : p + (code + 1) * width] = np.eye(width)
+        to_theta[code, :, blocks[code]] = deviating
     return Dense(
         theta=to_theta @ beta,
         covariance=to_theta @ inverse @ to_theta.transpose(0, 2, 1),
@@ -105,11 +109,13 @@ def dense(case: Case) -> Dense:
         evidence=-0.5 * (weight * np.log(noise) + logdet),
         shared=beta[:p].reshape(count, width),
         mean=mean,
+        deviation=beta[p:].reshape(actions, -1),
+        spread=np.diag(inverse)[p:].reshape(actions, -1),
     )
 
 
 def agree(found: hierarchy.HierarchicalFit, expected: Dense) -> None:
-    for name in ("theta", "covariance", "noise", "evidence", "shared", "mean"):
+    for name in ("theta", "covariance", "noise", "evidence", "shared", "mean", "deviation", "spread"):
         np.testing.assert_allclose(
             getattr(found, name), getattr(expected, name), rtol=TOLERANCE, atol=TOLERANCE, err_msg=name
         )
