@@ -210,8 +210,7 @@ class AllColumns(Form):
 
     def fit(self, state: HierarchicalState, made: FitInputs, variance: float, steps: int) -> SharedFit:
         """Return the fit after at most ``steps`` steps of its ridges."""
-        given = state.observed, made.features, made.columns, made.ridges, made.folded, variance
-        return hierarchy.improve(*given, steps) if steps else hierarchy.fit(*given)
+        return hierarchy.improve(state.observed, made.features, made.columns, made.ridges, made.folded, variance, steps)
 
     def readout(self, made: Any, place: Codes, mean: float, noise: float) -> HierarchicalReadout:
         """Return what acting needs of a fit."""
@@ -302,8 +301,9 @@ class ConstantAlone(Form):
 
     def fit(self, state: HierarchicalState, made: FitInputs, variance: float, steps: int) -> SharedFit:
         """Return the fit after at most ``steps`` steps of its ridges."""
-        given = self._table(state), made.features, made.columns, made.ridges, made.folded, variance
-        return constant_deviations.improve(*given, steps) if steps else constant_deviations.fit(*given)
+        return constant_deviations.improve(
+            self._table(state), made.features, made.columns, made.ridges, made.folded, variance, steps
+        )
 
     def readout(self, made: Any, place: Codes, mean: float, noise: float) -> HierarchicalReadout:
         """Return what acting needs of a fit."""
