@@ -57,6 +57,7 @@ def test_the_skeleton_runs_as_it_stands():
     assert done.returncode == 0, done.stderr
     laws = laws_for(SOFTMAX.make("softmax", None, {}))
     assert done.stdout.startswith(f"softmax keeps {len(laws)} laws")
+    assert not done.stderr
 
 
 def test_a_policy_that_is_not_registered_is_told_so():
@@ -245,3 +246,18 @@ def test_all_broken_laws_are_listed(registered, monkeypatch):
     listed = str(caught.value).splitlines()[1:]
     assert any(line.startswith("probabilities sum to one: AssertionError: ") for line in listed)
     assert any(line.startswith("retired actions are never chosen: ") for line in listed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unfinished(Softmax):
+    """Something is missing, so that predicting raises an error of Python's own."""
+
+    def predict(self, state, contexts, eligible=None):
+        return self.choices(state, contexts)  # type: ignore[attr-defined]
+
+
+def test_whatever_a_policy_raises_breaks_a_law(registered, monkeypatch):
+    monkeypatch.setattr("docs.howto.skeleton_policy.MUTANT", replace(SOFTMAX, target=Unfinished), raising=False)
+    registered("mutant", "docs.howto.skeleton_policy:MUTANT")
+    with pytest.raises(AssertionError, match=r"predicting changes nothing: AttributeError: .*no attribute 'choices'"):
+        check_policy(make_policy("mutant"))
