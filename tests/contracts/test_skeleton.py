@@ -17,6 +17,7 @@ from spuir.base.records import Decision
 from spuir.errors import ParameterError
 from spuir.policies import POLICIES
 from spuir.policies.base import Recipe
+from spuir.policies.exact import ExactSums
 from spuir.policies.learner import RidgeLearner
 from spuir.testing import LAWS, check_policy, laws_for
 
@@ -207,6 +208,23 @@ class Indulgent(Softmax):
         return replace(made, probabilities=0.999 * made.probabilities + 0.001 / state.n_actions)
 
 
+class LossySums(ExactSums):
+    """Sums that keep the weight of the first shard only."""
+
+    def __add__(self, other):
+        both = super().__add__(other)
+        both.observed.weight[:] = self.observed.weight
+        return LossySums(**vars(both))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lossy(Softmax):
+    """The weights of all shards but the first are lost, which moves no estimate."""
+
+    def collect(self, state, batch, rng):
+        return LossySums(**vars(super().collect(state, batch, rng)))
+
+
 FOURIER = {"features": "fourier", "n_features": 8, "bandwidth": 1.0}
 MUTANTS = {
     RidgeTwice: ({}, "a never tried action has no estimate"),
@@ -222,6 +240,7 @@ MUTANTS = {
     Hoarding: ({}, "the state keeps its size"),
     Scribbling: ({}, "inputs are never written"),
     Indulgent: ({}, "probabilities sum to one"),
+    Lossy: ({}, "shards add up"),
 }
 
 

@@ -28,6 +28,7 @@ from spuir.testing.trial import (
     require,
     require_alike,
     require_close,
+    require_equal_states,
     trained,
 )
 
@@ -52,7 +53,9 @@ def shards_add_up(policy: Policy) -> None:
             require(frozen(bandit) == before, "collecting changed the state")
             twin = copy.deepcopy(bandit)
             bandit.absorb(shard)
-            require_alike(bandit, whole, f"{len(rows)} rows in {len(cuts) + 1} shards")
+            what = f"{len(rows)} rows in {len(cuts) + 1} shards"
+            require_alike(bandit, whole, what)
+            require_equal_states(bandit, whole, what)
             twin.absorb(shard)
             require(frozen(twin) == frozen(bandit), "a shard was changed by absorbing it")
 
@@ -73,6 +76,7 @@ def mixed_shards_add_up(policy: Policy) -> None:
     first, second = rows.take(slice(0, 90)), rich.take(slice(90, 200))
     parts.absorb(parts.collect(**first.columns()) + parts.collect(**second.columns()))
     require_alike(parts, whole, "a plain and a rich shard")
+    require_equal_states(parts, whole, "a plain and a rich shard")
 
 
 def shards_of_nothing_are_no_episode(policy: Policy) -> None:

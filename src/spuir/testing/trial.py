@@ -13,7 +13,7 @@ from numpy.random import Generator
 from numpy.typing import ArrayLike, NDArray
 
 from spuir.bandit import Bandit
-from spuir.base import streams
+from spuir.base import packing, streams
 from spuir.base.records import Floats, Mask
 from spuir.core import ties
 from spuir.errors import InterceptWarning
@@ -187,6 +187,14 @@ def require_alike(found: Bandit, expected: Bandit, what: str) -> None:
     for name, values in right.items():
         require_close(left[name], values, f"{what}: {name}")
     require(found.n_episodes_ == expected.n_episodes_, f"{what}: another number of episodes")
+
+
+def require_equal_states(found: Bandit, expected: Bandit, what: str) -> None:
+    """Require the states of two bandits to hold the same numbers, whether or not anything is computed from them."""
+    left, right = packing.pack(found.state_)[1], packing.pack(expected.state_)[1]
+    require(left.keys() == right.keys(), f"{what}: states with other arrays")
+    for name, values in right.items():
+        require_close(left[name], values, f"{what}: {name!r} of the state")
 
 
 def require_same(found: NDArray[Any], expected: NDArray[Any], what: str) -> None:
