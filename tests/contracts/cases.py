@@ -43,6 +43,8 @@ EXTRA: dict[str, list[dict[str, Any]]] = {
         {"intercept": True, "alpha": 2.0},
         {"screen": False, "ridge": 0.1},
         {"scale": True, "intercept": True, "levels": 4, "imputation_rate": 0.5},
+        {"bonus": "observed", "ridge": 0.1},
+        {"bonus": "only", "imputation_rate": "balanced"},
     ],
     "spuir": [
         {**SMALL, "sketch_blocks": 3},

@@ -208,6 +208,24 @@ class Indulgent(Softmax):
         return replace(made, probabilities=0.999 * made.probabilities + 0.001 / state.n_actions)
 
 
+class UnitRidge(RidgeLearner):
+    """Coefficients are solved with λ = 1."""
+
+    def solve(self, state):
+        readout = super().solve(state)
+        theta = replace(self, ridge=1.0).readout(state).solved.theta if self.ridge != 1 else readout.solved.theta
+        return replace(readout, solved=replace(readout.solved, theta=theta))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RidgeForgotten(Softmax):
+    """Widths have λ, coefficients have 1 in its place: right for λ = 1 only."""
+
+    def make_learner(self):
+        right = super().make_learner()
+        return UnitRidge(**{item.name: getattr(right, item.name) for item in fields(right)})
+
+
 class LossySums(ExactSums):
     """Sums that keep the weight of the first shard only."""
 
@@ -240,6 +258,7 @@ MUTANTS = {
     Hoarding: ({}, "the state keeps its size"),
     Scribbling: ({}, "inputs are never written"),
     Indulgent: ({}, "probabilities sum to one"),
+    RidgeForgotten: ({}, "first estimates solve the ridge equation"),
     Lossy: ({}, "shards add up"),
 }
 

@@ -10,6 +10,7 @@ from scipy.sparse import csr_array
 from spuir.bandit import Bandit
 from spuir.base import packing, streams
 from spuir.base.records import Batch, Floats
+from spuir.core.imputing import LINKS
 from spuir.policies import Policy
 from spuir.testing.trial import (
     DIM,
@@ -29,6 +30,9 @@ from spuir.testing.trial import (
     table,
     trained,
 )
+
+RIDGES = (0.1, 1.0, 4.0)
+"""Values of λ; some mistakes are invisible at 1."""
 
 
 def inputs_are_never_written(policy: Policy) -> None:
@@ -152,13 +156,13 @@ def an_empty_batch_is_no_episode(policy: Policy) -> None:
 
 def a_never_tried_action_has_no_estimate(policy: Policy) -> None:
     """Check that a never-tried action has coefficients 0 and the matrix λI + γ_jΦ̂_j, where Φ̂_j is over all rows."""
-    for ridge in (0.1, 1.0, 4.0):
+    for ridge in RIDGES:
         _check_never_tried(replace(policy, **{"ridge": ridge}))
 
 
 def _check_never_tried(policy: Any) -> None:
     bandit, imputed = fresh(policy).fix(contexts(300)), None
-    sizes = [min(size, policy.sketch_size) if "sketched" in policy.traits else size for size in (40, 30)]
+    sizes = _unsketched(policy, (40, 30))
     for number, size in enumerate(sizes):
         # With propensity 1, a rule that weights rows by their propensities leaves them unchanged.
         rows = replace(episode(policy, number, size, actions=N_ACTIONS - 1), propensities=np.ones(size))
@@ -167,21 +171,63 @@ def _check_never_tried(policy: Any) -> None:
         gram = columns.T @ columns
         imputed = gram if imputed is None else policy.discount * imputed + gram
     assert imputed is not None
-    rate = _rate(policy, len(sizes))
+    rate = _rate(policy, len(sizes), 0.0, 1.0) if _imputes(policy, "widths") else 0.0
     psi = policy.ridge * np.eye(len(imputed)) + rate * imputed
     X = contexts(20)
     columns = policy.feature_map.apply(bandit.state_.features, X)  # type: ignore[attr-defined]
-    expected = np.sqrt(np.einsum("np,np->n", columns, np.linalg.solve(psi, columns.T).T))
     decided = bandit.decide(X)
     require((bandit.coefficients_[-1] == 0).all(), f"λ = {policy.ridge}: coefficients of a never-tried action")
-    require_close(decided.widths[:, -1], expected, f"λ = {policy.ridge}: widths of a never-tried action", 1e-9)
+    require_close(
+        decided.widths[:, -1], _widths(columns, psi), f"λ = {policy.ridge}: widths of a never-tried action", 1e-9
+    )
     require((decided.means[:, -1] == 0).all(), f"λ = {policy.ridge}: means of a never-tried action")
 
 
-def _rate(policy: Any, episodes: int) -> float:
-    """Return γ_j of a never-tried action after a number of episodes, by its definition."""
+def first_estimates_solve_the_ridge_equation(policy: Policy) -> None:
+    """Check that after one episode θ_j = (λI + Φ_j + γ_jΦ̂_j)⁻¹b_j: the cold policy imputed rewards of 0."""
+    for ridge in RIDGES:
+        _check_first_estimates(replace(policy, **{"ridge": ridge}))
+
+
+def _check_first_estimates(policy: Any) -> None:
+    (size,) = _unsketched(policy, (60,))
+    rows = replace(episode(policy, 0, size), propensities=np.ones(size))
+    bandit = fresh(policy).fix(contexts(300)).partial_fit(**rows.columns())
+    X, features = contexts(20), bandit.state_.features  # type: ignore[attr-defined]
+    seen, asked = policy.feature_map.apply(features, rows.X), policy.feature_map.apply(features, X)
+    decided, link = bandit.decide(X), LINKS[getattr(policy, "link", "linear")]
+    for action in range(N_ACTIONS):
+        own = rows.actions == action
+        observed = policy.ridge * np.eye(seen.shape[1]) + seen[own].T @ seen[own]
+        with_imputed = observed + _rate(policy, 1, own.sum(), (~own).sum()) * (seen[~own].T @ seen[~own])
+        theta = np.linalg.solve(
+            with_imputed if _imputes(policy, "estimates") else observed, seen[own].T @ rows.rewards[own]
+        )
+        widths = _widths(asked, with_imputed if _imputes(policy, "widths") else observed)
+        what = f"λ = {policy.ridge}, action {action}"
+        require_close(decided.means[:, action], link.score(asked @ theta), f"{what}: means", 1e-9)
+        require_close(decided.widths[:, action], widths, f"{what}: widths", 1e-9)
+
+
+def _widths(columns: Floats, psi: Floats) -> Floats:
+    """Return √(sᵀΨ⁻¹s) of each row s."""
+    return np.sqrt(np.einsum("np,np->n", columns, np.linalg.solve(psi, columns.T).T))
+
+
+def _unsketched(policy: Any, sizes: tuple[int, ...]) -> list[int]:
+    """Return sizes of episodes that are not sketched."""
+    return [min(size, policy.sketch_size) if "sketched" in policy.traits else size for size in sizes]
+
+
+def _imputes(policy: Any, what: str) -> bool:
+    """Return whether imputed rewards change ``what``, "estimates" or "widths"."""
+    return getattr(policy, "bonus", "imputed") in ("imputed", {"estimates": "observed", "widths": "only"}[what])
+
+
+def _rate(policy: Any, episodes: int, observed: float, imputed: float) -> float:
+    """Return γ_j after a number of episodes, by its definition, from the observed and the imputed weight."""
     if policy.imputation_rate == "balanced":
-        return 0.0
+        return min(1.0, policy.balance * observed / imputed)
     if policy.imputation_rate == "paper-schedule":
         return min(1.0, np.ceil(10 * episodes / (policy.episodes or 90)) / 10)
     return float(policy.imputation_rate)
@@ -253,6 +299,7 @@ LAWS = (
     law(only_weighting_policies_read_propensities),
     law(an_empty_batch_is_no_episode),
     law(a_never_tried_action_has_no_estimate, needs={"ridge"}, unless={"self-tuning"}),
+    law(first_estimates_solve_the_ridge_equation, needs={"ridge"}, unless={"self-tuning"}),
     law(layout_does_not_matter),
     law(extreme_batches_are_learned),
 )
