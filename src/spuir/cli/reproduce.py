@@ -1,6 +1,5 @@
 """``spuir reproduce``: run the paper's evaluation."""
 
-import os
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from spuir.base.processors import cores
 from spuir.cli import options
 from spuir.cli.output import print_result
 from spuir.errors import ParameterError
@@ -85,7 +85,7 @@ def reproduce(
     for path in policies:
         own_recipe(path)  # refused before any work if it is none
     scope = Scope(repeats=repeats, first_seed=first_seed, quick=quick, data=data, policies=tuple(policies))
-    results = _carry_out(chosen, scope, out, workers or os.cpu_count() or 1, command_of(only, scope), quiet)
+    results = _carry_out(chosen, scope, out, workers or cores(), command_of(only, scope), quiet)
     print_result(results, lambda: print_verdicts(results["experiments"]), as_json, quiet)
     if not quiet:
         click.echo(f"wrote {out / 'report.html'} and the files beside it", err=True)

@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from spuir.base.processors import cores
 from spuir.errors import InputError
 from spuir.tables.arrow import OptionalModule, pa
 
@@ -28,7 +29,7 @@ def sort_rows(
     allowed = max(memory, MIN_MEMORY)
     settings = {
         "memory_limit": f"{allowed}B",
-        "threads": min(os.cpu_count() or 1, max(allowed // THREAD_MEMORY, 1)),
+        "threads": min(cores(), max(allowed // THREAD_MEMORY, 1)),
         "temp_directory": scratch,
         "preserve_insertion_order": "false",
         "autoinstall_known_extensions": "false",

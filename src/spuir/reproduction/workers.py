@@ -6,7 +6,6 @@ process fails every waiting job, a running job cannot be stopped, and the proces
 """
 
 import itertools
-import os
 import pickle
 import signal
 from collections import deque
@@ -20,6 +19,7 @@ from threading import current_thread, main_thread
 from time import process_time
 from typing import Any, Protocol
 
+from spuir.base.processors import cores
 from spuir.errors import SpuirError
 
 Watcher = Callable[[int], object]
@@ -63,7 +63,7 @@ def run_jobs(
     apart
         Whether a single worker is a process too. By default a single worker is this process.
     """
-    count = min(workers or os.cpu_count() or 1, len(jobs))
+    count = min(workers or cores(), len(jobs))
     steps = itertools.count(1)
 
     def step(_: int = 0) -> None:

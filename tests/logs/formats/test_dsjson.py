@@ -538,7 +538,7 @@ class TestParsedOnce:
     def test_processes_parse_large_files(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         expected, found = open_log(path).table(), faults(path)
         monkeypatch.setattr("spuir.logs.events.parsed_copies.PARALLEL_BYTES", 0)
-        monkeypatch.setattr("spuir.logs.events.parsed_copies._cores", lambda: 2)
+        monkeypatch.setattr("spuir.logs.events.parsed_copies.cores", lambda: 2)
         feed = DsjsonParser.feed_block
         monkeypatch.setattr(DsjsonParser, "feed_block", None)
         log = open_log(path)

@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+from spuir.base.processors import cores
 from spuir.errors import InputError, SpuirError
 from spuir.logs.columns import ACTION_PREFIX, is_action_column
 from spuir.logs.events.event_values import wanted_features
@@ -242,7 +243,7 @@ def parse_files(format: Format, paths: Sequence[str], options: Mapping[str, Any]
     """
     copies, parser = ParsedCopies(Folder()), format.parser
     jobs = [(path, section) for path in paths for section in parser.sections(path)] if parser else []
-    workers = min(_cores(), len(jobs))
+    workers = min(cores(), len(jobs))
     if workers < 2 or sum(section.bytes for _, section in jobs) < PARALLEL_BYTES or copies.folder is None:
         return copies
     shares = [(format.name, dict(options), copies.folder.path, jobs[at::workers]) for at in range(workers)]
@@ -260,10 +261,6 @@ def _parse_elsewhere(share: Any) -> dict[SectionKey, ParsedSection]:
     with suppress(EOFError, pickle.UnpicklingError):
         return pickle.loads(done.stdout)
     return {}
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def work() -> None:

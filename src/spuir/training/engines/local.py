@@ -1,12 +1,12 @@
 """Threads of this machine, by default one per core. Reading and large products release the interpreter lock."""
 
-import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Self
 
 from spuir.base.parameters import COUNT, check_value
+from spuir.base.processors import cores
 from spuir.training.engines.base import Done, Item, in_order
 
 
@@ -18,7 +18,7 @@ class Local:
     def __init__(self, workers: int | None = None) -> None:
         if workers is not None:
             check_value("workers", workers, COUNT, "pass an integer of at least 1")
-        self.workers = workers or os.cpu_count() or 1
+        self.workers = workers or cores()
 
     def map(self, work: Callable[[Item], Done], items: Iterable[Item]) -> Iterator[Done]:
         """Yield the results in order; one item more than threads is in progress."""
