@@ -17,8 +17,9 @@ from spuir.service.experiment_view import Closed
 from spuir.service.log_records import CloseFact
 from spuir.service.settings import ExperimentSettings
 from spuir.service.stores.sql import SqlWrites
-from spuir.service.versions.learner import LearningJob, opened, solve_ahead
+from spuir.service.versions.learner import LearningJob
 from spuir.service.versions.learner_process import MOST_DEATHS, ChildProcess
+from spuir.service.versions.model_steps import opened, solve_ahead
 from tests.service.shops import NAME, Shop, sqlite_store
 
 PATIENCE = 60.0

@@ -19,7 +19,7 @@ from spuir.service.log_records import (
 )
 from spuir.service.serving import Serving
 from spuir.service.stores.base import Head, LogReader, LogStore, damage, in_pieces
-from spuir.service.versions.learner import change_actions, opened, under
+from spuir.service.versions.model_steps import change_actions, opened, under
 from spuir.service.versions.rebuild import Lineup
 
 CLOSE = 1e-9

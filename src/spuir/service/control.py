@@ -57,7 +57,7 @@ from spuir.service.settings import (
     wrong_label,
 )
 from spuir.service.stores.base import Head, LogReader
-from spuir.service.versions.learner import can_continue, change_actions, cold, opened
+from spuir.service.versions.model_steps import can_continue, change_actions, cold, opened
 from spuir.service.versions.rebuild import Lineup, old_models
 
 CHANGED = object()

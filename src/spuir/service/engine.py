@@ -30,8 +30,9 @@ from spuir.service.experiment_view import ExperimentView, read_view
 from spuir.service.serving import Serving
 from spuir.service.settings import MADE
 from spuir.service.stores.base import Head, LogReader, LogStore, LogWriter
-from spuir.service.versions.learner import InProcess, LearnerProcess, change_actions, under
+from spuir.service.versions.learner import InProcess, LearnerProcess
 from spuir.service.versions.learning_jobs import LearningJobs, ModelPiece
+from spuir.service.versions.model_steps import change_actions, under
 from spuir.service.versions.rebuild import Lineup, old_models
 
 log = logging.getLogger("spuir.service")

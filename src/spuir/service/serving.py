@@ -15,7 +15,7 @@ from spuir.service.commands import DecisionRow
 from spuir.service.log_records import encode
 from spuir.service.number_rows import NumberRows
 from spuir.service.settings import MOST_COLUMNS, ExperimentSettings, Label, NumberContext, refuse
-from spuir.service.versions.learner import offered, raw_columns
+from spuir.service.versions.model_steps import offered, raw_columns
 
 KEPT_BYTES = 1 << 18
 """Distinct rows of probabilities are kept up to this size; what is made of them takes some ten times as much."""

@@ -14,7 +14,8 @@ import msgspec
 
 from spuir.bandit import Bandit
 from spuir.errors import SpuirError
-from spuir.service.versions.learner import Learned, LearningJob, failed_job, opened, run_job, solve_ahead
+from spuir.service.versions.learner import Learned, LearningJob, failed_job, run_job
+from spuir.service.versions.model_steps import opened, solve_ahead
 
 MOST_DEATHS = 3
 """After so many deaths with the same job the others come first, and it is tried again later."""
@@ -165,7 +166,6 @@ def _read(stream: "IO[bytes] | None") -> bytes | None:
 
 def main() -> None:
     """Answer jobs from standard input until it ends."""
-    import spuir.service.versions.rebuild  # noqa: F401 - loaded before the first job
     from spuir.service.stores import open_store
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupted server ends this process itself

@@ -16,7 +16,7 @@ from spuir.service.log_records import ForgetFact, VersionFact, version_fact
 from spuir.service.settings import ExperimentSettings
 from spuir.service.stores.base import LogReader, each_record
 from spuir.service.versions.joining import JoinRules, episode_rows
-from spuir.service.versions.learner import change_actions, cold, learn, opened, under
+from spuir.service.versions.model_steps import change_actions, cold, learn, opened, under
 
 KEPT_MODELS = 20
 """The models of so many of the newest versions, and of the published one, are saved; the log gives the others."""
