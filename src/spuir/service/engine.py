@@ -29,7 +29,7 @@ from spuir.service.drafting import Draft, unknown_experiment
 from spuir.service.experiment_view import ExperimentView, read_view
 from spuir.service.serving import Serving
 from spuir.service.settings import MADE
-from spuir.service.stores.base import Head, LogReader, LogStore, LogWriter
+from spuir.service.stores.base import Head, LogReader, LogStore, LogWriter, store_failed
 from spuir.service.versions.learner import InProcess, LearnerProcess
 from spuir.service.versions.learning_jobs import LearningJobs, ModelPiece
 from spuir.service.versions.model_steps import change_actions, under
@@ -165,7 +165,7 @@ class Engine:
             try:
                 drafts[name] = self._draft(writer, name, now)
             except ServiceError as refused:
-                if refused.code.startswith("storage"):
+                if store_failed(refused):
                     raise
                 damaged[name] = refused
         waiting: dict[str, list[int]] = {}
@@ -181,7 +181,7 @@ class Engine:
                 self._traffic(draft, commands, waiting.pop(name, []), outcomes)
                 outcomes[at] = carry_out(draft, command)
             except ServiceError as refused:
-                if refused.code.startswith("storage"):
+                if store_failed(refused):
                     raise
                 outcomes[at] = refused
         for name, places in waiting.items():
@@ -206,7 +206,7 @@ class Engine:
             try:
                 done = work([commands[at] for at in mine])
             except ServiceError as refused:
-                if refused.code.startswith("storage"):
+                if store_failed(refused):
                     raise
                 done = [refused] * len(mine)
             for at, outcome in zip(mine, done, strict=True):
@@ -224,7 +224,7 @@ class Engine:
                 self._view(self.store, head)
                 self._damaged.pop(head.name, None)
             except ServiceError as wrong:
-                if starting or wrong.code.startswith("storage"):
+                if starting or store_failed(wrong):
                     raise
                 if head.name not in self._damaged:
                     log.error("experiment %s cannot be read: %s", head.name, wrong)
@@ -269,7 +269,7 @@ class Engine:
             try:
                 wait = self._tick(self._clock() if now is None else now)
             except ServiceError as failure:
-                if not failure.code.startswith("storage"):
+                if not store_failed(failure):
                     raise
                 self._reachable = False
                 return IDLE
@@ -317,7 +317,7 @@ class Engine:
             if not ready:
                 return
             outcomes = self._transact(ready)
-            if any(isinstance(one, ServiceError) and one.code.startswith("storage") for one in outcomes):
+            if any(store_failed(one) for one in outcomes):
                 return  # recorded by a later call, when the store can write
             jobs.recorded(ready)
 

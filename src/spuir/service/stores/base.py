@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from spuir.errors import ServiceError
 from spuir.service.log_records import CONTROL, COUNTED, DECISION, CloseFact, Record, broken, first_chain
 
 TAIL = 1_000
@@ -158,6 +159,11 @@ class LogStore(LogReader, Protocol):
     def close(self) -> None:
         """Free everything."""
         ...
+
+
+def store_failed(error: object) -> bool:
+    """Return whether an error says that the store cannot be read or written, which may pass."""
+    return isinstance(error, ServiceError) and error.code in ("storage_unavailable", "storage_full")
 
 
 def in_pieces(

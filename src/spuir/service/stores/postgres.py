@@ -18,7 +18,7 @@ from psycopg import errors
 from psycopg.conninfo import conninfo_to_dict
 
 from spuir.errors import ParameterError, ServiceError
-from spuir.service.stores.base import TAIL, Head, damage
+from spuir.service.stores.base import TAIL, Head, damage, store_failed
 from spuir.service.stores.sql import (
     HEAD,
     PLACES,
@@ -218,7 +218,7 @@ class PostgresStore(_PostgresReads):
                     with self._writer.transaction():
                         yield _Transaction(self._writer, numbers)
             except BaseException as failure:
-                self._failed = isinstance(failure, ServiceError) and failure.code.startswith("storage_")
+                self._failed = store_failed(failure)
                 raise
             self._failed = False
             self._numbers.update(numbers)

@@ -9,11 +9,11 @@ from typing import Any, Protocol
 import msgspec
 
 from spuir.bandit import Bandit
-from spuir.errors import ServiceError, SpuirError
+from spuir.errors import SpuirError
 from spuir.service.experiment_view import Closed
 from spuir.service.log_records import ActionFact, VersionFact
 from spuir.service.settings import ExperimentSettings
-from spuir.service.stores.base import LogReader
+from spuir.service.stores.base import LogReader, store_failed
 from spuir.service.versions.joining import DEFAULTED, FORGOTTEN, LATE, NOT_ACTIVATED, JoinRules, episode_rows
 from spuir.service.versions.model_steps import change_actions, estimated_value, finite, learn, opened, under
 from spuir.service.versions.rebuild import Lineup
@@ -57,8 +57,7 @@ def run_job(store: LogReader, job: LearningJob) -> Learned:
 
 def failed_job(job: LearningJob, wrong: SpuirError) -> Learned:
     """Return why a job learned nothing, and whether it may succeed later."""
-    again = isinstance(wrong, ServiceError) and wrong.code.startswith("storage")
-    return Learned(job.name, job.version, error=str(wrong), again=again)
+    return Learned(job.name, job.version, error=str(wrong), again=store_failed(wrong))
 
 
 def _run_job(store: LogReader, job: LearningJob) -> Learned:
