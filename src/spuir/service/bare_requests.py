@@ -11,8 +11,9 @@ from spuir.errors import ServiceError, SpuirError
 from spuir.service.commands import DecideMany, DecisionAnswer, DecisionRow, DecisionsAnswer
 from spuir.service.drafting import Draft
 from spuir.service.log_records import DECISIONS, ContextRow, ContextRows, DecisionsFact, ids_in
+from spuir.service.number_rows import NumberRows
 from spuir.service.serving import Drawn, Serving
-from spuir.service.settings import as_refusal
+from spuir.service.settings import MOST_COLUMNS, as_refusal
 
 MOST_TOGETHER = 250
 """Most decisions in one record, so that a piece of the log is never large."""
@@ -28,9 +29,14 @@ def is_bare(command: DecideMany) -> bool:
     )
 
 
-def fits(draft: Draft, serving: Serving, rows: Sequence[DecisionRow]) -> bool:
+def fits(draft: Draft, rows: Sequence[DecisionRow]) -> bool:
     """Return whether the contexts of bare rows are those that the experiment takes, as far as one look can tell."""
-    return draft.head.facts.get("varying") == [] and serving.all_numbers(rows, draft.form)
+    form = draft.form
+    if draft.head.facts.get("varying") != [] or form is None or not 0 < form <= MOST_COLUMNS:
+        return False
+    if isinstance(rows, NumberRows):
+        return rows.matrix.shape[1] == form
+    return all(type(row.context) is list and len(row.context) == form for row in rows)
 
 
 def draw(draft: Draft, serving: Serving, rows: Sequence[DecisionRow]) -> tuple[Drawn, int] | ServiceError:

@@ -23,7 +23,7 @@ from spuir.service.log_records import (
     decision_fact,
 )
 from spuir.service.serving import Drawn, Serving, form_of
-from spuir.service.settings import as_refusal, check_id, refuse
+from spuir.service.settings import MOST_COLUMNS, as_refusal, check_id, refuse
 
 Outcome = Any
 """An answer, or the error that takes its place."""
@@ -71,7 +71,7 @@ def decide(draft: Draft, commands: Sequence[Decide | DecideMany], make_id: Any) 
     known = draft.find(DECISION, given) if given else {}
     first: dict[str, DecisionRow] = {}
     for one in asked:
-        if one.bare is None or not bare_requests.fits(draft, serving, one.rows):
+        if one.bare is None or not bare_requests.fits(draft, one.rows):
             _sort_out(draft, serving, one, known, first)
     _draw_all(draft, serving, asked)
     made: dict[str, DecisionAnswer] = {}
@@ -94,7 +94,7 @@ def _sort_out(
             raise refuse("decisions", "none", "a request has at least one", "send some", "decisions")
         for at, row in enumerate(one.rows):
             if row.id is None:
-                if draft.head.facts.get("varying") != [] or not serving.plain(row, draft.form):
+                if draft.head.facts.get("varying") != [] or not _is_plain(row, draft.form):
                     _check(draft, serving, row, where_of(one, at))
                 continue
             where = where_of(one, at)
@@ -114,6 +114,19 @@ def _sort_out(
         draft.head.facts["form"] = form
         for key in mine:
             del first[key]
+
+
+def _is_plain(row: DecisionRow, form: int | None) -> bool:
+    """Return whether a row has nothing but a context of the right number of numbers, as most rows have."""
+    context = row.context
+    return (
+        type(context) is list
+        and 0 < len(context) <= MOST_COLUMNS
+        and len(context) == form
+        and row.eligible is None
+        and row.unit is None
+        and row.action_features is None
+    )
 
 
 def _check(draft: Draft, serving: Serving, row: DecisionRow, where: str | None) -> None:

@@ -98,26 +98,6 @@ class Serving:
 
     # ---- what is allowed ------------------------------------------------------------------------------------
 
-    def plain(self, row: DecisionRow, form: int | None) -> bool:
-        """Return whether a row has nothing but a context of the right number of numbers, as most rows have."""
-        context = row.context
-        return (
-            type(context) is list
-            and 0 < len(context) <= MOST_COLUMNS
-            and len(context) == form
-            and row.eligible is None
-            and row.unit is None
-            and row.action_features is None
-        )
-
-    def all_numbers(self, rows: Sequence[DecisionRow], form: int | None) -> bool:
-        """Return whether the contexts of all rows are ``form`` numbers."""
-        if form is None or not 0 < form <= MOST_COLUMNS:
-            return False
-        if isinstance(rows, NumberRows):
-            return rows.matrix.shape[1] == form
-        return all(type(row.context) is list and len(row.context) == form for row in rows)
-
     def check(self, row: DecisionRow, form: int | None, where: str | None) -> None:
         """Refuse a row that this experiment cannot decide; ``form`` is that of its contexts, None = not settled."""
         context = row.context
