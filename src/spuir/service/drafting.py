@@ -187,6 +187,12 @@ def unknown_experiment(name: str) -> ServiceError:
     return ServiceError("unknown_experiment", "experiment", repr(name[:80]), rule, "create it, or list the experiments")
 
 
+def unknown_decision(decision_id: str) -> ServiceError:
+    """Return the error for an id that no decision has."""
+    rule = "there is no decision of this id"
+    return ServiceError("unknown_decision", "decision", repr(decision_id[:80]), rule, "check the id")
+
+
 def archived(name: str) -> ServiceError:
     """Return the error for a write to an archived experiment."""
     rule = "it is archived and takes nothing more"

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from spuir.errors import ServiceError
 from spuir.logs.columns import COLUMNS
 from spuir.service.commands import ActionInfo, DecisionStatus, ExperimentAnswer, VersionAnswer
+from spuir.service.drafting import unknown_decision
 from spuir.service.experiment_view import Closed, ExperimentView, settings_at
 from spuir.service.log_records import DECISION, Record, check_record, version_fact
 from spuir.service.stores.base import CHUNK, Head, LogReader, each_record, in_pieces
@@ -79,8 +79,7 @@ def decision_status(store: LogReader, view: ExperimentView, head: Head, decision
     """Return what became of a decision."""
     record = store.find(view.name, DECISION, [decision_id]).get(decision_id)
     if record is None:
-        rule = "there is no decision of this id"
-        raise ServiceError("unknown_decision", "decision", repr(decision_id[:80]), rule, "check the id")
+        raise unknown_decision(decision_id)
     owned = store.owned(view.name, [decision_id])
     for one in (record, *owned):
         check_record(view.name, one)

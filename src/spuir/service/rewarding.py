@@ -16,7 +16,7 @@ from spuir.service.commands import (
     RewardRow,
     RewardsAnswer,
 )
-from spuir.service.drafting import Draft, archived, conflict, forgotten
+from spuir.service.drafting import Draft, archived, conflict, forgotten, unknown_decision
 from spuir.service.log_records import (
     ACTIVATION,
     DECISION,
@@ -135,8 +135,7 @@ def activate(draft: Draft, commands: Sequence[Activate]) -> list[Outcome]:
 def _activated(draft: Draft, key: str, decision: Record | None, known: dict[str, Record]) -> ActivateAnswer:
     """Append an activation unless it is known."""
     if decision is None:
-        rule = "there is no decision of this id"
-        raise ServiceError("unknown_decision", "decision", repr(key[:80]), rule, "check the id")
+        raise unknown_decision(key)
     if decision.payload is None:
         raise forgotten("decision", key)
     check_record(draft.name, decision)

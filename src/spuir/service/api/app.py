@@ -23,6 +23,7 @@ from spuir.service.api.openapi import describe
 from spuir.service.api.operations import Call, Operation, check_query
 from spuir.service.api.sending import GONE, send_error, send_reply
 from spuir.service.config import ServerConfig
+from spuir.service.drafting import unknown_experiment
 from spuir.service.engine import Engine
 from spuir.service.keys import ANYBODY, ApiKey, KeyRing
 from spuir.service.metrics import Gauge, Metrics
@@ -182,8 +183,7 @@ class Service:
             raise RetryLaterError("rate_limited", "API key", "more requests", rule, "send them later", math.ceil(wait))
         name = params.get("name")
         if name is not None and not (NAME.fullmatch(name) and key.covers(name)):
-            remedy = "list the experiments, or create it"
-            raise ServiceError("unknown_experiment", "experiment", repr(name[:80]), "there is none", remedy)
+            raise unknown_experiment(name)
 
     async def answer(
         self, operation: Operation, scope: Scope, receive: Any, send: Send, more: tuple[tuple[bytes, bytes], ...] = ()
