@@ -386,7 +386,7 @@ class Engine:
             "elected": self._elected,
             "learning": self._jobs.active,
             "problems": self._damaged | self._jobs.problems,
-            "learner_failures": getattr(self._jobs.learner, "failures", 0),
+            "learner_failures": self._jobs.learner.failures,
             "experiments": {head.name: {"records": head.seq, **head.facts.get("counts", {})} for head in heads},
         }
 

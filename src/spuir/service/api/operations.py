@@ -9,7 +9,6 @@ import msgspec
 
 from spuir.errors import ServiceError, did_you_mean
 from spuir.service.api.bodies import JSON, Receive, decode, read_body
-from spuir.service.api.refusals import found
 from spuir.service.commands import Command
 from spuir.service.keys import ApiKey
 
@@ -51,7 +50,10 @@ class Call:
 
     async def execute(self, command: Command) -> Any:
         """Carry out a command and return its answer once it is durable; raise it if it is an error."""
-        return found(await self.service.writer.submit(command))
+        answer = await self.service.writer.submit(command)
+        if isinstance(answer, ServiceError):
+            raise answer
+        return answer
 
     async def read(self, function: Callable[..., T], *args: Any) -> T:
         """Call a function that reads from the store, beside the event loop."""

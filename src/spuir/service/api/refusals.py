@@ -1,7 +1,6 @@
 """Errors as HTTP answers: one shape for all of them, with stable codes."""
 
 import re
-from typing import Any
 
 import msgspec
 
@@ -85,9 +84,9 @@ def wrong_shape(error: Exception) -> ServiceError:
     return ServiceError("wrong_shape", subject, "a value of another kind", text[:1].lower() + text[1:], SEE, where)
 
 
-def malformed(reason: str, remedy: str = "send one JSON object in UTF-8") -> ServiceError:
+def malformed(reason: str) -> ServiceError:
     """Return the refusal of a body that is not JSON."""
-    return ServiceError("malformed", "body", reason, "it must be valid JSON", remedy)
+    return ServiceError("malformed", "body", reason, "it must be valid JSON", "send one JSON object in UTF-8")
 
 
 def _types(names: str) -> str:
@@ -97,13 +96,7 @@ def _types(names: str) -> str:
         "str": "a string",
         "bool": "true or false",
         "object": "an object",
+        "array": "an array",
+        "null": "null",
     }
-    words |= {"array": "an array", "null": "null"}
     return " or ".join(words.get(name, f"`{name}`") for name in names.split(" | "))
-
-
-def found(answer: Any) -> Any:
-    """Return an answer of the engine, or raise it if it is an error."""
-    if isinstance(answer, ServiceError):
-        raise answer
-    return answer

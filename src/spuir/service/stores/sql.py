@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from spuir.errors import ServiceError
-from spuir.service.log_records import CONTROL, DECISION, DECISIONS, Record, held_in, place_in
+from spuir.service.log_records import CONTROL, DECISION, DECISIONS, Record, encode, held_in, place_in
 from spuir.service.stores.base import CHUNK, Head, LogReader, LogStore
 
 PLACES = 40
@@ -33,8 +33,6 @@ SEVERAL_DECISIONS = """
 """What brings a store to version 2, in which a record may hold several decisions."""
 STEP = 100
 """So many records are read at once where each may hold many decisions."""
-
-encode = msgspec.json.Encoder(order="deterministic").encode
 
 
 def wrong_end(head: Head, found: list[tuple[int, str]], remedy: str) -> ServiceError:

@@ -16,6 +16,7 @@ from typing import Any
 import apsw
 
 from spuir.errors import ServiceError
+from spuir.service.log_records import encode
 from spuir.service.stores.base import TAIL, Head, damage, mended_facts
 from spuir.service.stores.file_lock import take
 from spuir.service.stores.sql import (
@@ -26,7 +27,6 @@ from spuir.service.stores.sql import (
     SqlReads,
     SqlWrites,
     check_new,
-    encode,
     wrong_end,
 )
 

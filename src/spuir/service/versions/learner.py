@@ -104,9 +104,10 @@ def _run_job(store: LogReader, job: LearningJob) -> Learned:
 
 
 class LearnerProcess(Protocol):
-    """Where learning happens; ``beside`` says that serving continues meanwhile."""
+    """Where learning happens; ``beside`` says that serving continues meanwhile, ``failures`` how often it died."""
 
     beside: bool
+    failures: int
 
     def submit(self, store: Any, job: LearningJob) -> None:
         """Start to learn."""
@@ -128,7 +129,7 @@ class LearnerProcess(Protocol):
 class InProcess:
     """Learns when asked, before anything else happens: for tests, replays and tools."""
 
-    beside = False
+    beside, failures = False, 0
 
     def __init__(self) -> None:
         self._done: list[Learned] = []
