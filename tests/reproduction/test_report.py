@@ -200,6 +200,7 @@ def test_numbers_without_a_format(value, text):
     ("text", "shown"),
     [
         ("-0.00 and -0.01", "0.00 and −0.01"),
+        ("+0.00 [-0.0, +0] and +0.01, 1+0", "0.00 [0.0, 0] and +0.01, 1+0"),
         ("[-inf, inf]", "[−∞, ∞]"),
         ("3% or 3 %", "3\u202f% or 3\u202f%"),
         ("x-1, 5-10, --repeats 5, 1e-5, puir-rs", "x-1, 5-10, --repeats 5, 1e-5, puir-rs"),

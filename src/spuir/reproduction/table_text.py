@@ -74,7 +74,8 @@ def number(value: Any, spec: str | None = None) -> str:
 
 
 def typeset(text: str) -> str:
-    """Return text with real minus signs before numbers, no minus before a zero, and a narrow space before "%"."""
+    """Return text with real minus signs before numbers, no sign before a zero, and a narrow space before "%"."""
     signed = re.sub(r"(?<![\w.\-])-(?=[\d.]|inf\b)", MINUS, text)
     signed = re.sub(r"\binf\b", "∞", signed)
-    return re.sub(r"(?<=\d) ?%", "\u202f%", re.sub(rf"{MINUS}(0(?:\.0+)?)(?![\d.])", r"\1", signed))
+    unsigned = re.sub(rf"(?<![\w.])[{MINUS}+](0(?:\.0+)?)(?![\d.])", r"\1", signed)
+    return re.sub(r"(?<=\d) ?%", "\u202f%", unsigned)
