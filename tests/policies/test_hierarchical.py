@@ -454,6 +454,43 @@ def test_an_explanation_of_lists_adds_up():
     np.testing.assert_allclose(table[parts].sum(axis=1), table["mean"] - table["competitor_mean"], atol=1e-9)
 
 
+@pytest.mark.parametrize("deviations", ["all", "constant"])
+def test_errors_of_differences_are_those_of_one_dense_regression(deviations):
+    """What two actions share through their features cancels, e.g. between a new action and its twin."""
+    shop, twin = Shop(items()), {"age": 0.3, "price": -1.0, "length": 0.7, "topic": "news"}
+    bandit = spuir.Bandit("hierarchical", shop.catalogue, random_state=0, deviations=deviations)
+    X, labels = shop.contexts(300), shop.rng.choice(shop.catalogue.index, 300)
+    bandit.partial_fit(X, labels, shop.rewards(X, labels))
+    bandit.add_action("new", features=twin, ramp=None).add_action("twin", features=twin, ramp=None)
+    policy: Any = bandit.policy_
+    state, learner = bandit.state_, policy.learner
+    made, codes = learner.problem(state), {label: code for code, label in enumerate(bandit.actions_)}
+    own = np.eye(DIM + 1) if deviations == "all" else np.eye(DIM + 1)[:, -1:]  # columns in which actions deviate
+
+    def design(rows: Any, code: Any) -> Any:
+        """Return the columns of Θ and those of the deviations of all actions."""
+        phi, one = learner.rows(state, rows), np.eye(len(codes))[code]
+        parts = (np.einsum("na,nb->nab", made.features[code], phi), np.einsum("na,nb->nab", one, phi @ own))
+        return np.hstack([part.reshape(len(phi), -1) for part in parts])
+
+    shared, ridge = made.ridges.diagonals(made.columns)
+    columns = design(X, [codes[label] for label in labels])
+    prior = np.concatenate([shared.ravel(), np.tile(ridge, len(codes))])
+    inverse = np.linalg.inv(columns.T @ columns + np.diag(prior))
+    some = shop.contexts(20)
+    for one, other in (("n0", "n1"), ("n0", "new"), ("new", "twin")):
+        table = bandit.explain(some, actions=[one] * 20, eligible=[[one, other]] * 20)
+        apart = design(some, [codes[one]] * 20) - design(some, [codes[other]] * 20)
+        expected = learner.noise(state) * np.sqrt(np.vecdot(apart @ inverse, apart))
+        np.testing.assert_allclose(table.standard_error, expected, rtol=1e-9)
+        unit = np.vstack([np.eye(DIM), np.zeros(DIM)])  # the effect of a column: from 0 to 1, within the clip
+        slope = design(unit, [codes[one]] * (DIM + 1)) - design(unit, [codes[other]] * (DIM + 1))
+        slope = slope[:-1] - slope[-1]
+        expected = learner.noise(state) * np.sqrt(np.vecdot(slope @ inverse, slope))
+        np.testing.assert_allclose(bandit.contrast(one, other).standard_error[:DIM], expected, rtol=1e-9)
+    assert bandit.contrast("n0", "n0").standard_error.max() == 0.0
+
+
 def test_the_evidence_compares_models_on_the_same_rows():
     """After retirements all models are compared on the rows of live actions: without features they agree."""
     rng = streams.generator(3, "evidence")

@@ -1,7 +1,9 @@
 """Why a policy prefers an action: the estimates behind a decision, contrasts of actions, and what is imputed.
 
 A policy is explained if it answers ``acting``, ``coefficients``, ``standard_errors``, ``mean_errors``,
-``contributions``, ``source_names`` and ``imputed_shares``, as every policy with the trait "ridge" does.
+``contributions``, ``source_names`` and ``imputed_shares``, as every policy with the trait "ridge" does. Where it has
+one regression per action, estimates of two actions share no row, so that their variances add up. A policy whose actions
+share what they learned answers ``difference_errors`` and ``contrast_errors`` too.
 """
 
 import math
@@ -50,10 +52,13 @@ def explain(policy: Any, model: Model, contexts: Floats, mask: Mask | Pairs | No
     rival = competitors(table, allowed, chosen)
     alone = rival < 0  # the only eligible action has no competitor
     second = np.where(alone, chosen, rival)
-    parts = policy.contributions(state, _with_features(contexts, varying, chosen), chosen)
-    parts = parts - policy.contributions(state, _with_features(contexts, varying, second), second)
-    errors = policy.mean_errors(state, contexts) if varying is None else policy.learner.noise(state) * table.widths
-    spread = np.hypot(errors[every, chosen], errors[every, second])
+    own, its = (_with_features(contexts, varying, code) for code in (chosen, second))
+    parts = policy.contributions(state, own, chosen) - policy.contributions(state, its, second)
+    if hasattr(policy, "difference_errors"):
+        spread = policy.difference_errors(state, own, chosen, its, second)
+    else:
+        errors = policy.mean_errors(state, contexts)
+        spread = np.hypot(errors[every, chosen], errors[every, second])
     sources = policy.source_names(state, model.input_names)
     labels = model.labels.array
     columns: dict[str, Any] = {"action": labels[chosen]}
@@ -105,18 +110,19 @@ def _because(names: list[str], parts: Floats) -> str:
 
 
 def contrast(policy: Any, model: Model, first: Hashable, second: Hashable) -> Any:
-    """Return the difference of two actions' coefficients, with its standard error, one row per feature.
-
-    The two fits share no row, so that the variances add up.
-    """
+    """Return the difference of two actions' coefficients, with its standard error, one row per feature."""
     rows = coefficient_rows(policy, model)
-    width = len(rows) // len(model.labels.names)
-    one, other = (rows[width * code : width * (code + 1)] for code in map(model.labels.code, (first, second)))
+    width, codes = len(rows) // len(model.labels.names), [model.labels.code(label) for label in (first, second)]
+    one, other = (rows[width * code : width * (code + 1)] for code in codes)
     pairs = list(zip(one, other, strict=True))
+    if hasattr(policy, "contrast_errors"):
+        errors = policy.contrast_errors(model.state, *codes).tolist()
+    else:
+        errors = [math.hypot(own.standard_error, its.standard_error) for own, its in pairs]
     columns = {
         "feature": [own.feature for own, _ in pairs],
         "difference": [own.coefficient - its.coefficient for own, its in pairs],
-        "standard_error": [math.hypot(own.standard_error, its.standard_error) for own, its in pairs],
+        "standard_error": errors,
     }
     return data_frame(columns, "contrast")
 

@@ -33,13 +33,14 @@ PIECE_BYTES = 8 * 2**20
 class ConstantFit(SharedFit):
     """A fit of actions that deviate by a constant alone.
 
-    ``features`` x (M, K) of the actions, ``pull`` Q_a m_a (M, D), and ``own_spread`` (M, 1) the posterior variance of
-    δ. Together they give all posterior variances.
+    ``pull`` Q_a m_a (M, D), and ``own_spread`` (M, 1) the posterior variance of δ, give all posterior variances.
+    ``sums`` (M, D) are g_a and ``shares`` (M,) 1/(n_a + ρ), of which m_a is the product.
     """
 
-    features: Floats
     pull: Floats
     own_spread: Floats
+    sums: Floats
+    shares: Floats
 
     @property
     def spread(self) -> Floats:
@@ -221,6 +222,8 @@ def fit(
         worst=solved.worst,
         features=features,
         pull=pull,
+        sums=table[:, :-1],
+        shares=share,
     )
 
 

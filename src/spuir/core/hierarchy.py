@@ -132,14 +132,15 @@ class Shared:
 class SharedFit(ABC):
     """A fit with given ridges.
 
-    ``theta`` (M, D), ``solved`` the system in Θ, ``noise`` σ̂², ``mean`` the mean reward that was taken out,
-    ``evidence`` its logarithm. ``deviation`` δ and ``spread``, the diagonals of its posterior, are what the next ridges
-    need; both have one column for each in which actions deviate.
+    ``theta`` (M, D), ``solved`` the system in Θ, ``features`` x (M, K), ``noise`` σ̂², ``mean`` the mean reward that was
+    taken out, ``evidence`` its logarithm. ``deviation`` δ and ``spread``, the diagonals of its posterior, are what the
+    next ridges need; both have one column for each in which actions deviate.
     """
 
     ridges: Ridges
     theta: Floats
     solved: Shared
+    features: Floats
     noise: float
     mean: float
     evidence: float
@@ -169,14 +170,13 @@ class SharedFit(ABC):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class HierarchicalFit(SharedFit):
-    """A fit of actions that deviate in all columns: ``own_inverse`` H (M, D, D), ``pull`` H R, ``features`` x (M, K).
+    """A fit of actions that deviate in all columns: ``own_inverse`` H (M, D, D), ``pull`` H R.
 
     The posterior is expensive, and computed when it is first needed.
     """
 
     own_inverse: Floats
     pull: Floats
-    features: Floats
 
     @cached_property
     def _posterior(self) -> tuple[Floats, Floats]:

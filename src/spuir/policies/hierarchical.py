@@ -281,6 +281,19 @@ class Hierarchical(Optimism):
         spread = np.vecdot(whole.T, (readout.fit.shared_inverse @ whole).T)
         return theta, readout.noise * np.sqrt(np.maximum(spread, 0.0)).reshape(theta.shape)
 
+    def difference_errors(
+        self, state: Any, contexts: Floats, codes: Codes, other_contexts: Floats, others: Codes
+    ) -> Floats:
+        """Return the standard error (n,) of the estimate of each context and action minus that of another one.
+
+        Both share what the features say, so that their variances do not add up.
+        """
+        return self._own.difference_errors(state, contexts, codes, other_contexts, others)
+
+    def contrast_errors(self, state: Any, first: int, second: int) -> Floats:
+        """Return the standard errors (d + 1,) of the coefficients of one action minus those of another one."""
+        return self._own.contrast_errors(state, first, second)
+
     def diagnosis(self, state: HierarchicalState) -> dict[str, Any]:
         """Return what was estimated: noise, ridges, what the features explain, and the evidence of simpler models.
 

@@ -58,6 +58,34 @@ class HierarchicalReadout(ABC):
     def variances(self, combinations: Floats) -> Floats:
         """Return the posterior variances (S, c) of combinations (D, c) of coefficients, in units of the noise."""
 
+    @abstractmethod
+    def parts(self, rows: Floats, at: Codes) -> tuple[Floats, Floats]:
+        """Return what the estimate of rows φ (k, D), one for each of the actions ``at``, is uncertain by.
+
+        These are the variance (k,) of what is the action's own, in units of the noise, and the rows ψ (k, D) whose
+        products with x are the columns by which it depends on Θ.
+        """
+
+    def difference_variances(self, rows: Floats, codes: Codes, other_rows: Floats, others: Codes) -> Floats:
+        """Return the posterior variances (n,) of differences of estimates, in units of the noise.
+
+        The estimate of row φ (n, D) and action ``codes`` (n,), minus that of another row and another action. What both
+        know from Θ cancels. A retired action counts as 0.
+        """
+        out, inverse = np.empty(len(rows)), self.fit.shared_inverse
+        x, width = self.fit.features, self.fit.theta.shape[1]
+        for piece in blocks(len(rows), 8 * (width**2 + 2 * len(inverse)), PAIR_BYTES):
+            left, own = np.zeros((piece.stop - piece.start, len(inverse))), np.zeros(piece.stop - piece.start)
+            for sign, phi, code in ((1.0, rows[piece], codes[piece]), (-1.0, other_rows[piece], others[piece])):
+                at = self.place[code]
+                live = at >= 0
+                variance, psi = self.parts(phi[live], at[live])
+                own[live] += variance
+                left[live] += sign * (x[at[live], :, None] * psi[:, None, :]).reshape(len(psi), -1)
+            own[codes[piece] == others[piece]] = 0.0
+            out[piece] = own + np.vecdot(left @ inverse, left)
+        return np.maximum(out, 0.0)
+
 
 @dataclass(frozen=True, eq=False)
 class FullReadout(HierarchicalReadout):
@@ -94,6 +122,11 @@ class FullReadout(HierarchicalReadout):
         """Return the posterior variances (S, c) of combinations (D, c) of coefficients, in units of the noise."""
         return np.einsum("ic,mij,jc->mc", combinations, self.fit.covariance, combinations, optimize=True)
 
+    def parts(self, rows: Floats, at: Codes) -> tuple[Floats, Floats]:
+        """Return φᵀHφ and ψ = R H φ."""
+        inverse = self.fit.own_inverse[at]
+        return np.vecdot(np.matvec(inverse, rows), rows), np.vecmat(rows, self.fit.pull[at])
+
 
 @dataclass(frozen=True, eq=False)
 class ConstantReadout(HierarchicalReadout):
@@ -126,3 +159,8 @@ class ConstantReadout(HierarchicalReadout):
             for row, metric in zip(rows, self.fit.by_row(rows), strict=True)
         ]
         return np.column_stack(found)
+
+    def parts(self, rows: Floats, at: Codes) -> tuple[Floats, Floats]:
+        """Return the variance of the own constant by itself, and ψ = φ − m, m the action's sums of φ over n + ρ."""
+        share, last = self.fit.shares[at], rows[:, -1]
+        return last**2 * share, rows - (last * share)[:, None] * self.fit.sums[at]

@@ -320,12 +320,27 @@ class HierarchicalLearner(HierarchicalModel):
         per_unit, constant = self.feature_map.in_user_units(state.features, theta)
         return per_unit, constant + readout.mean
 
+    def _units(self, state: Any) -> Floats:
+        """Return the combinations of θ (D, d + 1) that are coefficients per unit of the context, then the constant."""
+        return np.column_stack(self.feature_map.in_user_units(state.features, np.eye(state.dim + 1)))
+
+    def difference_errors(
+        self, state: Any, contexts: Floats, codes: Codes, other_contexts: Floats, others: Codes
+    ) -> Floats:
+        """Return the posterior standard deviation of each difference of two actions' estimates (n,)."""
+        readout, rows = self.fitted(state), (self.rows(state, contexts), self.rows(state, other_contexts))
+        return readout.noise * np.sqrt(readout.difference_variances(rows[0], codes, rows[1], others))
+
+    def contrast_errors(self, state: Any, first: int, second: int) -> Floats:
+        """Return that of the differences of two actions' coefficients, then of their constants (d + 1,)."""
+        readout, rows = self.fitted(state), self._units(state).T
+        codes, others = (np.full(len(rows), code) for code in (first, second))
+        return readout.noise * np.sqrt(readout.difference_variances(rows, codes, rows, others))
+
     def standard_errors(self, state: Any) -> Floats:
         """Return the posterior standard deviation of the coefficients, then of the constant (M, d + 1)."""
         readout = self.fitted(state)
-        per_unit, constant = self.feature_map.in_user_units(state.features, np.eye(state.dim + 1))
-        changed = np.column_stack([per_unit, constant])
-        spread = readout.variances(changed)
+        spread = readout.variances(self._units(state))
         out = np.zeros((state.n_actions, state.dim + 1))
         out[state.live] = readout.noise * np.sqrt(np.maximum(spread, 0.0))
         return out
