@@ -27,6 +27,19 @@ def test_a_name_is_trained_on_the_earlier_rows_and_evaluated_on_the_rest(frame: 
     assert found.to_dict()["values"] == by_hand.to_dict()["values"]
 
 
+@pytest.mark.parametrize("timed", [True, False])
+def test_rows_whose_reward_is_not_known_yet_do_not_use_up_the_rest(frame: pd.DataFrame, timed: bool) -> None:
+    """The last 30 % of a log whose rewards are late have no reward, and were all that --holdout 0.3 evaluated on."""
+    late = frame.assign(reward=frame.reward.where(np.arange(2000) < 1400))
+    if timed:
+        late["time"] = pd.Timestamp("2026-01-01") + pd.to_timedelta(np.arange(2000), unit="h")
+    earlier, later = split_log(open_log(late), 0.25)
+    assert (earlier.table().num_rows, later.table().num_rows) == (1050, 950)
+    assert evaluate(late, "auto", holdout=0.25, batch_size=250).facts["rows"] == 350
+    nothing = open_log(late.assign(reward=np.nan))
+    assert split_log(nothing, 0.25)[1].table().num_rows == 500
+
+
 def test_a_policy_without_training_keeps_its_parameters(frame: pd.DataFrame) -> None:
     policy = spuir.make_policy("sbucb", intercept=True, floor=0.1)
     earlier, later = split_log(open_log(frame), 0.3)

@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 
 from spuir.base.parameters import UNIT, check_value
+from spuir.base.records import Mask
 from spuir.errors import InputError
 from spuir.logs.columns import renaming
 from spuir.logs.formats import Faults
 from spuir.logs.formats.base import BATCH_ROWS
 from spuir.logs.log import Log
 from spuir.logs.parts import DerivedPart, Part
-from spuir.logs.times import instants
+from spuir.logs.times import Instants, instants
 from spuir.tables.arrow import pa
 
 LAST = np.iinfo(np.int64).max
@@ -36,7 +37,7 @@ class SpanPart(DerivedPart):
         start = self.start or 0
         for batch in self.base.read(needed, batch_rows=batch_rows, faults=faults):
             if self.start is None:
-                places = batch["time"].cast(pa.int64()).fill_null(LAST).to_numpy()
+                places = _values(batch["time"])
             else:
                 places = np.arange(start, start + batch.num_rows)
             start += batch.num_rows
@@ -59,18 +60,43 @@ def log_after(log: Log, time: Any) -> Log:
 
 
 def split_log(log: Log, share: float) -> tuple[Log, Log]:
-    """Return the earlier rows of a log and the last ``share`` of them: by time, or by order where it has no times."""
+    """Return the earlier rows of a log and the last ``share`` of them: by time, or by order where it has no times.
+
+    Rows without a reward do not count, so that rewards that are not known yet do not use up the last rows.
+    """
     check_value("holdout", share, UNIT, "choose a share such as 0.3")
-    if "time" in log.schema.names:
-        times = [batch["time"].drop_null().cast(pa.int64()).to_numpy() for batch in log.batches(["time"])]
-        every = np.concatenate([np.empty(0, np.int64), *times])
-        if len(every):  # an empty column of times says nothing
-            cut = int(np.quantile(every, 1 - share))
-            return _within(log, -LAST, cut, None), _within(log, cut, LAST, None)
-    sizes = [count_rows(part) for part in log.parts]
-    starts = np.cumsum([0, *sizes]).tolist()
-    cut = round(starts[-1] * (1 - share))
+    times, known = _times_and_known(log)
+    every = times[known & (times != LAST)]
+    if len(every):  # without times, or with an empty column of them, the order counts
+        cut = int(np.quantile(every, 1 - share))
+        return _within(log, -LAST, cut, None), _within(log, cut, LAST, None)
+    starts = np.cumsum([0, *(count_rows(part) for part in log.parts)]).tolist()
+    places = np.flatnonzero(known)
+    first = round(len(places) * (1 - share))
+    cut = int(places[first]) if first < len(places) else starts[-1]
     return _within(log, 0, cut, starts), _within(log, cut, LAST, starts)
+
+
+def _times_and_known(log: Log) -> tuple[Instants, Mask]:
+    """Return the time of each row (n,), LAST where it has none, and whether its reward is known (n,).
+
+    Where no reward is known, all rows count.
+    """
+    names = [name for name in ("time", "reward") if name in log.schema.names]
+    times, known = [np.empty(0, np.int64)], [np.empty(0, np.bool_)]
+    for batch in log.batches(names or ["action"]):
+        times.append(_values(batch["time"]) if "time" in names else np.full(batch.num_rows, LAST))
+        known.append(_known(batch["reward"]) if "reward" in names else np.ones(batch.num_rows, np.bool_))
+    found = np.concatenate(known)
+    return np.concatenate(times), found if found.any() else ~found
+
+
+def _values(times: "pa.Array") -> Instants:
+    return times.cast(pa.int64()).fill_null(LAST).to_numpy()
+
+
+def _known(rewards: "pa.Array") -> Mask:
+    return ~rewards.is_null(nan_is_null=True).to_numpy(zero_copy_only=False)
 
 
 def count_rows(part: Part) -> int:
