@@ -67,6 +67,10 @@ def test_rewards_from_a_second_table(tmp_path: Path) -> None:
     filled[::4] = -1.0
     joined = table.set_column(1, "reward", pa.array(filled))
     assert gap(spuir.load(tmp_path / "m"), one_by_one("auto", joined, [slice(0, 200), slice(200, 400)])) < 1e-9
+    given = (tmp_path / "decisions.parquet", "--rewards", tmp_path / "rewards.csv", "-b", 200, "-o", tmp_path / "n")
+    answered = call(*given, "--default-reward", "none")
+    assert answered.exit_code == 0 and "Left out: 100 rows without a reward" in answered.stderr
+    assert "'nix' is not a number, or none" in call(*given, "--default-reward", "nix").stderr
 
 
 def test_decisions_whose_window_is_open_are_not_learned_as_zeros(tmp_path: Path) -> None:

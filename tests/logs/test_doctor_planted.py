@@ -353,6 +353,9 @@ def test_joined_logs_are_checked(tables: tuple[Path, Path]) -> None:
     done = spuir(decisions, "--rewards", rewards, "--rename-rewards", "value=reward")
     assert done.exit_code == 0, done.output
     assert "4,000 decisions" in done.output
+    assert "(counted as 0)" in done.output and "leave them out (--default-reward none)" in done.output
+    unanswered = spuir(decisions, "--rewards", rewards, "--rename-rewards", "value=reward", "--default-reward", "none")
+    assert "(counted as" not in unanswered.output and "there are rows without a reward" in unanswered.output
     # The same log in one table has the same statistics.
     joined = join_logs(
         open_log(decisions, kind="decisions"), open_log(rewards, rename={"value": "reward"}, kind="rewards")

@@ -287,6 +287,8 @@ class TestRecording:
             "1,199 decisions without a reward."
         )
         assert str(report) == told
+        counted = Report(decisions=3, silent=2, open=1, default=0.0) + Report()
+        assert str(counted).endswith("2 decisions without a reward (counted as 0), 1 with a window still open.")
 
     def test_threads_record_together(self) -> None:
         episode = spuir.Episode(aggregation="sum")

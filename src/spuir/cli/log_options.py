@@ -13,6 +13,22 @@ if TYPE_CHECKING:
     from spuir.logs import ActionTable, Log
     from spuir.logs.rewards import Report
 
+
+class _NumberOrNone(click.ParamType):
+    """A number, or none."""
+
+    name = "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | None:
+        """Return the number, None for the word."""
+        if isinstance(value, str) and value.lower() == "none":
+            return None
+        try:
+            return float(value)
+        except ValueError:
+            self.fail(f"{value!r} is not a number, or none", param, ctx)
+
+
 _FORMAT = click.option("--format", help="Format of the log, e.g. csv, jsonl or dsjson.  [default: detected]")
 
 ROLES = {
@@ -52,7 +68,11 @@ _REWARDS = (
     click.option("--rewards", multiple=True, help="Table of rewards, joined to the log by decision_id; repeatable."),
     click.option("--window", help="Time after a decision within which rewards count, e.g. 6h.  [default: no limit]"),
     click.option(
-        "--default-reward", type=float, default=0.0, show_default=True, help="Reward assumed when --rewards has none."
+        "--default-reward",
+        type=_NumberOrNone(),
+        default=0.0,
+        show_default=True,
+        help="Reward assumed when --rewards has none; none leaves such decisions out.",
     ),
     click.option(
         "--aggregation",

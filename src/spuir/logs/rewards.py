@@ -5,7 +5,7 @@ after the window is late, and a decision without a reward is silent. A decision 
 rewards end has no reward yet, even if one came: otherwise only quick rewards would be learned.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -82,6 +82,8 @@ class Report:
         Decisions without any reward in use; they have the default, or none.
     open
         Decisions whose window was still open when the rewards ended; they have no reward.
+    default
+        The reward of silent decisions; None = they have none.
     """
 
     decisions: int = 0
@@ -94,10 +96,13 @@ class Report:
     missing: int = 0
     silent: int = 0
     open: int = 0
+    default: float | None = field(default=None, compare=False)
 
     def __add__(self, other: "Report") -> "Report":
         """Return the counts of both."""
-        return Report(*(getattr(self, item.name) + getattr(other, item.name) for item in fields(self)))
+        counts = (item.name for item in fields(self) if item.name != "default")
+        summed = {name: getattr(self, name) + getattr(other, name) for name in counts}
+        return Report(**summed, default=other.default if self.default is None else self.default)
 
     def __str__(self) -> str:
         """Return the counts above 0 in a sentence."""
@@ -113,6 +118,8 @@ class Report:
         rewards = counted(self.rewards, "reward") + (f" ({details})" if details else "")
         still_open = f", {self.open:,} with a window still open" if self.open else ""
         silent = counted(self.silent, "decision", "without a reward")
+        if self.silent and self.default is not None:
+            silent += f" (counted as {self.default:g})"
         return f"{counted(self.decisions, 'decision')}{duplicates}, {rewards}; {silent}{still_open}."
 
 
@@ -183,6 +190,7 @@ def settle(
         missing=int((missing & ~orphans).sum()),
         silent=int((silent & ~still_open).sum()),
         open=int(still_open.sum()),
+        default=rules.default,
     )
     return Settled(values, instants, report)
 

@@ -246,7 +246,8 @@ def _joined(report: Report | None) -> list[Finding]:
     """Return what is wrong with rewards from another table."""
     if report is None:
         return []
-    found = [finding("joined rewards", None, str(report))]
+    filled = report.silent > 0 and report.default is not None
+    found = [finding("silent decisions" if filled else "joined rewards", None, str(report))]
     if report.silent == report.decisions:
         found.append(finding("no joined rewards", None, "no decision has a reward."))
     elif report.orphans > 0.01 * report.rewards:

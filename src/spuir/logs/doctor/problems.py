@@ -182,7 +182,11 @@ PROBLEMS: dict[str, ProblemKind] = {
     ),
     "no joined rewards": _error("Every decision has the default reward.", "check that both tables hold the same ids."),
     "duplicate decisions": _warning("Only the first is kept.", "give every decision its own id."),
-    "joined rewards": _note("Decisions without a reward get the default (--default-reward, 0 unless given).", NOTHING),
+    "joined rewards": _note("No default reward is used.", NOTHING),
+    "silent decisions": _note(
+        "Decisions without a reward get the default, which is right if no reward means that nothing was earned.",
+        "if it means that the reward is not known, as in a survey, leave them out (--default-reward none).",
+    ),
     # ---- context columns
     "not finite": _error("Training refuses them.", "write nothing (null) where the value is unknown."),
     "unequal vectors": _error("Training refuses them.", "bring them to one length."),
