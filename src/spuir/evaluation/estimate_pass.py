@@ -10,11 +10,12 @@ from spuir.base.records import Codes, Floats
 from spuir.errors import ParameterError
 from spuir.evaluation.block_sums import BlockAdder, Blocks, Estimate, ModelSums, TermSums, least_error, span_of
 from spuir.evaluation.estimators import FAMILY, BalancedInversePropensity, Chosen, TargetRows, Terms, ValueEstimator
-from spuir.evaluation.fit_pass import FitPass, Watch
+from spuir.evaluation.fit_pass import FitPass
 from spuir.evaluation.logged_rows import LoggedRows
 from spuir.evaluation.support import Support, WeightSums, judge
 from spuir.evaluation.targets import LoggedTarget, Target, TargetView
 from spuir.tables.arrow import pa
+from spuir.training.scan import Watcher
 
 OBSERVED = "observed"
 """Key of the sums of the log's own rewards."""
@@ -83,7 +84,7 @@ class EstimatePass:
         self.by_time = np.zeros((3, min(MOST_STRETCHES, len(self.fit.log.episode_names) or 20, self.fit.rows)))
         self._forms = {form: form_key(form) for form in _forms(self.estimators)}
 
-    def run(self, watch: Watch) -> None:
+    def run(self, watch: Watcher) -> None:
         """Read the log once."""
         done = 0
         for rows in self.fit.log.ahead():

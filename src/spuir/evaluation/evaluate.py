@@ -14,7 +14,7 @@ from spuir.evaluation.block_sums import Blocks
 from spuir.evaluation.estimate_pass import EstimatePass
 from spuir.evaluation.estimators import BalancedInversePropensity, Chosen, ValueEstimator, make_estimators
 from spuir.evaluation.evaluation_report import ALWAYS, EvaluationReport
-from spuir.evaluation.fit_pass import FitPass, Watch, fit_models
+from spuir.evaluation.fit_pass import FitPass, fit_models
 from spuir.evaluation.intervals import check_kind
 from spuir.evaluation.learned_rows import LearnedRows, check_learned
 from spuir.evaluation.logged_rows import EvaluationLog
@@ -34,6 +34,7 @@ from spuir.logs.span import log_after
 from spuir.policies import Policy, list_policies
 from spuir.tables.arrow import pa
 from spuir.training import train
+from spuir.training.scan import Watcher, ignore
 from spuir.training.start import episodes_to_learn, with_column
 
 ESTIMATORS = ("dm", "ips", "clipped-ips", "snips", "dr", "sndr", "switch-dr", "dros")
@@ -64,7 +65,7 @@ def evaluate(
     segment: str | None = None,
     on_training_rows: bool = False,
     seed: int = 0,
-    watch: Watch | None = None,
+    watch: Watcher | None = None,
     **opening: Any,
 ) -> EvaluationReport:
     """Estimate what policies would have earned on the decisions of a log, with intervals and a verdict on support.
@@ -138,7 +139,7 @@ def evaluate(
     )
     for target in bandits:
         target.columns(rows.context)
-    learned, segment, watch = [LearnedRows(one, rows) for one in bandits], _segment(log, segment), watch or _ignore
+    learned, segment, watch = [LearnedRows(one, rows) for one in bandits], _segment(log, segment), watch or ignore
     with threadpool_limits(limits=1):
         estimated = kind == "estimate" or any(isinstance(one, BalancedInversePropensity) for one in chosen)
         how = {"propensity": kind, "estimated": estimated, "learned": learned, "watch": watch}
@@ -184,10 +185,6 @@ def _report(
         notices=tuple(dict.fromkeys([*notices, *own])),
         pictures=second.pictures(),
     )
-
-
-def _ignore(*_: object) -> None:
-    """Ignore progress."""
 
 
 def _open(source: Any, propensity: str | None, opening: Mapping[str, Any]) -> Log:
@@ -316,7 +313,7 @@ def _train_on_earlier(
     batch_size: int | None,
     every: Any,
     propensity: str | None,
-    watch: Watch | None,
+    watch: Watcher | None,
 ) -> tuple[dict[str, Any], Log, list[str]]:
     """Return the policies, untrained ones trained on the earlier part of the log, the rest of the log, and notices."""
     names = _untrained(policies)

@@ -1,6 +1,6 @@
 """The first pass over a log: counts, the calibration of the propensities, and fitted models."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,9 +17,7 @@ from spuir.evaluation.support import Calibration, calibrate
 from spuir.evaluation.targets import UNIFORM
 from spuir.tables.encoder import LEARNING_ROWS
 from spuir.training.notices import of_ids
-from spuir.training.scan import SAMPLE_LEAST
-
-Watch = Callable[[str, int, int], object]
+from spuir.training.scan import SAMPLE_LEAST, Watcher
 
 
 def fit_models(
@@ -30,7 +28,7 @@ def fit_models(
     propensity: str,
     estimated: bool,
     learned: Sequence[LearnedRows],
-    watch: Watch,
+    watch: Watcher,
 ) -> "FitPass":
     """Read the log once and fit the models; by smaller pieces if all rows are in one fold.
 
@@ -93,7 +91,7 @@ class FitPass:
     """Counts, Σω/p, Σ(ω/p)² and Σωr/p of each action (4, M); M grows while the log is read for the first time."""
     seen_folds: set[int] = field(default_factory=set[int])
 
-    def run(self, watch: Watch) -> None:
+    def run(self, watch: Watcher) -> None:
         """Read the log once."""
         for rows in self.log.ahead():
             self._add(rows)

@@ -36,15 +36,13 @@ from spuir.training import train
 from spuir.training.checkpoint import check_writable
 from spuir.training.engines.local import Local
 from spuir.training.notices import of_ids
-from spuir.training.scan import SAMPLE_LEAST
+from spuir.training.scan import SAMPLE_LEAST, Watcher, ignore
 from spuir.training.start import check_described, episodes_to_learn
 
 POLICIES = ("sbucb", "puir", "spuir", "auto")
 """Policies to choose from, unless others are named."""
 SHARES = (0.6, 0.2)
 """Shares of the rows to learn from and to compare on; the rest is for the final comparison."""
-
-Watch = Callable[[str, int, int], object]
 
 
 def tune(
@@ -63,7 +61,7 @@ def tune(
     out: str | PathLike[str] | None = None,
     seed: int = 0,
     workers: int | None = None,
-    watch: Watch | None = None,
+    watch: Watcher | None = None,
     tell: Callable[[str], object] | None = None,
     **opening: Any,
 ) -> Tuning:
@@ -127,9 +125,9 @@ def tune(
             results=Results(target, _mark(log, cut, dict(encoding), most_rows, propensity, seed)),
             seed=seed,
             engine=Local(workers),
-            watch=watch or _ignore,
+            watch=watch or ignore,
         )
-        job.announce(log, cut, tell or _ignore)
+        job.announce(log, cut, tell or ignore)
         answer = job.answer(learning, batch_sizes, floor_cost)
         training = train(
             log, answer["policy"], batch_size=cut.batch_size, every=every, encoder=job.read.encoder, workers=workers,
@@ -150,10 +148,6 @@ def _check(**given: tuple[Any, Rule]) -> None:
         check_value(name, value, rule, "choose another value, or leave it out")
 
 
-def _ignore(*_: object) -> None:
-    """Ignore progress or notices."""
-
-
 def _mark(log: Log, cut: Cut, *settings: Any) -> str:
     """Return the digest of everything that results depend on, the task itself aside."""
     return digest(json.dumps([__version__, log.fingerprint(), repr(cut), *settings], default=repr))
@@ -168,7 +162,7 @@ class TuneJob:
     results: Results
     seed: int
     engine: Local
-    watch: Watch
+    watch: Watcher
     notices: list[str] = field(default_factory=list[str])
 
     def __post_init__(self) -> None:

@@ -20,7 +20,7 @@ from spuir.training.checkpoint import Checkpoint, check_writable
 from spuir.training.engines import WorkEngine, make_engine
 from spuir.training.job import Job
 from spuir.training.record import Training, training_record
-from spuir.training.scan import Watcher, count_learned, scan_log
+from spuir.training.scan import Watcher, count_learned, ignore, scan_log
 from spuir.training.sharing import check_log
 from spuir.training.start import (
     actions_to_train,
@@ -130,8 +130,8 @@ def train(
             seed=seed,
             start=start,
             allow_repeat=allow_repeat or start is None,
-            watch=watch or _ignore,
-            tell=tell or _ignore,
+            watch=watch or ignore,
+            tell=tell or ignore,
             memory_limit=memory_limit,
         )
         check_propensity(log, job.policy, propensity)
@@ -172,7 +172,3 @@ def train(
         resumed=resumed,
         drift=reduce(add, job.drift.values()) if job.drift else None,
     )
-
-
-def _ignore(*_: object) -> None:
-    """Ignore progress or notices."""

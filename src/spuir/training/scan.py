@@ -23,6 +23,11 @@ SAMPLE_LEAST, SAMPLE_MOST = 10_000, 100_000
 """Rows of the sample on which encoder, scales and landmarks are fixed: whole episodes up to the first, then cut off."""
 Counts = NDArray[np.int64]
 Watcher = Callable[[str, int, int], object]
+"""Is called with (stage, rows or tasks done, those in total)."""
+
+
+def ignore(*_: object) -> None:
+    """Ignore progress or notices."""
 
 
 class PartScan(NamedTuple):
