@@ -19,7 +19,7 @@ from spuir.training.scan import Watcher
 
 OBSERVED = "observed"
 """Key of the sums of the log's own rewards."""
-MOSTLY = 0.7
+SPARSE = 0.7
 """Rows that a policy might have had are picked out where they are a smaller share than this."""
 MOST_LEVELS = 8
 """Segments that a report shows."""
@@ -50,7 +50,7 @@ class LoggedColumns(NamedTuple):
     def of(self, view: TargetView) -> tuple[TargetRows, Floats | None, Codes | None]:
         """Return the rows that a policy might have had, their weights, and their places; None for all rows."""
         target, places = view.target, view.places
-        if places is None and not target.min() > 0 and np.count_nonzero(target) < MOSTLY * len(target):
+        if places is None and not target.min() > 0 and np.count_nonzero(target) < SPARSE * len(target):
             places = np.flatnonzero(target)
             target = target[places]
         rewards, propensities, predicted, estimated, weights = self if places is None else self._at(places)

@@ -262,12 +262,12 @@ class EvaluationReport:
     @property
     def sentences(self) -> list[str]:
         """What the report says, policy by policy, then who wins."""
-        told = [self._sentence(name) for name in self.evaluated]
+        sentences = [self._sentence(name) for name in self.evaluated]
         if self.winner is None:
-            told.append(self._nothing_to_compare())
+            sentences.append(self._nothing_to_compare())
         elif self.winner.value is not None and len(self) > 1:
-            told.append(self._best(self.winner))
-        return told
+            sentences.append(self._best(self.winner))
+        return sentences
 
     def _best(self, winner: PolicyValue) -> str:
         low, value, high = (number(one, self.digits) for one in (winner.low, winner.value, winner.high))
@@ -310,18 +310,18 @@ class EvaluationReport:
 
     def _compared(self, pairs: Sequence[PolicyDifference]) -> list[str]:
         """Return a phrase for each baseline that earns more or less, then one for all that cannot be distinguished."""
-        told: list[str] = []
+        phrases: list[str] = []
         alike: list[str] = []
         for pair in pairs:
             if pair.verdict == OPEN or pair.difference is None:
                 alike.append(_in_words(pair.against))
                 continue
             size = number(abs(pair.difference), self.digits) if pair.relative is None else f"{abs(pair.relative):.1%}"
-            told.append(f"{size} {'more' if pair.difference > 0 else 'less'} than {_in_words(pair.against)}")
+            phrases.append(f"{size} {'more' if pair.difference > 0 else 'less'} than {_in_words(pair.against)}")
         if alike:
             some = [", ".join(alike[:-1]), alike[-1]] if len(alike) > 1 else alike
-            told.append(f"not distinguishable from {' or '.join(some)}")
-        return told
+            phrases.append(f"not distinguishable from {' or '.join(some)}")
+        return phrases
 
     # ---- figures and pages ----------------------------------------------------------------------------------
 

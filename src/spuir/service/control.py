@@ -259,15 +259,15 @@ def _publish(draft: Draft, command: Publish) -> PublishAnswer:
     return _publish_version(draft, command.version)
 
 
-def _told_apart(one: Policy, two: Policy) -> tuple[str, str]:
+def _distinguished(one: Policy, two: Policy) -> tuple[str, str]:
     """Return two policies as texts: by their names or, where these are the same, with the parameters that differ."""
     first, second = parameters_of(one), parameters_of(two)
     names = [name for name in first if one.name == two.name and first[name] != second.get(name)]
 
-    def told(policy: Policy, known: Mapping[str, Any]) -> str:
+    def described(policy: Policy, known: Mapping[str, Any]) -> str:
         return repr(policy.name) + "".join(f", {name}={known.get(name)!r}" for name in names)
 
-    return told(one, first), told(two, second)
+    return described(one, first), described(two, second)
 
 
 def _import_model(draft: Draft, command: ImportModel) -> Any:
@@ -285,7 +285,7 @@ def _import_model(draft: Draft, command: ImportModel) -> Any:
             "model", f"actions {bandit.actions_.tolist()!r}"[:80], rule, "create the experiment with its actions"
         )
     if not can_continue(bandit, view.settings):
-        got, own = _told_apart(bandit.policy_, view.settings.make_policy())
+        got, own = _distinguished(bandit.policy_, view.settings.make_policy())
         remedy = "create the experiment with the policy and the parameters of the model"
         raise refuse("model", f"policy {got}", f"this experiment has the policy {own}", remedy)
     if bandit.n_episodes_:
