@@ -1,4 +1,10 @@
-"""Measurements of spuir against itself, the paper's own form and its peers: ``python -m benchmarks``."""
+"""Measurements of spuir against itself, the paper's own form and its peers.
+
+``python -m benchmarks`` runs the parts that have floors (``requirements.py``): ``speed``, ``action_features``,
+``scaling``, ``memory``, ``log_training``, ``dsjson``, ``quality`` and ``service``. Others are commands of their own,
+behind numbers or choices that the documentation states: ``training`` (against peers, from files), ``evaluation``,
+``joins``, ``log_readers``, ``recipe``, ``catalogue_variants``, ``tuning_level`` and ``bandwidth``.
+"""
 
 import os
 
