@@ -161,9 +161,9 @@ def _watched(batches: "Iterator[Any]", propensities: dict[str, float]) -> "Itera
 
 def _offered_columns(bandit: "Bandit", log: "Log") -> list[str]:
     """Return the columns that say what may be chosen, and with which features."""
-    from spuir.logs.action_columns import columns_of
+    from spuir.logs.action_columns import columns_to_read
 
-    own = columns_of(bandit._model.varying, log, "the model")
+    own = columns_to_read(bandit._model.varying, log, "the model")
     if bandit._model.varying and "eligible" not in own:
         rule = "the model reads features of the eligible actions"
         raise InputError("table", "no column 'eligible'", rule, "add a column that lists the labels of each row")

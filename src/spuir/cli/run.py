@@ -88,7 +88,7 @@ def run_command(
     from spuir.policies import POLICIES, make_policy
     from spuir.reproduction.runner import Run, run_all
     from spuir.results import figures
-    from spuir.storage.atomic import check_folder, write_csv, write_json
+    from spuir.storage.atomic import make_folder, write_csv, write_json
 
     names = options.names_in(policies or COMPARED, "--policy")
     given = assign(
@@ -104,7 +104,7 @@ def run_command(
         for number in numbers
         for policy in compared
     ]
-    check_folder(out)
+    make_folder(out)
     with progress_bar(len(tasks) * episodes, hidden=quiet) as watch:
         histories = run_all(tasks, workers, watch)
     results = describe(tasks, histories, preset)

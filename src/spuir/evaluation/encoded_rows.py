@@ -13,7 +13,7 @@ from spuir.core import ties
 from spuir.errors import InputError
 from spuir.evaluation.logged_rows import EvaluationLog, LoggedRows, refuse_without_exploration
 from spuir.logs import Cut, Log, open_log
-from spuir.logs.action_columns import columns_of, number_columns, offered_features
+from spuir.logs.action_columns import columns_to_read, number_columns, offered_features
 from spuir.logs.eligible_masks import holds_masks
 from spuir.logs.id_hashes import Hashes
 from spuir.policies import Policy
@@ -190,7 +190,7 @@ def read_rows(log: Log, cut: Cut, encoding: Mapping[str, Any], *, most: int = RO
     numbers, listed = number_columns(log)[0], "eligible" in log.schema.names
     names = tuple(name for name in numbers if listed and pa.types.is_list(log.schema.field(f"action.{name}").type))
     ignored = ("propensity",) if uniform else ()
-    offered = tuple(columns_of(names, log, "replay"))
+    offered = tuple(columns_to_read(names, log, "replay"))
     source = EvaluationLog(log=log, cut=cut, context=log.context, ignored=ignored, offered=offered)
     if listed and holds_masks(log.schema.field("eligible")):
         for _ in source:  # the order of a mask is known when all labels are

@@ -15,7 +15,7 @@ from spuir.errors import InputError, ParameterError, UnknownNameError, did_you_m
 from spuir.evaluation.evaluation_report import ALWAYS
 from spuir.evaluation.logged_rows import EvaluationLog, LoggedRows
 from spuir.logs import Log
-from spuir.logs.action_columns import columns_of, offered_features
+from spuir.logs.action_columns import columns_to_read, offered_features
 from spuir.policies import Policy, list_policies
 from spuir.tables.contexts import listed
 
@@ -193,7 +193,7 @@ class BanditTarget(LabelledTarget):
 
     def feature_columns(self, log: Log) -> list[str]:
         """Return the columns of a log with the features of actions at each decision, which the bandit reads."""
-        return columns_of(self.bandit._model.varying, log, self.name)
+        return columns_to_read(self.bandit._model.varying, log, self.name)
 
     def probabilities(self, rows: LoggedRows) -> Floats:
         """Return what ``predict_proba`` says, action by action of the log."""

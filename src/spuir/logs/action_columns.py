@@ -25,7 +25,7 @@ def number_columns(log: Log) -> tuple[list[str], list[str]]:
     return found
 
 
-def columns_of(names: Sequence[str], log: Log, model: str) -> list[str]:
+def columns_to_read(names: Sequence[str], log: Log, model: str) -> list[str]:
     """Return the columns of a log to read for some features per decision; refuse a log without one of them."""
     for name in names:
         if f"{ACTION_PREFIX}{name}" not in log.action_columns:

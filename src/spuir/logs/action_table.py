@@ -8,13 +8,11 @@ import numpy as np
 
 from spuir.errors import InputError
 from spuir.logs.columns import listed, renaming
+from spuir.tables.action_catalogue import LABEL
 from spuir.tables.arrow import is_number, pa
 
 if TYPE_CHECKING:
     import pandas as pd
-
-LABEL = "action"
-"""The column of a catalogue that holds the labels."""
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,7 @@ def _sync_folder(folder: str) -> None:
             os.close(handle)
 
 
-def check_folder(folder: Path) -> None:
+def make_folder(folder: Path) -> None:
     """Make the folder of results, or refuse it before any work is done for it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)

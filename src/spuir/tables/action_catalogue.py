@@ -11,7 +11,7 @@ from spuir.errors import InputError, ParameterError
 from spuir.tables.contexts import is_arrow
 from spuir.tables.encoder import Encoder
 
-LABELS = "action"
+LABEL = "action"
 """The column of a catalogue that has the labels; of a pandas one the index has them, unless it just counts rows."""
 
 
@@ -84,18 +84,18 @@ def labels_and_features(actions: Any) -> tuple[Any, Any]:
         return list(actions), rows if any(rows) else None
     if hasattr(actions, "iloc") and hasattr(actions, "columns"):
         labels: Any = actions.index
-        if LABELS in actions.columns and hasattr(labels, "step"):  # a default index: a file was read as it is
-            labels, actions = actions[LABELS], actions.drop(columns=LABELS)
+        if LABEL in actions.columns and hasattr(labels, "step"):  # a default index: a file was read as it is
+            labels, actions = actions[LABEL], actions.drop(columns=LABEL)
         return list(labels), actions if len(actions.columns) else None
     if hasattr(actions, "to_arrow") and hasattr(actions, "columns"):
         actions = actions.to_arrow()
     if is_arrow(actions):
         names = list(actions.schema.names)
-        if LABELS not in names:
-            rule = f"a catalogue of Arrow has its labels in the column {LABELS!r}"
+        if LABEL not in names:
+            rule = f"a catalogue of Arrow has its labels in the column {LABEL!r}"
             raise ParameterError("actions", f"the columns {', '.join(names)}", rule, "rename the column of labels")
-        rest = [name for name in names if name != LABELS]
-        return actions.column(LABELS).to_pylist(), actions.select(rest) if rest else None
+        rest = [name for name in names if name != LABEL]
+        return actions.column(LABEL).to_pylist(), actions.select(rest) if rest else None
     return actions, None
 
 

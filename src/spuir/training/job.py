@@ -20,7 +20,7 @@ from spuir.base.parameters import parameters_of
 from spuir.core.ties import check_floor
 from spuir.errors import CatalogueWarning, InputError, SpuirError
 from spuir.logs import Cut, Log
-from spuir.logs.action_columns import columns_of, executed_features
+from spuir.logs.action_columns import columns_to_read, executed_features
 from spuir.logs.formats import Faults
 from spuir.logs.temporary import Folder
 from spuir.policies import Policy
@@ -95,7 +95,7 @@ class Job:
     @property
     def action_columns(self) -> list[str]:
         """The columns of the log with features per decision, and what says which action a value belongs to."""
-        return columns_of(self.actions.varying, self.log, "training")
+        return columns_to_read(self.actions.varying, self.log, "training")
 
     def learn_encoder(self, sample: LogSample, options: Mapping[str, Any]) -> Encoder:
         """Learn the encoder on the sample."""

@@ -104,7 +104,7 @@ def scan_log(log: Log, cut: Cut, engine: WorkEngine, watch: Watcher, *, actions:
         scans.append(scan)
         rows += scan.rows
         watch("scan", rows, rows if log.rows is None else log.rows)
-    check_rows(rows)
+    refuse_empty(rows)
     starts = np.cumsum([0, *(scan.rows for scan in scans)]).tolist()
     found = [scan.episodes for scan in scans]
     if cut.kind == "size":
@@ -136,7 +136,7 @@ def scan_log(log: Log, cut: Cut, engine: WorkEngine, watch: Watcher, *, actions:
     return scan
 
 
-def check_rows(rows: int) -> None:
+def refuse_empty(rows: int) -> None:
     """Refuse a log without rows."""
     if not rows:
         raise InputError("log", "no rows", "training needs at least one decision", "check the path and the files")

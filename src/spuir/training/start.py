@@ -11,13 +11,13 @@ from spuir.base.counting import counted
 from spuir.base.parameters import POSITIVE, parameter_names
 from spuir.errors import InputError, ParameterError, UnknownNameError
 from spuir.logs import ActionTable, Cut, Log, action_table, cut_episodes
-from spuir.logs.action_columns import columns_of, number_columns
+from spuir.logs.action_columns import columns_to_read, number_columns
 from spuir.logs.columns import listed, renaming
 from spuir.logs.span import count_rows
 from spuir.planning import balanced_batch
 from spuir.policies import Policy, as_policy, make_policy
 from spuir.tables.encoder import LEARNING_ROWS, Encoder
-from spuir.training.scan import check_rows
+from spuir.training.scan import refuse_empty
 
 PROPENSITIES = ("uniform", "own")
 """What ``propensity`` may say instead of a column or a number: all actions equally likely, or as the policy acts."""
@@ -59,7 +59,7 @@ def episodes_to_learn(log: Log, batch_size: int | None, every: Any) -> Cut:
     if batch_size is not None or every is not None or "episode" in log.schema.names:
         return cut_episodes(log, batch_size, every)
     rows = sum(map(count_rows, log.parts))
-    check_rows(rows)
+    refuse_empty(rows)
     head = log.head(LEARNING_ROWS, log.context)
     try:
         width = Encoder.fit(head).width
@@ -112,7 +112,7 @@ def actions_to_train(
                     remedy += ", or pass a catalogue that has it (--actions)"
                 raise UnknownNameError("action", repr(label), rule, remedy)
         varying = start._model.varying
-        columns_of(varying, log, "the model")
+        columns_to_read(varying, log, "the model")
         return TrainedActions(labels, None, varying)
     if not policy.takes_features or (log.catalogue is None and given is not None):
         own = None if log.catalogue is None or policy.takes_features or not log.catalogue.given else log.catalogue

@@ -5,9 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from spuir.logs.action_table import LABEL, ActionTable
+from spuir.logs.action_table import ActionTable
 from spuir.logs.doctor.checks import ActionCheck, Check, CheckedBatch
 from spuir.logs.doctor.findings import Finding, ProblemRows, finding
+from spuir.tables.action_catalogue import LABEL
 from spuir.tables.arrow import is_number, pa, pc
 
 SHOWN_LABELS = 5
