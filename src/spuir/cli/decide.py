@@ -183,7 +183,7 @@ def _batches(log: "Log", columns: Sequence[str], actions: int) -> "Iterator[tupl
 
     most = max(1, TABLE_CELLS // actions)
     for part in log.parts:
-        row = part.first_row
+        row = 0
         for block in part.read(list(dict.fromkeys(columns)), batch_rows=min(most, BATCH_ROWS)):
             for start in range(0, block.num_rows, most):
                 batch = block.slice(start, most)

@@ -184,7 +184,7 @@ class EvaluationLog:
                 try:
                     read = self._read(batch, start + rows)
                 except SpuirError as error:
-                    raise with_source(error, part, part.first_row + rows) from None
+                    raise with_source(error, part, rows) from None
                 rows += batch.num_rows
                 if len(read):
                     yield read

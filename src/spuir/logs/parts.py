@@ -15,8 +15,6 @@ from spuir.logs.formats.base import BATCH_ROWS
 from spuir.tables.arrow import pa
 
 Stamp = tuple[int, int]
-_COUNTED: dict[str, tuple[Stamp, int, int]] = {}
-"""By path: the file's stamp, an offset, and the rows before it, so that later sections count on from there."""
 Bytes = bytes
 """The type, where a field of that name hides it."""
 
@@ -192,15 +190,10 @@ class FilePart(Part):
         """The number of its first row within the file; for a later section of text, the rows before it are counted."""
         if self.section.first_row is not None:
             return self.section.first_row
-        stamp, offset, rows = _COUNTED.get(self.path, (self.stamp, 0, 0))
-        if stamp != self.stamp or offset > self.section.start:
-            offset, rows = 0, 0
-        between = FileSection(0, None, self.section.start - offset, None, offset)
-        request = Request(schema=self.schema, columns=(self.schema.names[0],), section=between, options=self.options)
+        before = FileSection(0, None, self.section.start)
+        request = Request(schema=self.schema, columns=(self.schema.names[0],), section=before, options=self.options)
         format: Format = FORMATS.get(self.format)
-        rows += sum(batch.num_rows for batch in format.read(self.path, request)) if format.read else 0
-        _COUNTED[self.path] = (self.stamp, self.section.start, rows)
-        return rows
+        return sum(batch.num_rows for batch in format.read(self.path, request)) if format.read else 0
 
     def identity(self) -> Iterator[Bytes]:
         """Yield bytes that differ when the file has changed."""

@@ -136,7 +136,7 @@ class Collect:
                     try:
                         counted = self._add_batch(shards, batch, scanned, rows)
                     except SpuirError as error:
-                        raise with_source(self._within_batch(error, batch), part, part.first_row + rows) from None
+                        raise with_source(self._within_batch(error, batch), part, rows) from None
                     drift |= {} if counted is None else {scanned.start + rows: counted}
                     rows += batch.num_rows
         return PartShards(rows, shards, faults, drift)

@@ -85,7 +85,7 @@ class SortPart:
                 check_rows(batch, self.actions)
                 self.encoder.transform(batch)
             except SpuirError as error:
-                raise with_source(error, part, part.first_row + rows) from None
+                raise with_source(error, part, rows) from None
             rows += batch.num_rows
             if batch.num_rows:
                 yield batch

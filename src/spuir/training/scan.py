@@ -158,7 +158,7 @@ def scan_part(part: Part, cut: Cut, *, actions: bool) -> PartScan:
             if actions:
                 seen.update(_actions_of(batch.column("action")))
         except InputError as error:
-            raise with_source(error, part, part.first_row + rows) from None
+            raise with_source(error, part, rows) from None
         rows += batch.num_rows
     return PartScan(rows, episodes, frozenset(seen), fragments)
 
@@ -252,7 +252,7 @@ def learned_rows(batch: Any) -> NDArray[np.bool_]:
 
 @dataclass(frozen=True, eq=False)
 class LogSample:
-    """The first rows of a log, as a table, and where they come from: a part and the rows of its source, in order."""
+    """The first rows of a log, as a table, and where they come from: parts and the numbers of their rows, in order."""
 
     table: Any
     places: Sequence[tuple[Part, Counts]]
@@ -283,7 +283,7 @@ def first_rows(scan: LogScan, columns: Sequence[str]) -> LogSample:
             keys = cut.keys(batch, start + rows)
             own = pc.is_in(keys, pa.array(list(chosen), keys.type))
             batches.append(batch.filter(own).select(list(columns)))
-            places.append((part, np.flatnonzero(own.to_numpy(zero_copy_only=False)) + part.first_row + rows))
+            places.append((part, np.flatnonzero(own.to_numpy(zero_copy_only=False)) + rows))
             rows += batch.num_rows
             found += len(places[-1][1])
             if found >= SAMPLE_MOST:
@@ -292,6 +292,6 @@ def first_rows(scan: LogScan, columns: Sequence[str]) -> LogSample:
 
 
 def with_source(error: SpuirError, part: Part, first: int) -> SpuirError:
-    """Return the error of a batch that begins with row ``first`` of its source, with the source and the row there."""
-    got = re.sub(r"\bat row (\d+)", lambda match: f"at row {first + int(match[1])}", error.got)
+    """Return the error of a batch that begins with row ``first`` of a part, with its source and the row there."""
+    got = re.sub(r"\bat row (\d+)", lambda match: f"at row {part.first_row + first + int(match[1])}", error.got)
     return type(error)(f"{error.subject} in {part.source}", got, error.rule, error.remedy)
