@@ -9,7 +9,7 @@ from spuir.service.commands import ActionInfo, DecisionStatus, ExperimentAnswer,
 from spuir.service.drafting import unknown_decision
 from spuir.service.experiment_view import Closed, ExperimentView, settings_at
 from spuir.service.log_records import DECISION, Record, check_record, version_fact
-from spuir.service.stores.base import CHUNK, Head, LogReader, each_record, in_pieces
+from spuir.service.stores.base import CHUNK, Head, LogReader, each_record
 from spuir.service.versions.joining import Edges, JoinedRow, JoinRules, episode_rows, holds, join
 from spuir.service.versions.rebuild import Lineup
 
@@ -177,13 +177,8 @@ def _all_rows(
     last = view.last_close
     first, start = (0, 0) if last is None else (last.seq, last.time)
     edges = Edges(first, start, head.seq + 1, 2**62)
-    count, low, _ = store.settling(view.name, start, 2**62)
-    place = min(low, first + 1) if count else first + 1
-    for piece in in_pieces(store, view.name, place, head.seq, (DECISION,)):
-        inside = [one for one in piece if holds(edges, one)]
-        owned = store.owned(view.name, [one.key for one in inside])
-        for row in join(inside, owned, JoinRules.of(view.settings), head.time, None):
-            yield None, row
+    for row in episode_rows(store, view.name, edges, JoinRules.of(view.settings), head.time):
+        yield None, row
 
 
 def canonical(row: JoinedRow, episode: int | None, view: ExperimentView, columns: set[str]) -> dict[str, Any]:

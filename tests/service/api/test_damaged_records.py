@@ -36,6 +36,7 @@ def test_repeating_a_damaged_decision_or_reward_is_answered(tmp_path: Path, payl
             ("POST", f"{ONE}/decisions", {"decisions": [{"id": "broken", "context": CONTEXT, "defer": True}]}),
             ("POST", f"{ONE}/decisions/broken/activate", None),
             ("GET", f"{ONE}/decisions/broken", None),
+            ("GET", f"{ONE}/log", None),
         ]:
             answer = client.request(method, address, json=body)
             assert (answer.status_code, code(answer)) == (503, "damaged"), address

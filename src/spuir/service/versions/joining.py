@@ -152,8 +152,14 @@ def _joined(decision: Record, owned: Sequence[Record], rules: JoinRules, now: in
     return JoinedRow(decision, fact, status, value, len(rewards), late, last)
 
 
-def episode_rows(store: LogReader, name: str, edges: Edges, rules: JoinRules) -> Iterator[JoinedRow]:
-    """Yield the decisions that an episode holds, in their order, with what became of them."""
+def episode_rows(
+    store: LogReader, name: str, edges: Edges, rules: JoinRules, now: int | None = None
+) -> Iterator[JoinedRow]:
+    """Yield the decisions that an episode holds, in their order, with what became of them.
+
+    ``now`` is the log time if the episode is not closed yet.
+    """
+    settled_until, closed_at = (edges.end, edges.last) if now is None else (now, None)
     count, settling, _ = store.settling(name, edges.start, edges.end)
     first = min(settling, edges.first + 1) if count else edges.first + 1
     for piece in in_pieces(store, name, first, edges.last - 1, (DECISION,)):
@@ -162,7 +168,7 @@ def episode_rows(store: LogReader, name: str, edges: Edges, rules: JoinRules) ->
         for one in (*inside, *owned):
             if not one.row:  # decisions of one record share their payload
                 check_record(name, one)
-        yield from join(inside, owned, rules, edges.end, edges.last)
+        yield from join(inside, owned, rules, settled_until, closed_at)
 
 
 def holds(edges: Edges, decision: Record) -> bool:
