@@ -97,7 +97,7 @@ def bare_decision(paper: NaivePolicy, seed: int = 0) -> Callable[[Floats], int]:
     """Return the bare NumPy form of deciding one row (d,): scores, argmax and one uniform, the roots precomputed."""
     m, d, alpha = paper.n_actions, paper.dim, paper.alpha
     theta = np.array([paper.theta(j) for j in range(m)])
-    roots = np.array([np.linalg.inv(np.linalg.cholesky(paper.psi(j))).T for j in range(m)])
+    roots = np.array([np.linalg.inv(np.linalg.cholesky(paper.psi(j, paper.gamma(j)))).T for j in range(m)])
     stacked = np.ascontiguousarray(roots.transpose(1, 0, 2)).reshape(d, m * d)
     rng = generator(seed, "benchmarks", "one row")
 

@@ -92,6 +92,7 @@ class NaivePolicy:
     moments: str = "anchored"
     episodes: int | None = None
     alpha: float = 0.1
+    bonus: str = "imputed"
     with_energy: bool = True
 
     def __post_init__(self) -> None:
@@ -202,20 +203,22 @@ class NaivePolicy:
             return min(1.0, self.balance * self.n[j] / self.n_hat[j]) if self.n_hat[j] > 0 else 0.0
         return float(self.imputation_rate)
 
-    def psi(self, j: int) -> Floats:
+    def psi(self, j: int, gamma: float) -> Floats:
         """Return Ψ_j = λI + Φ_j + γΦ̂_j, or W_j."""
-        return self.ridge * np.eye(self.dim) + self.Phi[j] + self.gamma(j) * self.Phi_hat[j]
+        return self.ridge * np.eye(self.dim) + self.Phi[j] + gamma * self.Phi_hat[j]
 
     def theta(self, j: int) -> Floats:
         """Return θ_j of (2), or θ̃_j of (6)."""
-        return np.linalg.solve(self.psi(j), self.b[j] + self.gamma(j) * self.b_hat[j]).astype(np.float64, copy=False)
+        gamma = 0.0 if self.bonus == "only" else self.gamma(j)
+        return np.linalg.solve(self.psi(j, gamma), self.b[j] + gamma * self.b_hat[j]).astype(np.float64, copy=False)
 
     def tables(self, contexts: Floats) -> tuple[Floats, Floats, Floats]:
         """Return means T(θ_j, s), widths ‖s‖ in the norm of Ψ_j⁻¹, and scores of (9), each (n, M)."""
         shape = (len(contexts), self.n_actions)
         means, widths = np.empty(shape), np.empty(shape)
         for j in range(self.n_actions):
-            theta, inverse = self.theta(j), np.linalg.inv(self.psi(j))
+            gamma = 0.0 if self.bonus == "observed" else self.gamma(j)
+            theta, inverse = self.theta(j), np.linalg.inv(self.psi(j, gamma))
             for i, s in enumerate(contexts):
                 means[i, j] = LINKS[self.link](float(theta @ s))
                 widths[i, j] = math.sqrt(s @ inverse @ s)
