@@ -165,8 +165,12 @@ def test_curves_need_the_kernel_and_lines_do_not() -> None:
 
 def test_columns_whose_squares_overflow_are_refused_and_change_nothing() -> None:
     bandit, first = spuir.Bandit(policy(), M, random_state=0), rows(0, 300)
-    with pytest.raises(InputError, match="values that overflow"):
+    with pytest.raises(InputError, match=r"at row \d+, column \d, which overflows the score"):
         bandit.partial_fit(**first | {"X": first["X"] * 1e200})
+    one = first["X"].copy()
+    one[7:9, 1] = [1e308, -1e308]
+    with pytest.raises(InputError, match=r"1e\+308 at row 7, column 1, which overflows"):
+        bandit.partial_fit(**first | {"X": one})
     again, plain = bandit.partial_fit(**first), spuir.Bandit(policy(), M, random_state=0).partial_fit(**first)
     np.testing.assert_array_equal(again.predict_proba(first["X"]), plain.predict_proba(first["X"]))
 

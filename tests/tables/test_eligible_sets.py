@@ -232,8 +232,26 @@ def test_bad_catalogues_are_refused():
     with pytest.raises(ParameterError, match=r"features for policy 'auto', .* use policy='hierarchical'"):
         spuir.Bandit("auto", table)
     mixed = table.assign(price=[1.0, "two", *[3.0] * 10])
-    with pytest.raises(InputError, match="'two'"):
+    with pytest.raises(InputError, match=r"'two' for action 'n1', .*; correct it, or pass None where it is unknown"):
         spuir.Bandit("hierarchical", mixed)
+    with pytest.raises(InputError, match="column 'price': got inf for action 'n0'"):
+        spuir.Bandit("hierarchical", table.assign(price=[np.inf, *[3.0] * 11]))
+    with pytest.raises(InputError, match="actions: got column 'price' twice"):
+        spuir.Bandit("hierarchical", pd.concat([table, table[["price"]]], axis=1))
+
+
+def test_features_whose_squares_overflow_are_refused():
+    """Before, a first episode was learned into a state that could not decide."""
+    table = items()
+    with pytest.raises(InputError, match=r"column 'price': got 1e\+308 for action 'n0', .* finite and its square too"):
+        spuir.Bandit("hierarchical", table.assign(price=[1e308, -1e308, *[3.0] * 10]))
+    bandit = spuir.Bandit("hierarchical", table)
+    before, row = bandit.digest(), dict(table.iloc[0])
+    with pytest.raises(InputError, match=r"column 'price': got 1e\+200 for action 'new'"):
+        bandit.add_action("new", features=row | {"price": 1e200})
+    with pytest.raises(InputError, match=r"column 'price': got -1e\+200 for action 'n0'"):
+        bandit.update_action("n0", row | {"price": -1e200})
+    assert bandit.digest() == before
 
 
 def test_features_need_a_policy_that_uses_them():

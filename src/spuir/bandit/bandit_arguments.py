@@ -245,4 +245,4 @@ def _check_arguments(policy: Policy, actions: Any, encoder: Any) -> tuple[Labels
     if not isinstance(encoder, Encoder | None):
         rule = "an encoder is learned from raw rows"
         raise ParameterError("encoder", type(encoder).__name__, rule, "pass what Encoder.fit returns")
-    return labels, read_catalogue(raw)
+    return labels, read_catalogue(raw, labels.names)

@@ -18,6 +18,8 @@ from spuir.errors import InputError
 
 TIE = 1e-12
 """Scores within this relative distance of the best are tied."""
+HUGE = 1e100
+"""Contexts beyond this are named where scores overflow: no unit of measurement needs them."""
 EXPLORED_SHARE = 0.02
 """What a floor of None sets aside in all, spread evenly over the eligible actions of each context."""
 BLOCK_BYTES = 4 * 2**20
@@ -148,7 +150,11 @@ def check_finite(scores: Floats, contexts: Floats, first_row: int = 0) -> None:
             "every context value must be finite",
             "drop or fill that value",
         )
-    raise InputError("contexts", "values that overflow the score", "scores must be finite", "scale the contexts down")
+    row, column = (int(i) for i in np.unravel_index(np.abs(contexts).argmax(), contexts.shape))
+    got = "values that overflow the score"
+    if abs(contexts[row, column]) > HUGE:
+        got = f"{contexts[row, column]:g} at row {first_row + row}, column {column}, which overflows the score"
+    raise InputError("contexts", got, "scores must be finite", "scale the contexts down")
 
 
 def sole_candidates(candidates: Mask) -> tuple[Codes, Codes]:

@@ -198,7 +198,7 @@ def _scaling(contexts: Any, weights: Floats | None) -> Scaling | None:
     if not len(rows):
         return None
     scaling = Scaling.of(rows, mass)
-    check_finite(scaling.scale, table)  # squares of finite values may overflow
+    check_finite(np.append(scaling.mean, scaling.scale), table)  # sums and squares of finite values may overflow
     return scaling
 
 

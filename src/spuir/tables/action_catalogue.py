@@ -1,12 +1,14 @@
 """The catalogue: features of actions as users pass them, encoded once and for all later actions alike."""
 
-from collections.abc import Hashable, Mapping
+import re
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from spuir.base.records import Floats
+from spuir.core.quiet import quietly
 from spuir.errors import InputError, ParameterError
 from spuir.tables.contexts import is_arrow
 from spuir.tables.encoder import Encoder
@@ -48,11 +50,7 @@ class Catalogue:
         if absent:
             rule = f"action {label!r} needs every column of the catalogue"
             raise InputError("features", f"no {absent[0]!r}", rule, "add it, with None where it is unknown")
-        try:
-            return self.encoder.transform([row])[0]
-        except InputError as error:  # it knows a table of one row, and the user an action
-            got = error.got.replace(" at row 0", f" for action {label!r}")
-            raise InputError(error.subject, got, error.rule, error.remedy) from None
+        return _encoded(self.encoder, [row], [label])[0]
 
     def added(self, features: Floats | None) -> "Catalogue":
         """Return the catalogue with one action more, as long as it has the features itself."""
@@ -99,9 +97,36 @@ def labels_and_features(actions: Any) -> tuple[Any, Any]:
     return actions, None
 
 
-def read_catalogue(raw: Any) -> Catalogue | None:
+def read_catalogue(raw: Any, labels: Sequence[Hashable]) -> Catalogue | None:
     """Return the catalogue of a raw table of features, whose columns an encoder learns; None without one."""
     if raw is None:
         return None
-    encoder = Encoder.fit(raw)
-    return Catalogue(encoder=encoder, features=encoder.transform(raw))
+    try:
+        encoder = Encoder.fit(raw)
+    except InputError as error:
+        raise _of_an_action(error, labels) from None
+    return Catalogue(encoder=encoder, features=_encoded(encoder, raw, labels))
+
+
+@quietly
+def _encoded(encoder: Encoder, raw: Any, labels: Sequence[Hashable]) -> Floats:
+    """Return the features (m, k) of the actions ``labels``; refuse numbers whose squares have no finite sum."""
+    try:
+        table = encoder.transform(raw)
+    except InputError as error:
+        raise _of_an_action(error, labels) from None
+    bad = np.argwhere(~np.isfinite(np.square(table) * len(table)))
+    if len(bad):
+        row, column = bad[0]
+        got, rule = f"{table[row, column]:g} for action {labels[row]!r}", "a number must be finite and its square too"
+        raise InputError(f"column {encoder.names[column]!r}", got, rule, "correct or rescale it, or pass None")
+    return table
+
+
+def _of_an_action(error: InputError, labels: Sequence[Hashable]) -> InputError:
+    """Return what an encoder refused in words about an action: it knows a table of rows."""
+    got = re.sub(r" at row (\d+)$", lambda found: f" for action {labels[int(found[1])]!r}", error.got)
+    subject = "actions" if error.subject in ("X", "table") else error.subject
+    # An encoder of a catalogue takes no kinds from its caller.
+    remedy = "correct it, or pass None where it is unknown" if "kinds=" in error.remedy else error.remedy
+    return type(error)(subject, got, error.rule, remedy)
