@@ -13,6 +13,7 @@ import spuir
 from spuir.base import packing, streams
 from spuir.core import hierarchy
 from spuir.core.hierarchy import Columns, Ridges
+from spuir.errors import InputError
 from spuir.policies.hierarchical import SOLVING
 from spuir.policies.hierarchical_learner import REMEMBERED
 from spuir.testing import trial
@@ -365,6 +366,13 @@ class TestLife:
             state.catalogue[state.live.tolist().index(5)], state.catalogue[state.live.tolist().index(2)]
         )
         assert "n1" not in set(bandit.decide(shop.contexts(200)).actions)
+
+    def test_a_removed_action_is_no_model_for_a_new_one(self):
+        bandit, _ = taught()
+        before = bandit.remove_action("n3").digest()
+        with pytest.raises(InputError, match=r"like: got 'n3', but it was removed, .*; choose an active action"):
+            bandit.add_action("new", like="n3")
+        assert bandit.digest() == before
 
     def test_fit_starts_again_with_the_catalogue(self):
         bandit, shop = taught()

@@ -46,6 +46,9 @@ class LiveActions(BanditArguments):
             model = self._model
             learned = 0 if model.state is None else model.state.episode
             source, known = None if like is None else model.labels.code(like), model.catalogue
+            if source is not None and self.policy_.takes_features and not model.labels.active[source]:
+                rule = "it was removed, and what was known of it is part of the shared model"
+                raise InputError("like", shown(like), rule, "choose an active action")
             labels = model.labels.added(label, ramp if learned else None, learned + ramp_episodes)
             row = None
             if features is not None or (known is not None and known.encoder is not None and source is None):
