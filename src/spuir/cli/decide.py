@@ -34,14 +34,7 @@ UNEXPLORED = (
 @click.command("decide")
 @click.argument("model", type=click.Path(path_type=Path))
 @click.argument("table", nargs=-1, required=True)
-@click.option(
-    "-o",
-    "--out",
-    type=click.Path(path_type=Path),
-    default=Path("decisions.parquet"),
-    show_default=True,
-    help="File for the decisions; its ending sets the format, e.g. .parquet, .csv or .jsonl.",
-)
+@options.out("File for the decisions; its ending sets the format, e.g. .parquet, .csv or .jsonl.", "decisions.parquet")
 @click.option(
     "--eligible",
     multiple=True,

@@ -25,9 +25,7 @@ NOT_BETTER = 1
     "--policy",
     help="Policy to train on the earlier part of the log and to evaluate on the rest.  [default: none]",
 )
-@click.option(
-    "-o", "--out", type=click.Path(path_type=Path), help="HTML page to write, with figures.  [default: no page]"
-)
+@options.out("HTML page to write, with figures.  [default: no page]")
 @log_options.reading
 @click.option(
     "--propensity",

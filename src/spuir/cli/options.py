@@ -117,15 +117,15 @@ def option_name(option: click.Parameter) -> str:
     return longest.lstrip("-")
 
 
-def out(default: str) -> Callable[[Any], Any]:
-    """Return the option that names the folder of the results."""
+def out(help: str, default: str | None = None) -> Callable[[Any], Any]:
+    """Return the option that names the file or folder of the results; without a default, ``help`` says what None is."""
     return click.option(
         "-o",
         "--out",
         type=click.Path(path_type=Path),
-        default=Path(default),
-        show_default=True,
-        help="Folder for the results.",
+        default=None if default is None else Path(default),
+        show_default=default is not None,
+        help=help,
     )
 
 

@@ -45,7 +45,7 @@ FAILURES_SHOWN = 20
 )
 @click.option("--data", type=click.Path(path_type=Path), help="Folder with your own data files.  [default: none]")
 @options.WORKERS
-@options.out("results/reproduction")
+@options.out("Folder for the results.", "results/reproduction")
 @options.JSON
 @options.QUIET
 def reproduce(

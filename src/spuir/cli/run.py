@@ -59,7 +59,7 @@ SIZE = _Size(max=2**40)
     "environment.NAME=VALUE for the environment; repeatable.",
 )
 @options.WORKERS
-@options.out("results")
+@options.out("Folder for the results.", "results")
 @options.JSON
 @options.QUIET
 def run_command(

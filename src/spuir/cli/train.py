@@ -23,12 +23,7 @@ UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 @click.command("train")
 @click.argument("log", nargs=-1, required=True)
 @click.option("-p", "--policy", default="auto", show_default=True, help="Policy to train.")
-@click.option(
-    "-o",
-    "--out",
-    type=click.Path(path_type=Path),
-    help="File for the model.  [default: that of --from, or model.spuir]",
-)
+@options.out("File for the model.  [default: that of --from, or model.spuir]")
 @log_options.reading
 @click.option(
     "--propensity",
@@ -156,10 +151,7 @@ def _continued_policy(bandit: "Bandit", given: dict[str, Any]) -> "Policy":
             remedy = "leave it out, or train a new model without --from"
             got = ",".join(map(str, cast("Sequence[Any]", value))) if isinstance(value, tuple) else value
             raise ParameterError(f"--{options.option_name(one)}", got, decided, remedy)
-    policy, wanted = (
-        bandit.policy_,
-        options.settings_in(given),
-    )  # what is wanted now can only be from the file of --config
+    policy, wanted = bandit.policy_, options.settings_in(given)  # what is left can only be from the file of --config
     own = {"policy": policy.name, **parameters_of(policy)}
     if context.get_parameter_source("policy") is click.core.ParameterSource.DEFAULT_MAP:
         wanted = {"policy": given["policy"], **wanted}

@@ -25,14 +25,7 @@ SHOWN = 8
     multiple=True,
     help="Policies to choose from, separated by commas; sbucb is always tried.  [default: sbucb,puir,spuir,auto]",
 )
-@click.option(
-    "-o",
-    "--out",
-    type=click.Path(path_type=Path),
-    default=Path("model.spuir"),
-    show_default=True,
-    help="File for the model of the winner.",
-)
+@options.out("File for the model of the winner.", "model.spuir")
 @log_options.reading
 @click.option(
     "--propensity",
