@@ -223,7 +223,7 @@ def test_the_answer_says_that_a_winner_has_no_floor():
     found = tune(as_table(), **SMALL, learning="simulation", floor_cost=0.0)
     assert found.policy.floor == 0 and found.sentences[-1].startswith("With floor=0 its decisions have propensity 1")
     found = tune(as_table(), **SMALL, learning="simulation", floor_cost=1.0)
-    assert found.policy.floor > 0 and not any("propensity 1" in sentence for sentence in found.sentences)
+    assert (found.policy.floor or 0) > 0 and not any("propensity 1" in sentence for sentence in found.sentences)
 
 
 def test_replay_is_preferred_where_the_log_is_large(monkeypatch):
