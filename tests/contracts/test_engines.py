@@ -95,6 +95,26 @@ def test_results_may_be_let_go_by_a_worker() -> None:
     assert not held
 
 
+def test_letting_results_go_does_not_wait_for_those_in_progress() -> None:
+    """The garbage collector may close the iterator while its thread holds a lock that the others need to end."""
+    working, proceed, ended = threading.Event(), threading.Event(), list[int]()
+
+    def wait(item: int) -> int:
+        if item:
+            working.set()
+            proceed.wait(5)
+        ended.append(item)
+        return item
+
+    with Local(2) as local:
+        results = local.map(wait, range(3))
+        assert next(results) == 0 and working.wait(5)
+        del results
+        assert ended == [0]
+        proceed.set()
+    assert set(ended) > {0}
+
+
 def test_a_refusal_reaches_the_caller_as_it_is(engine: WorkEngine) -> None:
     with pytest.raises(Exception, match="three is refused"):
         list(engine.map(refuse, range(8)))

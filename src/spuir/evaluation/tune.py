@@ -118,13 +118,13 @@ def tune(
     names = list(dict.fromkeys([BASELINE, *policies]))
     for name in names:
         check_described(log, make_policy(name))
-    with threadpool_limits(limits=1):
+    with threadpool_limits(limits=1), Local(workers) as engine:
         job = TuneJob(
             read=read_rows(log, cut, encoding, most=most_rows, uniform=propensity == "uniform"),
             chosen=candidates(names, max(budget, len(names)), seed),
             results=Results(target, _mark(log, cut, dict(encoding), most_rows, propensity, seed)),
             seed=seed,
-            engine=Local(workers),
+            engine=engine,
             watch=watch or ignore,
         )
         job.announce(log, cut, tell or ignore)

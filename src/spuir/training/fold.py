@@ -118,4 +118,5 @@ def _learn_rows(bandit: Bandit, given: dict[str, Any], workers: int, allow_repea
         numbered = np.arange(rows.start, min(rows.stop, total))
         return bandit.collect(**{name: column[rows] for name, column in given.items()}, row_ids=numbered)
 
-    bandit.absorb(reduce(add, Local(workers).map(collect, slices)), allow_repeat)
+    with Local(workers) as threads:
+        bandit.absorb(reduce(add, threads.map(collect, slices)), allow_repeat)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from functools import partial
 from typing import Self
 
 from spuir.base.parameters import COUNT, check_value
@@ -19,19 +19,23 @@ class Local:
         if workers is not None:
             check_value("workers", workers, COUNT, "pass an integer of at least 1")
         self.workers = workers or cores()
+        self._pool: ThreadPoolExecutor | None = None
 
     def map(self, work: Callable[[Item], Done], items: Iterable[Item]) -> Iterator[Done]:
         """Yield the results in order; one item more than threads is in progress."""
-        pool = ThreadPoolExecutor(self.workers)
-        try:
-            yield from in_order(lambda item: pool.submit(work, item), items, self.workers + 1)
-        finally:
-            # Unread results may be let go by a thread of the pool, which cannot wait for itself.
-            with suppress(RuntimeError):
-                pool.shutdown(wait=True, cancel_futures=True)
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self.workers)
+        return in_order(partial(self._pool.submit, work), items, self.workers + 1)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *failure: object) -> None:
-        """Do nothing: threads end with each map."""
+        """Wait for the threads, which may still work on results that nobody will read.
+
+        The iterator of ``map`` cannot wait for them: the garbage collector may close it in any thread and at any
+        time, e.g. while a thread that starts holds the lock that others need to end.
+        """
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+            self._pool = None
