@@ -2,7 +2,6 @@
 
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -13,7 +12,7 @@ import click
 from spuir.base.counting import counted
 from spuir.cli import log_options, options
 from spuir.cli.output import check_apart, note_unless, print_result, print_written
-from spuir.errors import DriftWarning, InputError, ParameterError, SpuirError, nearest
+from spuir.errors import DriftWarning, InputError, ParameterError, nearest
 
 if TYPE_CHECKING:
     from spuir.bandit import Bandit
@@ -117,11 +116,11 @@ def _decided(
     seen: set[str] = set()
     counts |= dict.fromkeys((str(label) for label in bandit.actions_[bandit.active_].tolist()), 0)
     moment, empty = datetime.now(UTC), True
-    for batch, refused in _batches(log, [*kept, *context, *offered], len(bandit.actions_)):
+    for batch, locating in _batches(log, [*kept, *context, *offered], len(bandit.actions_)):
         ids = _checked_ids(batch["decision_id"].to_pylist(), seen)
         empty = empty and not ids
         rows = batch.select(context)
-        with refused():
+        with locating():
             given = {"eligible": eligible} if not offered else _offered(bandit, batch)
             table = rows if bandit.encoder is not None else pa.Table.from_batches([rows])
             day = bandit.decide(table, ids=ids, **given)
@@ -165,22 +164,13 @@ def _offered_columns(bandit: "Bandit", log: "Log") -> list[str]:
 
 def _batches(log: "Log", columns: Sequence[str], actions: int) -> "Iterator[tuple[Any, Any]]":
     """Yield batches of bounded size, each with what makes an error in it name the file and the row."""
-    from spuir.training.scan import with_source
-
-    @contextmanager
-    def located(part: Any, first: int) -> "Iterator[None]":
-        try:
-            yield
-        except SpuirError as error:
-            raise with_source(error, part, first) from None
-
     most = max(1, TABLE_CELLS // actions)
     for part in log.parts:
         row = 0
         for block in part.read(list(dict.fromkeys(columns)), batch_rows=min(most, BATCH_ROWS)):
             for start in range(0, block.num_rows, most):
                 batch = block.slice(start, most)
-                yield batch, partial(located, part, row)
+                yield batch, partial(part.locating, row)
                 row += batch.num_rows
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from spuir.base.hashing import splitmix64
 from spuir.base.records import Codes, Floats, Mask
-from spuir.errors import InputError, SpuirError
+from spuir.errors import InputError
 from spuir.logs import Cut, Log
 from spuir.logs.eligible_masks import holds_masks, listed_items, read_mask
 from spuir.logs.formats import Faults
@@ -20,7 +20,6 @@ from spuir.tables.arrow import pa
 from spuir.tables.contexts import listed
 from spuir.tables.encoder import Encoder
 from spuir.training.collect import check_numbers, rows_by_key
-from spuir.training.scan import with_source
 
 TOLERANCE = 1e-4
 """Logged probabilities may miss a sum of one by this much: logs round them."""
@@ -181,10 +180,8 @@ class EvaluationLog:
             for batch in part.read(self.columns, batch_rows=self.block_rows, faults=self.faults):
                 if not batch.num_rows:
                     continue
-                try:
+                with part.locating(rows):
                     read = self._read(batch, start + rows)
-                except SpuirError as error:
-                    raise with_source(error, part, rows) from None
                 rows += batch.num_rows
                 if len(read):
                     yield read

@@ -1,13 +1,15 @@
 """Parts of a log: small records that can be sent to a worker, and that read themselves there in bounded memory."""
 
 import os
+import re
 import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from spuir.errors import InputError
+from spuir.errors import InputError, SpuirError
 from spuir.logs.column_kinds import COLUMN_KINDS, CellError
 from spuir.logs.column_plan import ColumnPlan, PlannedColumn
 from spuir.logs.formats import FORMATS, Faults, FileSection, Format, Request
@@ -93,6 +95,19 @@ class Part(ABC):
     def _place(self, row: int) -> str:
         """Return what messages call a row of this part."""
         return f"row {self.first_row + row}"
+
+    @contextmanager
+    def locating(self, first: int) -> Iterator[None]:
+        """Name the source and the row there in an error about a batch that begins with row ``first`` of this part."""
+        try:
+            yield
+        except SpuirError as error:
+            raise self.located(error, first) from None
+
+    def located(self, error: SpuirError, first: int) -> SpuirError:
+        """Return an error about a batch that begins with row ``first``, with its source and the row there."""
+        got = re.sub(r"\bat row (\d+)", lambda found: f"at row {self.first_row + first + int(found[1])}", error.got)
+        return type(error)(f"{error.subject} in {self.source}", got, error.rule, error.remedy)
 
     def identity(self) -> Iterator[Bytes]:
         """Yield bytes that differ when the part does."""

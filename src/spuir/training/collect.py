@@ -22,7 +22,7 @@ from spuir.policies import Policy
 from spuir.storage.shards import Shard
 from spuir.tables.encoder import Encoder
 from spuir.training.memory import block_rows
-from spuir.training.scan import PartEpisode, ScannedPart, learned_rows, with_source
+from spuir.training.scan import PartEpisode, ScannedPart, learned_rows
 
 ROW_COLUMNS = {"weight": "sample_weight", "propensity": "propensities"}
 """Optional columns of a log, and the arguments of a bandit that they become."""
@@ -136,7 +136,7 @@ class Collect:
                     try:
                         counted = self._add_batch(shards, batch, scanned, rows)
                     except SpuirError as error:
-                        raise with_source(self._within_batch(error, batch), part, rows) from None
+                        raise part.located(self._within_batch(error, batch), rows) from None
                     drift |= {} if counted is None else {scanned.start + rows: counted}
                     rows += batch.num_rows
         return PartShards(rows, shards, faults, drift)

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from spuir.errors import SpuirError
 from spuir.logs import Cut, Log, Part
 from spuir.logs.formats import Faults
 from spuir.logs.formats.base import BATCH_ROWS, grouped
@@ -18,7 +17,7 @@ from spuir.tables.arrow import pa
 from spuir.tables.encoder import Encoder
 from spuir.training.collect import check_rows
 from spuir.training.engines.base import WorkEngine
-from spuir.training.scan import LogScan, PartEpisode, ScannedPart, Watcher, with_source
+from spuir.training.scan import LogScan, PartEpisode, ScannedPart, Watcher
 
 SORT_BYTES = 16 * 2**20
 """Bytes of rows that a worker sorts at a time; a range of episodes has about as many."""
@@ -81,11 +80,9 @@ class SortPart:
         """Yield every batch after a check of its rows."""
         rows = 0
         for batch in part.read(self.columns, faults=faults):
-            try:
+            with part.locating(rows):
                 check_rows(batch, self.actions)
                 self.encoder.transform(batch)
-            except SpuirError as error:
-                raise with_source(error, part, rows) from None
             rows += batch.num_rows
             if batch.num_rows:
                 yield batch

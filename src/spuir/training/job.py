@@ -103,7 +103,7 @@ class Job:
         try:
             encoder = Encoder.fit(contexts, **options)
         except SpuirError as error:
-            raise sample.with_source(error) from None
+            raise sample.located(error) from None
         self.add_notices(*notices.of_encoder(encoder), *notices.of_ids(contexts))
         return encoder
 
@@ -118,7 +118,7 @@ class Job:
                 own = executed_features(table.combine_chunks().to_batches()[0], names, self.actions.labels)
                 given["action_features"] = dict(zip(names, own.T, strict=True))
         except SpuirError as error:
-            raise sample.with_source(error) from None
+            raise sample.located(error) from None
         with warnings.catch_warnings(record=True) as found:
             warnings.simplefilter("always", CatalogueWarning)
             bandit.fix(contexts, weights, **given)

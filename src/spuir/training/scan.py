@@ -149,7 +149,7 @@ def scan_part(part: Part, cut: Cut, *, actions: bool) -> PartScan:
         return PartScan(part.rows, {}, frozenset())
     rows, episodes, seen, fragments = 0, Counter[Any](), set[Any](), 0
     for batch in part.read(columns or ("action",)):
-        try:
+        with part.locating(rows):
             if cut.columns:
                 counted = cut.keys(batch, 0).value_counts().to_pylist()
                 fragments += len(counted)
@@ -157,8 +157,6 @@ def scan_part(part: Part, cut: Cut, *, actions: bool) -> PartScan:
                     episodes[entry["values"]] += entry["counts"]
             if actions:
                 seen.update(_actions_of(batch.column("action")))
-        except InputError as error:
-            raise with_source(error, part, rows) from None
         rows += batch.num_rows
     return PartScan(rows, episodes, frozenset(seen), fragments)
 
@@ -257,13 +255,13 @@ class LogSample:
     table: Any
     places: Sequence[tuple[Part, Counts]]
 
-    def with_source(self, error: SpuirError) -> SpuirError:
+    def located(self, error: SpuirError) -> SpuirError:
         """Return an error about a row of the table as one that names its source and the row there."""
         found = re.search(r"\bat row (\d+)", error.got)
         row = int(found[1]) if found else -1
         for part, numbers in self.places:
             if 0 <= row < len(numbers):
-                return with_source(error, part, int(numbers[row]) - int(found[1]) if found else 0)
+                return part.located(error, int(numbers[row]) - int(found[1]) if found else 0)
             row -= len(numbers)
         return error
 
@@ -289,9 +287,3 @@ def first_rows(scan: LogScan, columns: Sequence[str]) -> LogSample:
             if found >= SAMPLE_MOST:
                 break
     return LogSample(pa.Table.from_batches(batches).slice(0, SAMPLE_MOST), places)
-
-
-def with_source(error: SpuirError, part: Part, first: int) -> SpuirError:
-    """Return the error of a batch that begins with row ``first`` of a part, with its source and the row there."""
-    got = re.sub(r"\bat row (\d+)", lambda match: f"at row {part.first_row + first + int(match[1])}", error.got)
-    return type(error)(f"{error.subject} in {part.source}", got, error.rule, error.remedy)
