@@ -5,7 +5,7 @@ import multiprocessing
 import pytest
 
 from spuir import errors
-from spuir.errors import SpuirError, did_you_mean, nearest
+from spuir.errors import SpuirError, did_you_mean, listed, nearest, quoted
 
 FAMILY = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, SpuirError)]
 BUILT_IN = {
@@ -86,3 +86,10 @@ def test_the_nearest_name_ignores_case(name, near):
 def test_a_hint_names_the_nearest_or_all_names():
     assert did_you_mean("aplha", ["alpha", "beta"]) == "did you mean 'alpha'?"
     assert did_you_mean("x", ["alpha", "beta"], "parameters") == "the parameters are alpha, beta"
+
+
+def test_lists_of_names_say_what_they_leave_out():
+    assert listed(["b", "a"]) == "b, a"
+    assert listed([]) == "none"
+    assert listed(range(11)) == "0, 1, 2, 3, 4, 5, 6, 7, 8, 9 …"
+    assert quoted(["1", 1]) == "'1', 1"

@@ -3,7 +3,7 @@
 Every message is one sentence: *subject: got value, but rule; remedy.* Readers, logs and tests can rely on its parts.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
 
@@ -98,6 +98,16 @@ def did_you_mean(name: object, names: Iterable[str], kind: str = "names") -> str
     known = list(names)
     near = nearest(name, known)
     return f"the {kind} are {', '.join(known)}" if near is None else f"did you mean {near!r}?"
+
+
+def listed(names: Sequence[object]) -> str:
+    """Return names for a message, the first ten of many."""
+    return ", ".join(map(str, names[:10])) + (" …" if len(names) > 10 else "") if names else "none"
+
+
+def quoted(labels: Sequence[object]) -> str:
+    """Return labels for a message as Python writes them, so that 1 and '1' differ; the first ten of many."""
+    return listed(list(map(repr, labels)))
 
 
 class ServiceError(SpuirError, RuntimeError):

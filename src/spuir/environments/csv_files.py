@@ -14,7 +14,7 @@ import numpy as np
 
 from spuir.base.parameters import Rule
 from spuir.base.records import Floats
-from spuir.errors import InputError
+from spuir.errors import InputError, listed
 
 PATH = Rule("a path", lambda v: isinstance(v, str) or (isinstance(v, os.PathLike) and isinstance(os.fspath(v), str)))
 GZIP = b"\x1f\x8b"
@@ -105,7 +105,7 @@ def place_of(path: str, names: Sequence[str], wanted: str) -> int:
     """Return the position of the column called ``wanted``."""
     if wanted not in names:
         rule = f"there is no column {wanted!r}"
-        remedy = f"the columns are {', '.join(names[:8])}{', …' if len(names) > 8 else ''}: name the right one"
+        remedy = f"the columns are {listed(names)}: name the right one"
         if len(set(names)) < 2:
             remedy = "separate the cells by commas and put their names in the first row"
         raise InputError(at(path, 1), f"{len(names)} names", rule, remedy)

@@ -11,13 +11,12 @@ from numpy.typing import NDArray
 
 from spuir.base.hashing import splitmix64
 from spuir.base.records import Codes, Floats, Mask
-from spuir.errors import InputError
+from spuir.errors import InputError, quoted
 from spuir.logs import Cut, Log
 from spuir.logs.eligible_masks import holds_masks, listed_items, read_mask
 from spuir.logs.formats import Faults
 from spuir.logs.id_hashes import Hashes, hash_ids
 from spuir.tables.arrow import pa
-from spuir.tables.contexts import listed
 from spuir.tables.encoder import Encoder
 from spuir.training.collect import check_numbers, rows_by_key
 
@@ -331,6 +330,6 @@ def _check_slates(batch: Any) -> None:
 def refuse_without_exploration(most: float, least: float, actions: Sequence[Hashable]) -> None:
     """Refuse a log whose propensities, from ``least`` to ``most``, are all 1."""
     if len(actions) > 1 and least >= 1 - LEAST_EXPLORATION and most <= 1 + 1e-9:
-        rule = f"a log without exploration over {listed(sorted(actions, key=str))} says nothing about other policies"
+        rule = f"a log without exploration over {quoted(sorted(actions, key=str))} says nothing about other policies"
         remedy = "decide with a floor from now on, e.g. floor=0.05, or use --propensity estimate if chance was involved"
         raise InputError("propensity", "1 in every row", rule, remedy)

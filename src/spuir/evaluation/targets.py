@@ -11,13 +11,12 @@ from scipy import sparse
 
 from spuir.bandit import Bandit, load
 from spuir.base.records import Codes, Floats, Mask
-from spuir.errors import InputError, ParameterError, UnknownNameError, did_you_mean
+from spuir.errors import InputError, ParameterError, UnknownNameError, did_you_mean, quoted
 from spuir.evaluation.evaluation_report import ALWAYS
 from spuir.evaluation.logged_rows import EvaluationLog, LoggedRows
 from spuir.logs import Log
 from spuir.logs.action_columns import columns_to_read, offered_features
 from spuir.policies import Policy, list_policies
-from spuir.tables.contexts import listed
 
 LOGGED, UNIFORM = "logged", "uniform"
 TOLERANCE = 1e-6
@@ -142,9 +141,9 @@ class LabelledTarget(Target):
         logged = [log.actions[code] for code in sorted(log.logged)]
         missing = [log.actions[code] for code in sorted(log.logged - set(self._columns.tolist()))]
         if len(missing) == len(logged):
-            rule = f"the log has {listed(logged)}, and none of them is the same"
-            raise InputError(f"actions of {self.name}", listed(own), rule, "evaluate on a log of the same actions")
-        return [f"{self.name} does not know {listed(missing)} of the log, and never chooses it."] if missing else []
+            rule = f"the log has {quoted(logged)}, and none of them is the same"
+            raise InputError(f"actions of {self.name}", quoted(own), rule, "evaluate on a log of the same actions")
+        return [f"{self.name} does not know {quoted(missing)} of the log, and never chooses it."] if missing else []
 
     def ordered(self, own: Floats) -> Floats:
         """Return the policy's columns (n, m) in the order of the log's labels (n, M)."""
@@ -152,7 +151,7 @@ class LabelledTarget(Target):
             return own
         known = self._columns >= 0
         for at in np.flatnonzero(~known & own.any(axis=0)).tolist():
-            rule, remedy = f"the log has {listed(self.log.actions)}", "name all labels in actions=[…]"
+            rule, remedy = f"the log has {quoted(self.log.actions)}", "name all labels in actions=[…]"
             raise UnknownNameError(self.name, f"a probability for {self.own_labels()[at]!r}", rule, remedy)
         chances = np.zeros((len(own), len(self.log.actions)))
         chances[:, self._columns[known]] = own[:, known]
@@ -261,7 +260,7 @@ class TableTarget(LabelledTarget):
         self.log = log
         labels = self.own_labels()
         if len(labels) != self._values.shape[1]:
-            rule = f"the actions are {listed(list(labels))}"
+            rule = f"the actions are {quoted(list(labels))}"
             raise InputError(self.name, f"{self._values.shape[1]} columns", rule, "give one column per action")
         check_chances(self.name, self._values)
         return super().prepare(log)
@@ -301,7 +300,7 @@ class RuleTarget(LabelledTarget):
             answer = self._rule(frame)
         except Exception as error:
             got = f"{type(error).__name__} ({error}) at rows {rows.numbers[0]} to {rows.numbers[-1]}"
-            rule = f"it is called with a DataFrame of the columns {listed(rows.table.schema.names)}"
+            rule = f"it is called with a DataFrame of the columns {quoted(rows.table.schema.names)}"
             raise InputError(self.name, got, rule, "correct the function") from error
         values = answer.to_numpy() if hasattr(answer, "to_numpy") else np.asarray(answer)
         if len(values) != len(rows):
@@ -321,7 +320,7 @@ class RuleTarget(LabelledTarget):
         known = {label: code for code, label in enumerate(self.log.actions)}
         for row, label in enumerate(labels):
             if label not in known:
-                rule = f"the log has {listed(self.log.actions)}"
+                rule = f"the log has {quoted(self.log.actions)}"
                 remedy = "name all labels in actions=[…] if the log need not have them all"
                 raise UnknownNameError(self.name, f"{label!r} at row {row}", rule, remedy)
         return np.array([known[label] for label in labels], np.intp)

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from spuir.base.records import Codes, Floats
-from spuir.errors import InputError, UnknownNameError
-from spuir.logs.columns import ACTION_PREFIX, listed
+from spuir.errors import InputError, UnknownNameError, listed, quoted
+from spuir.logs.columns import ACTION_PREFIX
 from spuir.logs.eligible_masks import check_masks, holds_masks, listed_items
 from spuir.logs.log import Log
 from spuir.tables.arrow import pa, pc
@@ -92,7 +92,7 @@ def check_known(batch: Any, labels: Sequence[Any]) -> None:
     if strange or coded.null_count:
         codes = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
         at = int(np.argmax(np.isin(codes, [*strange, -1])))
-        rule = f"the model knows {listed([str(label) for label in labels])}"
+        rule = f"the model knows {quoted(labels)}"
         got = f"{offered[at].as_py()!r} at row {owners[at]}"
         raise UnknownNameError("eligible", got, rule, "add it to the model first, or leave it out of the list")
 

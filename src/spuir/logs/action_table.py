@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from spuir.errors import InputError
-from spuir.logs.columns import listed, renaming
+from spuir.errors import InputError, listed
+from spuir.logs.columns import renaming
 from spuir.tables.action_catalogue import LABEL
 from spuir.tables.arrow import is_number, pa
 
@@ -138,7 +138,7 @@ def _with_labels(source: Any, rename: Mapping[str, str | None]) -> Any:
     if type(frame.index).__name__ == "RangeIndex":  # no one named it: labels 0, 1, 2… would be a guess
         rule = "its labels are in a column 'action', or are its index"
         remedy = f"set the index, or say which column it is: {renaming('…', LABEL, 'actions')}"
-        raise InputError("actions", f"columns {listed([str(one) for one in frame.columns])}", rule, remedy)
+        raise InputError("actions", f"columns {listed(list(frame.columns))}", rule, remedy)
     return frame.rename_axis(LABEL).reset_index()
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from spuir.errors import InputError, ParameterError, UnknownNameError, did_you_mean, nearest
+from spuir.errors import InputError, ParameterError, UnknownNameError, did_you_mean, listed, nearest
 from spuir.logs.column_kinds import COLUMN_KINDS, has_decimal_comma, is_list_text, list_type, reads_as_number
 from spuir.logs.columns import (
     ACTION_FEATURE,
@@ -13,7 +13,6 @@ from spuir.logs.columns import (
     check_needed,
     declaring,
     is_action_column,
-    listed,
 )
 from spuir.tables.arrow import is_date, is_number, pa, plain_type
 

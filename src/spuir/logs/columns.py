@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from spuir.errors import InputError, ParameterError, did_you_mean, nearest
+from spuir.errors import InputError, ParameterError, did_you_mean, listed, nearest
 from spuir.logs.column_kinds import COLUMN_KINDS, ColumnKind
 
 
@@ -155,22 +155,17 @@ def renaming(old: str, new: str | None, table: str = "log") -> str:
     named = "None" if new is None else f'"{new}"'
     named_by = COLUMN_OPTIONS.get(table, COLUMN_OPTIONS["log"]).get(new or "")
     if named_by is not None:
-        option = f"{named_by} {_quoted(old)}"
+        option = f"{named_by} {_shell(old)}"
     else:
-        option = f"--rename{f'-{table}' if table in ('rewards', 'actions') else ''} {_quoted(f'{old}={new or str()}')}"
+        option = f"--rename{f'-{table}' if table in ('rewards', 'actions') else ''} {_shell(f'{old}={new or str()}')}"
     return f'rename={{"{old}": {named}}} ({option})'
 
 
 def declaring(name: str, kind: str) -> str:
     """Return for a remedy how the type of a column is declared: in Python and on the command line."""
-    return f'types={{"{name}": "{kind}"}} (--type {_quoted(f"{name}={kind}")})'
+    return f'types={{"{name}": "{kind}"}} (--type {_shell(f"{name}={kind}")})'
 
 
-def _quoted(text: str) -> str:
+def _shell(text: str) -> str:
     """Return an argument as a shell takes it; … stands for a name that the reader fills in."""
     return text if "…" in text else shlex.quote(text)
-
-
-def listed(names: list[str]) -> str:
-    """Return names for a message, the first of many."""
-    return ", ".join(names[:10]) + (" …" if len(names) > 10 else "") if names else "none"

@@ -207,7 +207,7 @@ def check_finite(rewards: Floats, ids: Any) -> None:
     infinite = np.isinf(rewards)
     if infinite.any():
         row = int(np.argmax(infinite))
-        got = f"{rewards[row]}{_quoted(ids, row)}"
+        got = f"{rewards[row]}{_of_id(ids, row)}"
         raise InputError("rewards", got, "every reward must be finite", "correct or drop it")
 
 
@@ -221,19 +221,19 @@ def _timing(rules: RewardRules, decided: Instants, owners: Codes, times: Instant
         row = int(np.argmax(owned & ~timed))
         whose = "its decision" if times[row] != UNKNOWN else "the reward"
         rule = "a window needs the times of decisions and rewards"
-        got = f"no time of {whose}{_quoted(ids, row)}"
+        got = f"no time of {whose}{_of_id(ids, row)}"
         raise InputError("time", got, rule, "give every row its time, or leave the window out")
     elapsed = np.where(timed, times - taken, 0)
     late = timed & (elapsed > rules.reach) if rules.reach is not None else np.zeros(len(owners), np.bool_)
     if rules.late == "refuse" and late.any():
         row = int(np.argmax(late))
-        got = f"a reward {elapsed[row] / 1e6:g} s after its decision{_quoted(ids, row)}"
+        got = f"a reward {elapsed[row] / 1e6:g} s after its decision{_of_id(ids, row)}"
         raise InputError("reward", got, f"the window is {rules.window!r}", 'drop it, or pass late="drop" or "accept"')
     return late, timed & (elapsed < 0)
 
 
-def _quoted(ids: Any, row: int) -> str:
-    """Return the id of a reward for an error message."""
+def _of_id(ids: Any, row: int) -> str:
+    """Return the id of a reward as the end of a message."""
     if ids is None:
         return ""
     value = ids[row]

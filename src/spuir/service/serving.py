@@ -10,7 +10,7 @@ import numpy as np
 
 from spuir.bandit import Bandit
 from spuir.base.records import Floats
-from spuir.errors import ServiceError
+from spuir.errors import ServiceError, listed
 from spuir.service.commands import DecisionRow
 from spuir.service.log_records import encode
 from spuir.service.number_rows import NumberRows
@@ -132,8 +132,7 @@ class Serving:
         unknown = [label for label in eligible if label not in self._known]
         if unknown or not eligible or len(set(eligible)) < len(eligible):
             got = repr(unknown[0])[:60] if unknown else "none" if not eligible else "a label twice"
-            shown = ", ".join(map(str, self.active[:10])) + (" …" if len(self.active) > 10 else "")
-            rule = f"eligible lists active actions, each once, and these are {shown}"
+            rule = f"eligible lists active actions, each once, and these are {listed(self.active)}"
             raise refuse("eligible", got, rule, "list some of these, or leave it out for all", where)
 
     # ---- deciding -------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spuir.base.records import Codes, Floats
-from spuir.tables.raw_columns import NOUNS, Location, RawColumn, as_text, empty, quoted, seconds_of, time_text
+from spuir.tables.raw_columns import NOUNS, Location, RawColumn, as_text, brief, empty, seconds_of, time_text
 
 
 def _refuse(column: RawColumn, place: Location, wanted: str) -> NoReturn:
@@ -45,7 +45,7 @@ def times(column: RawColumn, place: Location) -> Floats:
                 seconds[code] = seconds_of(datetime.fromisoformat(level))
             except ValueError:
                 row = int(np.argmax(column.values == code))
-                place.refuse(row, quoted(level), "a date or time as text follows ISO 8601", "write 2026-01-31T09:30:00")
+                place.refuse(row, brief(level), "a date or time as text follows ISO 8601", "write 2026-01-31T09:30:00")
         return seconds[column.values]
     if column.kind not in ("time", "empty"):
         _refuse(column, place, "time")

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spuir.base.records import as_array, only_numbers
-from spuir.errors import InputError
+from spuir.errors import InputError, quoted
 
 NO_SERIES = "pass a DataFrame: X.iloc[[0]] for one row, X[[name]] for one column"
 """The remedy where contexts are a Series."""
@@ -69,7 +69,7 @@ def _ordered(X: Any, given: list[str], names: Sequence[str] | None) -> NDArray[A
         extra = [name for name in given if name not in names]
         if missing or extra or len(given) != len(names):
             got = f"columns without {missing[0]!r}" if missing else f"column {(extra or given)[0]!r}"
-            raise InputError("X", got, f"the columns are {listed(names)}", "select exactly these")
+            raise InputError("X", got, f"the columns are {quoted(names)}", "select exactly these")
         X = X.iloc[:, [given.index(name) for name in names]] if hasattr(X, "iloc") else X.select(list(names))
     if not is_arrow(X):
         return _from_frame(X) if hasattr(X, "iloc") else X.to_numpy()
@@ -98,8 +98,3 @@ def _numeric(table: Any, named: str | None = None) -> NDArray[Any]:
     except (TypeError, ValueError, OverflowError):
         got, remedy = named or f"dtype {table.dtype}", "leave it out, or encode raw columns with spuir.Encoder"
         raise InputError("X", got, "contexts must be numbers", remedy) from None
-
-
-def listed(names: Sequence[Any]) -> str:
-    """Return the first names, for an error."""
-    return ", ".join(repr(name) for name in names[:8]) + (" …" if len(names) > 8 else "")

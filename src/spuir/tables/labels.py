@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from spuir.base.hashing import Words, odd_numbers
 from spuir.base.records import Codes, Floats, as_array
-from spuir.errors import InputError, ParameterError, UnknownNameError, nearest
-from spuir.tables.contexts import is_arrow, listed
+from spuir.errors import InputError, ParameterError, UnknownNameError, nearest, quoted
+from spuir.tables.contexts import is_arrow
 
 _CODE, _UNSIGNED = np.dtype(np.intp), np.dtype(np.uintp)
 
@@ -179,8 +179,8 @@ class Labels:
         if len(columns) == len(order) and set(columns) == set(self.names):
             order = [columns.index(label) for label in self.names]
         elif columns != order:  # neither named nor numbered
-            rule = f"its columns are the actions {listed(self.names)}"
-            raise InputError(name, f"columns {listed(columns)}", rule, "name them as in actions_, or pass an array")
+            rule = f"its columns are the actions {quoted(self.names)}"
+            raise InputError(name, f"columns {quoted(columns)}", rule, "name them as in actions_, or pass an array")
         values = np.column_stack([np.asarray(one) for one in given.columns]) if arrow else given.to_numpy()
         return values[..., order]
 
@@ -198,7 +198,7 @@ class Labels:
         remedy = "pass one of them" if row is None else "drop or fill that row" if missing else "add it with add_action"
         hint = f"did you mean {named[near]!r}?" if near and not missing else remedy
         place = "" if row is None else f" at row {row}"
-        rule = f"the actions are {listed(self.names)}"
+        rule = f"the actions are {quoted(self.names)}"
         raise UnknownNameError(subject, f"{shown(label)}{place}", rule, hint)
 
     def added(self, label: Hashable, share: float | None = None, until: int = 0) -> "Labels":

@@ -43,7 +43,7 @@ class Location(NamedTuple):
         raise InputError(f"column {self.column!r}", f"{shown} at row {self.first + row}", rule, remedy)
 
 
-def quoted(value: object) -> str:
+def brief(value: object) -> str:
     """Return the ``repr`` of a value, shortened to 60 characters."""
     text = repr(value)
     return text if len(text) <= 60 else text[:59] + "…"
@@ -79,7 +79,7 @@ class RawColumn:
         """Return one value as text for an error message."""
         value = self.values[row]
         if self.kind == "category":
-            return quoted(self.levels[int(value)])
+            return brief(self.levels[int(value)])
         if self.kind == "time":
             return time_text(float(value))
         return f"a list of {value}" if self.kind == "list" else as_text(value)
@@ -162,7 +162,7 @@ def members(source: Any, place: Location) -> dict[str, Any] | None:
     objects: list[Mapping[Any, Any]] = []
     for row, value in enumerate(values):
         if not isinstance(value, Mapping) and not _is_missing(value):
-            place.refuse(row, quoted(value), "this column holds objects", "pass an object, or None where it is unknown")
+            place.refuse(row, brief(value), "this column holds objects", "pass an object, or None where it is unknown")
         objects.append(cast("Mapping[Any, Any]", value) if isinstance(value, Mapping) else {})
     keys = dict.fromkeys(key for value in objects for key in value)
     return {str(key): [value.get(key) for value in objects] for key in keys}
@@ -320,7 +320,7 @@ def _reals(values: list[Any], place: Location) -> NDArray[Any]:
         try:
             reals[row] = np.nan if value is None else _real(value)
         except (OverflowError, ArithmeticError, ValueError):
-            place.refuse(row, quoted(value), "a number must be finite", "correct the value, or pass None for unknown")
+            place.refuse(row, brief(value), "a number must be finite", "correct the value, or pass None for unknown")
     return reals
 
 
@@ -351,9 +351,9 @@ def _one_kind(values: list[Any], kinds: set[str], place: Location, wanted: str |
     remedy = f"correct it, pass None where it is unknown, or learn with kinds={{{place.column!r}: 'category'}}"
     if each[row] not in NOUNS:
         place.refuse(
-            row, quoted(values[row]), "raw columns hold numbers, booleans, text, dates, lists or objects", remedy
+            row, brief(values[row]), "raw columns hold numbers, booleans, text, dates, lists or objects", remedy
         )
-    place.refuse(row, quoted(values[row]), f"this column holds {NOUNS[str(expected)]}", remedy)
+    place.refuse(row, brief(values[row]), f"this column holds {NOUNS[str(expected)]}", remedy)
 
 
 def _real(value: Any) -> float:
@@ -382,5 +382,5 @@ def _listed(values: list[Any], place: Location) -> RawColumn:
     items = [item for one in lists if one is not None for item in one]
     if any(isinstance(item, Mapping) for item in items):
         row = next(row for row, one in enumerate(lists) if any(isinstance(item, Mapping) for item in one or ()))
-        place.refuse(row, quoted(values[row]), *_NO_COLUMNS)
+        place.refuse(row, brief(values[row]), *_NO_COLUMNS)
     return RawColumn("list", lengths, items=_of_values(items, Location(f"{place.column}[]"), None))

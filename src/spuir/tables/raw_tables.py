@@ -6,8 +6,8 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from spuir.errors import InputError
-from spuir.tables.contexts import NO_SERIES, is_series, listed
+from spuir.errors import InputError, quoted
+from spuir.tables.contexts import NO_SERIES, is_series
 from spuir.tables.raw_columns import Location, RawColumn, empty, members, plain, read
 
 
@@ -25,7 +25,7 @@ class Block:
         """Refuse a block without one of these top-level columns."""
         absent = [name for name in names if name not in self._positions]
         if absent:
-            got, rule = f"the columns {listed(self.names)}", f"the encoder also learned from {listed(absent)}"
+            got, rule = f"the columns {quoted(self.names)}", f"the encoder also learned from {quoted(absent)}"
             raise InputError("X", got, rule, "add these columns, with None where a value is unknown")
 
     def flatten(self, name: str) -> list[str]:

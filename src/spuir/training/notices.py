@@ -8,12 +8,12 @@ from typing import Any
 from spuir.base.column_drift import Drift
 from spuir.base.counting import counted
 from spuir.core.ties import TIE
+from spuir.errors import quoted
 from spuir.logs.columns import declaring
 from spuir.logs.doctor import id_like
 from spuir.logs.formats import Faults
 from spuir.policies import Policy
 from spuir.tables.column_encoders import CategoryEncoder
-from spuir.tables.contexts import listed
 from spuir.tables.encoder import Encoder
 from spuir.training.fold import EpisodeSummary
 
@@ -48,9 +48,9 @@ def of_encoder(encoder: Encoder) -> Iterator[str]:
     """Yield the columns without information in the sample, and those of text that look like numbers."""
     sample = f"in the first {counted(encoder.rows, 'row')}, on which the encoder was learned"
     if encoder.empty:
-        yield f"Columns without a value {sample}, are left out: {listed(encoder.empty)}."
+        yield f"Columns without a value {sample}, are left out: {quoted(encoder.empty)}."
     if encoder.constant:
-        yield f"Columns with a single value {sample}, give the policy no information: {listed(encoder.constant)}."
+        yield f"Columns with a single value {sample}, give the policy no information: {quoted(encoder.constant)}."
     for part in (part for source in encoder.sources for part in source.parts):
         if isinstance(part, CategoryEncoder) and part.levels and all(map(NUMERAL.fullmatch, part.levels)):
             yield (

@@ -9,10 +9,10 @@ import numpy as np
 from spuir.bandit import Bandit
 from spuir.base.counting import counted
 from spuir.base.parameters import POSITIVE, parameter_names
-from spuir.errors import InputError, ParameterError, UnknownNameError
+from spuir.errors import InputError, ParameterError, UnknownNameError, listed, quoted
 from spuir.logs import ActionTable, Cut, Log, action_table, cut_episodes
 from spuir.logs.action_columns import columns_to_read, number_columns
-from spuir.logs.columns import listed, renaming
+from spuir.logs.columns import renaming
 from spuir.logs.span import count_rows
 from spuir.planning import balanced_batch
 from spuir.policies import Policy, as_policy, make_policy
@@ -106,7 +106,7 @@ def actions_to_train(
         labels = start.actions_.tolist()
         for label in logged:
             if label not in start._model.labels.codes:
-                rule = f"the model knows {listed([str(one) for one in labels])}"
+                rule = f"the model knows {quoted(labels)}"
                 remedy = "add it to the model first, with add_action"
                 if policy.takes_features:
                     remedy += ", or pass a catalogue that has it (--actions)"
@@ -171,9 +171,9 @@ def grown(start: Bandit, log: Log) -> tuple[Bandit, list[str]]:
         made.add_action(label, features=lines[label])
     for label in changed:
         made.update_action(label, lines[label])
-    told = [f"New to the model: {counted(len(new), 'action')} of the catalogue: {_named(new)}."] if new else []
+    told = [f"New to the model: {counted(len(new), 'action')} of the catalogue: {listed(new)}."] if new else []
     if changed:
-        told.append(f"Updated: the changed features of {counted(len(changed), 'action')}: {_named(changed)}.")
+        told.append(f"Updated: the changed features of {counted(len(changed), 'action')}: {listed(changed)}.")
     return made, told
 
 
@@ -191,10 +191,6 @@ def _changed(start: Bandit, catalogue: ActionTable) -> list[Hashable]:
         for label in here
         if not np.array_equal(encoded[places[label]], state.catalogue[codes[model.labels.codes[label]]])
     ]
-
-
-def _named(labels: Sequence[Hashable]) -> str:
-    return listed([str(label) for label in labels])
 
 
 def with_column(opening: Mapping[str, Any], propensity: Any) -> dict[str, Any]:

@@ -167,7 +167,7 @@ class TestContextualbandits:
         table = pa.table({"action": ["b", "a"], "reward": [1, 0], "x": [1, 2]})
         assert FORMATS.get("contextualbandits").export(table, {})["a"].tolist() == [1, 0]
         assert FORMATS.get("contextualbandits").export(table, {"actions": ["b", "c", "a"]})["a"].tolist() == [0, 2]
-        with pytest.raises(InputError, match=r"'a' at row 1.*the actions are b"):
+        with pytest.raises(InputError, match=r"'a' at row 1.*the actions are 'b'"):
             FORMATS.get("contextualbandits").export(table, {"actions": ["b"]})
 
     def test_rewards_beyond_probabilities_are_refused(self) -> None:

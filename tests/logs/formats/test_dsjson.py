@@ -697,7 +697,7 @@ class TestWriting:
             ({"action": [None]}, "has an executed action"),
             ({"weight": [0.5]}, "at least 1; divide all weights"),
             ({"x": [float("inf")]}, "a feature is finite"),
-            ({"eligible": [["b"]]}, "the offered actions are b"),
+            ({"eligible": [["b"]]}, "the offered actions are 'b'"),
             ({"eligible": [["a", "b"]], "probabilities": [[1.0]]}, "one for each eligible action"),
         ],
     )

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from spuir.errors import InputError
+from spuir.errors import InputError, quoted
 from spuir.logs.columns import ACTION_PREFIX, COLUMNS, is_action_column
 from spuir.logs.formats.base import open_output, opened, refusals
 from spuir.tables.arrow import pa
@@ -192,8 +192,7 @@ def _offered(row: int, chosen: Any, eligible: list[Any] | None, actions: Sequenc
         eligible = [label for label, here in zip(actions, eligible, strict=True) if here]
     offered = list(eligible) if eligible else list(actions) if actions is not None else None
     if offered is not None and chosen not in offered:
-        shown = ", ".join(map(str, offered[:5]))
-        raise InputError("action", f"{chosen!r} at row {row}", f"the offered actions are {shown}", _REMEDY)
+        raise InputError("action", f"{chosen!r} at row {row}", f"the offered actions are {quoted(offered)}", _REMEDY)
     return offered
 
 

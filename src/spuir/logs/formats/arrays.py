@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from spuir.errors import InputError
+from spuir.errors import InputError, quoted
 from spuir.logs.columns import COLUMNS, is_action_column
 from spuir.logs.frames import to_table
 from spuir.tables.arrow import is_number, pa
@@ -117,8 +117,8 @@ def codes_of(table: "pa.Table", actions: Sequence[Any] | None) -> tuple[NDArray[
     places = {label: at for at, label in enumerate(labels)}
     for row, label in enumerate(values):
         if label not in places:
-            shown = ", ".join(map(str, labels[:5]))
-            raise InputError("action", f"{label!r} at row {row}", f"the actions are {shown}", "add it to actions=[…]")
+            rule = f"the actions are {quoted(labels)}"
+            raise InputError("action", f"{label!r} at row {row}", rule, "add it to actions=[…]")
     return np.array([places[label] for label in values], dtype=np.int64), labels
 
 

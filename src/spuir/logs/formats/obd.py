@@ -7,7 +7,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from spuir.errors import InputError
+from spuir.errors import InputError, listed
 from spuir.logs.formats import csv
 from spuir.logs.formats.base import FileSurvey, Format, Request, read_with_names, with_names
 from spuir.tables.arrow import pa, pc
@@ -34,7 +34,7 @@ def _items(path: str, options: Mapping[str, Any]) -> "pa.Table | None":
     seen = csv.survey(items, {})
     if "item_id" not in seen.schema.names:
         rule = "a table of items has a column 'item_id'"
-        raise InputError(f"file {items!r}", f"columns {', '.join(seen.schema.names)[:80]}", rule, "pass another file")
+        raise InputError(f"file {items!r}", f"columns {listed(seen.schema.names)}", rule, "pass another file")
     names = tuple(name for name in seen.schema.names if name)
     requests = (Request(schema=seen.schema, columns=names, section=section) for section in seen.sections)
     return pa.Table.from_batches(chain.from_iterable(csv.read(items, request) for request in requests))

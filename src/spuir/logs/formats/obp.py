@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from spuir.errors import InputError
+from spuir.errors import InputError, quoted
 from spuir.logs.formats.arrays import codes_of, column, has_keys, labelled, matrix, table_of
 from spuir.logs.formats.base import Format
 from spuir.tables.arrow import pa
@@ -90,7 +90,7 @@ def _choices(table: "pa.Table", labels: list[Any]) -> NDArray[np.float64]:
         named = names if names and len(names) == len(values) and not isinstance(names[0], bool) else labels
         here = [places.get(name, -1) for name in named]
         if -1 in here or len(values) != len(here):
-            rule = f"the actions are {', '.join(map(str, labels[:5]))}"
+            rule = f"the actions are {quoted(labels)}"
             raise InputError("probabilities", f"those of {names or len(values)} at row {row}", rule, "pass actions=[…]")
         found[row, here] = values
     return found
