@@ -6,7 +6,7 @@ Every array has one entry per pair, in the order of :class:`spuir.base.pairs.Pai
 import numpy as np
 
 from spuir.base.pairs import Pairs
-from spuir.base.records import Codes, Floats
+from spuir.base.records import Codes, Floats, Mask
 from spuir.core.ties import TIE, check_floor_of, explored_share
 
 ROUNDING = 1e-9
@@ -18,13 +18,17 @@ def _best(pairs: Pairs, scores: Floats) -> Floats:
     return np.repeat(np.maximum.reduceat(scores, pairs.starts[:-1]), pairs.counts)
 
 
+def _first(pairs: Pairs, chosen: Mask) -> Codes:
+    """Return the place of the first pair of each row (n,) among the chosen ones (k,)."""
+    return np.minimum.reduceat(np.where(chosen, np.arange(len(chosen)), len(chosen)), pairs.starts[:-1])
+
+
 def _contenders(pairs: Pairs, means: Floats, bonuses: Floats, low: float, high: float) -> Codes:
     """Return the pairs that may win at some level between ``low`` and ``high``.
 
     Scores are linear in the level. Let one line win at the lowest level and another at the highest: a line that is
     below the upper one of both at these two levels, and where both cross, is below it everywhere.
     """
-    at = pairs.starts[:-1]
     lines: list[tuple[Floats, Floats]] = []
     kept = np.zeros(len(means), np.bool_)
     for level in (low, high):
@@ -33,7 +37,7 @@ def _contenders(pairs: Pairs, means: Floats, bonuses: Floats, low: float, high: 
         close = scores >= best - ROUNDING * np.abs(best)
         kept |= close
         # Of several that are close, any one serves.
-        first = np.minimum.reduceat(np.where(close, np.arange(len(means)), len(means)), at)
+        first = _first(pairs, close)
         lines.append((means[first], bonuses[first]))
     (mean, bonus), (other, larger) = lines
     rise = larger - bonus
@@ -110,8 +114,12 @@ def probabilities(
 
 def most_probable(pairs: Pairs, chances: Floats) -> Codes:
     """Return the code of the most probable action of each row (n,), the lowest of equals."""
-    best = chances == _best(pairs, chances)
-    return pairs.codes[np.minimum.reduceat(np.where(best, np.arange(len(best)), len(best)), pairs.starts[:-1])]
+    return pairs.codes[_likeliest(pairs, chances)]
+
+
+def _likeliest(pairs: Pairs, chances: Floats) -> Codes:
+    """Return the place of the most probable pair of each row (n,), the first of equals."""
+    return _first(pairs, chances == _best(pairs, chances))
 
 
 def draw(pairs: Pairs, chances: Floats, uniforms: Floats) -> Codes:
@@ -125,14 +133,5 @@ def draw(pairs: Pairs, chances: Floats, uniforms: Floats) -> Codes:
     # Rounding at a boundary may point at an action of probability zero: take the likeliest action instead.
     empty = np.flatnonzero(chances[place] == 0)
     if len(empty):
-        some = pairs[empty]
-        inside = np.isin(pairs.rows, empty)
-        place[empty] = pairs.starts[:-1][empty] + _first_best(some, chances[inside])
+        place[empty] = _likeliest(pairs, chances)[empty]
     return place
-
-
-def _first_best(pairs: Pairs, chances: Floats) -> Codes:
-    """Return where in its row the most probable pair is (n,)."""
-    best = chances == _best(pairs, chances)
-    first = np.minimum.reduceat(np.where(best, np.arange(len(best)), len(best)), pairs.starts[:-1])
-    return first - pairs.starts[:-1]
