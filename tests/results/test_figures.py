@@ -74,16 +74,13 @@ def test_an_axis_holds_all_values_that_it_can(logarithmic):
         assert low < high
 
 
-def test_curves_at_checkpoints_end_where_their_labels_begin():
-    places = np.array([1.0, 10.0, 40.0])
-    curves = [figures.curve_of("puir", np.array([[0.1, 0.2, 0.3], [0.3, 0.4, 0.5]]), places)]
-    figure = figures.running(curves, ylabel="value")
+def test_curves_end_where_their_labels_begin():
+    figure = figures.average_reward([Run("puir", np.array(line)) for line in ([0.1, 0.2, 0.3], [0.3, 0.4, 0.5])])
     (ax,) = figure.axes
-    assert ax.get_xlim() == (1, 40)
-    assert ax.get_ylabel() == "value"
+    assert ax.get_xlim() == (1, 3)
     assert ax.get_title(loc="left") == "mean of 2 seeds ± standard error"
     leaders = [line for line in ax.lines if line.get_transform() != ax.transData]
-    seen = ax.transAxes.inverted().transform(ax.transData.transform((40, 0.4)))
+    seen = ax.transAxes.inverted().transform(ax.transData.transform((3, 0.4)))
     np.testing.assert_allclose(np.asarray(leaders[0].get_xydata())[0], seen, atol=0.01)
 
 

@@ -44,8 +44,6 @@ class Policy(ABC):
     state_type: ClassVar[type[State]] = State
     takes_features: ClassVar[bool] = False
     """Whether it uses features of actions; see :meth:`with_catalogue`."""
-    by_pairs: ClassVar[bool] = False
-    """Whether a row with a list of eligible actions costs only these; other policies score all actions."""
 
     def __post_init__(self) -> None:
         check(self, "policy", self.name)

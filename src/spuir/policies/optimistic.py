@@ -39,8 +39,6 @@ class Optimism(Estimating, ABC):
     levels: int = parameter(1, "weights of the width among which a context draws, spread evenly around alpha", COUNT)
     screen: bool = parameter(True, "skip widths that one bound for all actions makes unnecessary; same actions", FLAG)
 
-    by_pairs = True
-
     @property
     def traits(self) -> frozenset[str]:
         """Return the learner's traits, and sampling where the bonus is randomised."""

@@ -70,10 +70,10 @@ def curve(label: str, x: Sequence[float], samples: Iterable[Iterable[float]], st
     return Curve(label, np.array(means), np.nan_to_num(errors), seeds, np.array(x, dtype=np.float64), style)
 
 
-def running(label: str, results: Sequence[Result], column: str = "average_reward", style: Style | None = None) -> Curve:
-    """Return a running column over the episodes, as a mean over the results; an empty line without any."""
+def running(label: str, results: Sequence[Result], style: Style | None = None) -> Curve:
+    """Return the average reward over the episodes, as a mean over the results; an empty line without any."""
     episodes = [row["episode"] for row in results[0].rows] if results else []
-    by_episode = zip(*([row[column] for row in result.rows] for result in results), strict=True)
+    by_episode = zip(*([row["average_reward"] for row in result.rows] for result in results), strict=True)
     return curve(label, episodes, by_episode, style)
 
 
@@ -149,7 +149,7 @@ class Lines:
         if self.measured:
             _measured_ticks(ax, {float(place): self.names.get(place, f"{place:,g}") for place in places})
         if self.log_y:
-            _plain_decades(ax, "y")
+            _plain_decades(ax)
         for text, at in self.marks.items():
             ax.axvline(at, color=figures.GREY, linewidth=0.7, linestyle=figures.DOTTED, zorder=0.5)
             side = {"transform": ax.get_xaxis_transform(), "fontsize": SMALL_POINTS - 1, "color": figures.GREY}
@@ -176,12 +176,11 @@ def _measured_ticks(ax: "Axes", names: Mapping[float, str]) -> None:
     ax.set_xticks([], minor=True)
 
 
-def _plain_decades(ax: "Axes", name: str) -> None:
-    """Give a logarithmic axis plain numbers; the more decades, the fewer ticks per decade."""
+def _plain_decades(ax: "Axes") -> None:
+    """Give a logarithmic vertical axis plain numbers; the more decades, the fewer ticks per decade."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-    axis = ax.xaxis if name == "x" else ax.yaxis
-    low, high = ax.get_xlim() if name == "x" else ax.get_ylim()
+    axis, (low, high) = ax.yaxis, ax.get_ylim()
     ticks = next(ticks for most, ticks in _TICKS if high < most * low)
     axis.set_major_locator(LogLocator(subs=ticks, numticks=9))
     axis.set_minor_locator(NullLocator())

@@ -156,11 +156,11 @@ def ramp(colours: int) -> list[Style]:
     return [(f"#{shade:02x}{shade:02x}{shade:02x}", SOLID) for shade in shades]
 
 
-def curve_of(label: str, values: Series, places: Series | None = None) -> Curve:
+def curve_of(label: str, values: Series) -> Curve:
     """Return the curve of ``values`` (seeds, n): their mean over the seeds, and its standard error."""
     seeds = len(values)
     spread = values.std(axis=0, ddof=1) if seeds > 1 else np.zeros(values.shape[1])
-    return Curve(label, values.mean(axis=0), spread / np.sqrt(seeds), seeds, places)
+    return Curve(label, values.mean(axis=0), spread / np.sqrt(seeds), seeds)
 
 
 def average_reward(runs: Sequence[PlottedRun], *, zoom: float = 0.05) -> "Figure":
@@ -169,16 +169,7 @@ def average_reward(runs: Sequence[PlottedRun], *, zoom: float = 0.05) -> "Figure
     Policies that end within the share ``zoom`` of the best have a second panel, enlarged, if the first one cannot show
     them apart: others are far below, or all of them began far below.
     """
-    return running(curves_of(runs), zoom=zoom)
-
-
-def running(
-    curves: Sequence[Curve],
-    *,
-    ylabel: str = "running average reward",
-    zoom: float = 0.05,
-) -> "Figure":
-    """Draw values over episodes (larger is better), with a second panel of those near the best where it helps."""
+    curves = curves_of(runs)
     best, end = max(curve.mean[-1] for curve in curves), max(curve.x[-1] for curve in curves)
     near = [curve for curve in curves if abs(curve.mean[-1] - best) <= zoom * abs(best)]
     crowded = len(near) < len(curves) or _span(near, SETTLED) < CROWDED * _span(curves, 0.0)
@@ -187,7 +178,7 @@ def running(
     for ax, some in shown.items():
         draw_curves(ax, some, settle=0.0 if ax is panels[0] else SETTLED)
         ax.set(xlabel="episode", xlim=(1, max(end, 2)))
-    panels[0].set_ylabel(ylabel)
+    panels[0].set_ylabel("running average reward")
     for ax, title in zip(panels, (seeds_note(curves), f"enlarged: within {zoom:.0%} of the best"), strict=False):
         ax.set_title(title, fontsize=TEXT_POINTS, color=INK, loc="left")
     label_ends(figure, shown)

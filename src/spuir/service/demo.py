@@ -16,7 +16,8 @@ from spuir.service.clients.client import Client
 NAME = "coupons"
 COUPONS = ("nothing", "5-percent", "10-percent", "free-delivery", "gift")
 COLUMNS = 4
-EPISODES, VISITORS = 30, 200
+EPISODES, VISITORS, SEED = 30, 200, 0
+"""How many episodes there are, how many visitors come in each, and the seed of the visitors and of the draws."""
 BAR = 100
 """Characters for a reward of 1."""
 
@@ -26,9 +27,7 @@ def drive(
     echo: Callable[[str], object] = print,
     *,
     episodes: int = EPISODES,
-    visitors: int = VISITORS,
     seconds: float = 1.0,
-    seed: int = 0,
     stop: threading.Event | None = None,
 ) -> list[float]:
     """Run the shop against a service, and return the mean reward of each episode.
@@ -39,30 +38,28 @@ def drive(
         Where the service is.
     echo
         Called with each line to print.
-    episodes, visitors
-        How many episodes, and how many visitors come in each.
+    episodes
+        How many episodes there are.
     seconds
         Pause after an episode, so that it can be watched.
-    seed
-        Seed of the visitors and of the service's draws.
     stop
         Ends the shop after the current episode when it is set.
     """
     stop = stop or threading.Event()
-    shop = make_environment("coupon", n_actions=len(COUPONS), dim=COLUMNS, seed=seed)
+    shop = make_environment("coupon", n_actions=len(COUPONS), dim=COLUMNS, seed=SEED)
     means: list[float] = []
     with Client(url) as client:
         context = {"kind": "numbers", "dimension": COLUMNS}
-        client.create(NAME, COUPONS, context=context, window=None, seed=seed)
-        sample = shop.expected_rewards(shop.draw(20_000, generator(seed, "demo", "sample")))
+        client.create(NAME, COUPONS, context=context, window=None, seed=SEED)
+        sample = shop.expected_rewards(shop.draw(20_000, generator(SEED, "demo", "sample")))
         random, best = float(sample.mean()), float(sample.max(axis=1).mean())
-        echo(f"A shop chooses one of {len(COUPONS)} coupons for each of {visitors} visitors per episode, then learns.")
+        echo(f"A shop chooses one of {len(COUPONS)} coupons for each of {VISITORS} visitors per episode, then learns.")
         echo(f"A coupon at random earns {random:.2f} per visitor, the best one for each visitor {best:.2f}.\n")
         for number in range(1, episodes + 1):
-            rounds = shop.draw(visitors, generator(seed, "demo", "visitors", number))
+            rounds = shop.draw(VISITORS, generator(SEED, "demo", "visitors", number))
             given = client.decide_many(NAME, rounds.contexts)
             codes = np.array([COUPONS.index(str(one.action)) for one in given])
-            earned = shop.feedback(rounds, codes, generator(seed, "demo", "noise", number)).rewards
+            earned = shop.feedback(rounds, codes, generator(SEED, "demo", "noise", number)).rewards
             client.reward_many(NAME, zip((one.id for one in given), earned.tolist(), strict=True))
             client.wait_for(NAME, client.close_episode(NAME).version)
             means.append(float(earned.mean()))

@@ -263,11 +263,11 @@ class Engine:
 
     # ---- learning -------------------------------------------------------------------------------------------
 
-    def tick(self, now: float | None = None) -> float:
+    def tick(self) -> float:
         """Close episodes that are due and record what was learned; return the seconds until the next call is due."""
         with self._lock:
             try:
-                wait = self._tick(self._clock() if now is None else now)
+                wait = self._tick()
             except ServiceError as failure:
                 if not store_failed(failure):
                     raise
@@ -276,7 +276,8 @@ class Engine:
             self._reachable = True
             return wait
 
-    def _tick(self, now: float) -> float:
+    def _tick(self) -> float:
+        moment = round(self._clock() * 1e6)
         if self._jobs.next_piece() is not None and time.monotonic() < self._looked + IDLE:
             busy = self._carried_out + QUIET - time.monotonic()
             if busy > 0:  # the next command would wait for that commit; it takes the piece along instead
@@ -292,7 +293,6 @@ class Engine:
         self._advance()
         if not self._elected:
             return IDLE
-        moment = round(now * 1e6)
         views = [(view, heads[view.name]) for view in self._views.values() if view.name in heads]
         due, soonest = reading.due_closes(self.store, views, moment)
         commands: list[Command] = [CloseEpisode(experiment=name, after=after) for name, after in due]
