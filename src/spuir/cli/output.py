@@ -59,7 +59,7 @@ def beside(out: Path, what: str = "episodes") -> Path:
     return stem.with_name(f"{stem.name}.{what}")
 
 
-def keep_apart(out: Path, sources: Sequence[str], what: str = "episodes") -> None:
+def check_out(out: Path, sources: Sequence[str], what: str = "episodes") -> None:
     """Refuse to overwrite the log, or to write into a folder of it."""
     from spuir.training.coefficient_moves import moves_file
 

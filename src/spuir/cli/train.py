@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from spuir.cli import log_options, options
-from spuir.cli.output import FIGURES, beside, draw, interruptible, keep_apart, note_unless, print_result, print_written
+from spuir.cli.output import FIGURES, beside, check_out, draw, interruptible, note_unless, print_result, print_written
 from spuir.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def train(*, out: Path | None, start: Path | None, as_json: bool, quiet: bool, *
     trained_policy = _new_policy(given) if continued is None else _continued_policy(continued, given)
     encoding = {name: given[name] for name in ("scale", "intercept") if given[name]}
     encoding |= log_options.encoding_in(given)
-    keep_apart(out, [*given["log"], *given["rewards"]])
+    check_out(out, [*given["log"], *given["rewards"]])
     propensity = None if given["propensity"] is None else options.parse(given["propensity"])
     note = note_unless(quiet)
     with make_engine(given["engine"], **_engine_options(given)) as engine, interruptible(out):

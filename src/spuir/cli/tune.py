@@ -7,7 +7,7 @@ import click
 
 from spuir.base.counting import counted
 from spuir.cli import log_options, options
-from spuir.cli.output import beside, draw, interruptible, keep_apart, note_unless, print_result, print_written
+from spuir.cli.output import beside, check_out, draw, interruptible, note_unless, print_result, print_written
 
 if TYPE_CHECKING:
     from spuir.evaluation.exploration import Explored
@@ -83,7 +83,7 @@ def tune(*, out: Path, as_json: bool, quiet: bool, **given: Any) -> None:
     from spuir.evaluation.tune import POLICIES
     from spuir.evaluation.tune import tune as search
 
-    keep_apart(out, [*given["log"], *given["rewards"]], "tuning")
+    check_out(out, [*given["log"], *given["rewards"]], "tuning")
     log_options.refuse_labels(given)
     log, joined = log_options.open_joined(given, given["propensity"])
     note = note_unless(quiet)
