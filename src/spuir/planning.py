@@ -28,7 +28,7 @@ products of sketched rows. They are accurate to a factor of about 1.5, which is 
 WORTHWHILE = 1.25
 """A sketch is recommended where learning is at least this many times as fast as with exact sums."""
 
-FLOAT = 8
+FLOAT_BYTES = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,11 +152,11 @@ def costs(batch: int, dim: int, actions: int, sketches: Iterable[int], blocks: i
     observed = b * d * d + 2 * b * d
     imputed_rows = (m - 1) * b * (d * d + 4 * d) + 2 * m * d * d
     exact = observed + _complement_flops(d, m) + 4 * m * d * d
-    rows, sums = FLOAT * b * (d + 1), FLOAT * m * (d * d + d)
+    rows, sums = FLOAT_BYTES * b * (d + 1), FLOAT_BYTES * m * (d * d + d)
     # Rows are gathered in pieces by action, or hashed in pieces with a word, a bucket, a place and a sign each.
-    gathered = min(FLOAT * b * d, GATHER_BYTES) + 2 * FLOAT * b
-    hashing = FLOAT * b + (3 * FLOAT + 4) * min(b, HASH_BYTES // (FLOAT * d) + 1)
-    both = 2 * sums + FLOAT * d * d
+    gathered = min(FLOAT_BYTES * b * d, GATHER_BYTES) + 2 * FLOAT_BYTES * b
+    hashing = FLOAT_BYTES * b + (3 * FLOAT_BYTES + 4) * min(b, HASH_BYTES // (FLOAT_BYTES * d) + 1)
+    both = 2 * sums + FLOAT_BYTES * d * d
     dense, bounded = b * m * (d * d + 4 * d), b * (d * d + 2 * m * d)
     paper = "every imputed row summed, as the paper writes it"
     table: list[tuple[str, str, float, int, int, int]] = [
@@ -166,7 +166,7 @@ def costs(batch: int, dim: int, actions: int, sketches: Iterable[int], blocks: i
     ]
     for c in sketches:
         hashed = 2 * blocks * b * (d + 1) + 4 * b * d + 2 * m * c * d * d + 4 * m * c * d + 4 * m * d * d
-        work = hashing + 2 * FLOAT * m * c * (d + 1)
+        work = hashing + 2 * FLOAT_BYTES * m * c * (d + 1)
         if c < b:
             table.append((f"spuir, c = {c}", "a sketched batch", hashed, bounded, both, work))
         else:

@@ -8,11 +8,12 @@ import pytest
 
 from spuir.policies import make_policy
 from spuir.reproduction.base import Scope
-from spuir.reproduction.comparison import TUNED, MethodComparison
+from spuir.reproduction.comparison import MethodComparison
 from spuir.reproduction.policy_runs import REGRET, Setup, own_recipe, policy_of
 from spuir.reproduction.rivals import OTHERS, SUM_BASED
 from spuir.reproduction.tasks import Result
 from spuir.reproduction.tuning import FULL, METHODS, SMALL, Amount, Option, Search, Share, drawn, own_method, varied
+from spuir.results.figures import TUNED
 
 SETUP = Setup(environment="synthetic", episodes=2, batch_size=60)
 SCOPE = Scope(repeats=2)

@@ -16,11 +16,11 @@ from spuir.reproduction.grids import FORMATS, Measured, by_key, fill, tasks_of, 
 from spuir.reproduction.policy_runs import AUTHORS, LEVEL_NAMES, LEVELS, Setup, by_world
 from spuir.reproduction.tasks import Result, Task
 from spuir.reproduction.tuning import METHODS, Search, SearchedMethod, Setting, own_method, words
+from spuir.results.figures import TUNED
 
 PROPOSED = ("puir", "spuir", "puir-rs", "spuir-rs")
 BASELINES = tuple(name for name in METHODS if name not in PROPOSED)
 QUICK_METHODS = ("sbucb", "puir", "spuir", "bexp3")
-TUNED = " (tuned)"
 
 AS_CODED: Mapping[str, tuple[str, Setting]] = {
     "bexp3 (as coded)": ("bexp3", {}),

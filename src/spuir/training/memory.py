@@ -4,9 +4,9 @@ import os
 from dataclasses import dataclass
 
 from spuir.errors import ParameterError
+from spuir.planning import FLOAT_BYTES
 from spuir.policies.base import Policy
 
-FLOAT = 8
 BLOCK_BYTES, BLOCK_ROWS = 32 * 2**20, 65_536
 """What a worker reads at once: at most about this many bytes as numbers, and this many rows."""
 COPIES = 4
@@ -68,7 +68,7 @@ def amount(size: float) -> str:
 
 def row_bytes(width: int) -> int:
     """Return the bytes of one row as numbers: context, action, reward, weight and number."""
-    return FLOAT * (width + 5)
+    return FLOAT_BYTES * (width + 5)
 
 
 def block_rows(width: int) -> int:
@@ -79,7 +79,7 @@ def block_rows(width: int) -> int:
 def table_bytes(policy: Policy, actions: int, dim: int) -> int:
     """Return the bytes of the sums of one episode: Gram, moment, weight and energy of every action, or fewer."""
     width = policy.width(dim)
-    return FLOAT * (policy.fewer_numbers(actions, dim) or actions * (width * width + width + 2))
+    return FLOAT_BYTES * (policy.fewer_numbers(actions, dim) or actions * (width * width + width + 2))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +102,7 @@ class ShardSize:
         if "sketched" in policy.traits:
             held = getattr(policy, "sketch_size", 0)
             # Hashed rows and rewards, and residual, acting and reference coefficients of every action.
-            sums = FLOAT * actions * (held * (width + 1) + 3 * width + 2)
+            sums = FLOAT_BYTES * actions * (held * (width + 1) + 3 * width + 2)
         row = row_bytes(max(dim, width)) + actions * masks
         return cls(row=row, held=held, sums=sums, keep_rows=sums // row if "foldable" in policy.traits else None)
 
@@ -147,7 +147,7 @@ def forecast(
     reading = COPIES * (workers + 1) * block_rows(dim) * row_bytes(dim) + COPIES * workers * sorting
     sketch = 0
     if largest > size.held > 0:
-        sketch = 3 * FLOAT * actions * size.held * (width + 1)
+        sketch = 3 * FLOAT_BYTES * actions * size.held * (width + 1)
     if size.keep_rows is None:
         reading += 2 * rows  # the whole episode in one piece, and what learning it takes
     return Forecast(

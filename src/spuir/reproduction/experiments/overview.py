@@ -6,10 +6,11 @@ from typing import Any
 from spuir.reproduction import plots
 from spuir.reproduction.base import Drawing, Experiment, Findings, ReportTable, Scope
 from spuir.reproduction.claims import MARGIN
-from spuir.reproduction.comparison import RIVAL, SETTINGS, TUNED, Compared, MethodComparison
+from spuir.reproduction.comparison import RIVAL, SETTINGS, Compared, MethodComparison
 from spuir.reproduction.experiments import figure3a, figure3b, figure3c, real
 from spuir.reproduction.policy_runs import LEVEL_NAMES
 from spuir.reproduction.tasks import Result, Task
+from spuir.results.figures import TUNED
 
 NO_CONTEXT = 0.1
 """Where the best action for each context earns less than this many per cent more than the best fixed action, a set

@@ -13,13 +13,14 @@ from spuir.policies import make_policy
 from spuir.reproduction import plots
 from spuir.reproduction.base import Drawing, Experiment, Findings, ReportTable, Scope
 from spuir.reproduction.claims import Claim, Contrast, Interval, Sample, difference, ratio, sample, summary
-from spuir.reproduction.comparison import BASELINES, PROPOSED, SETTINGS, TUNED, Compared
+from spuir.reproduction.comparison import BASELINES, PROPOSED, SETTINGS, Compared
 from spuir.reproduction.experiments.figure3c import COMPARISON
 from spuir.reproduction.grids import fill
 from spuir.reproduction.policy_runs import AUTHORS
 from spuir.reproduction.sets import coupon
 from spuir.reproduction.tasks import Result, Task
 from spuir.reproduction.tuning import METHODS
+from spuir.results.figures import TUNED
 
 TIMED_REPEATS, ROUNDS = 10, 5
 CHANCE = "uniform"
