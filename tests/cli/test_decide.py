@@ -97,8 +97,8 @@ def test_only_eligible_actions_are_chosen(model: Path, tonight: Path, tmp_path: 
         (lambda t: t, [], "need a column 'decision_id'; say which one it is"),
         (lambda t: t, ["--id-column", "custmer"], "did you mean 'customer'?"),
         (lambda t: t.rename(columns={"age": "Age"}), ["--id-column", "customer"], "(--rename Age=age)"),
-        (lambda t: t.assign(customer="same"), ["--id-column", "customer"], "'same' again at row 1"),
-        (lambda t: t.assign(customer=None), ["--id-column", "customer"], "decision_id: got none at row 0"),
+        (lambda t: t.assign(customer="same"), ["--id-column", "customer"], "t.csv': got 'same' again at row 1"),
+        (lambda t: t.assign(customer=None), ["--id-column", "customer"], "t.csv': got none at row 0"),
         (lambda t: t.assign(age="old"), ["--id-column", "customer"], "column 'age'"),
         (lambda t: t[:0], ["--id-column", "customer"], "table: got no rows"),
         (lambda t: t, ["--id-colum", "customer"], "Did you mean '--id-column'? See "),
@@ -111,6 +111,13 @@ def test_a_table_that_does_not_fit_is_refused_and_nothing_is_written(
     result = call("decide", model, tmp_path / "t.csv", "--out", tmp_path / "d.parquet", *arguments)
     assert result.exit_code == 2 and words in result.stderr and "Traceback" not in result.output
     assert not (tmp_path / "d.parquet").exists()
+
+
+def test_an_id_of_an_earlier_file_is_named_with_its_file_and_row(model: Path, tmp_path: Path) -> None:
+    for name, ids in (("a.csv", ["x", "y"]), ("b.csv", ["z", "x"])):
+        customers(2, 1).assign(customer=ids).to_csv(tmp_path / name, index=False)
+    given = tmp_path / "a.csv", tmp_path / "b.csv", "--id-column", "customer", "--out", tmp_path / "d.csv"
+    assert re.search(r"decision_id in file '\S*b\.csv': got 'x' again at row 1", call("decide", model, *given).stderr)
 
 
 def test_nothing_that_is_read_is_overwritten(model: Path, tonight: Path) -> None:

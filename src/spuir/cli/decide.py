@@ -117,13 +117,13 @@ def _decided(
     counts |= dict.fromkeys((str(label) for label in bandit.actions_[bandit.active_].tolist()), 0)
     moment, empty = datetime.now(UTC), True
     for batch, locating in _batches(log, [*kept, *context, *offered], len(bandit.actions_)):
-        ids = _checked_ids(batch["decision_id"].to_pylist(), seen)
-        empty = empty and not ids
         rows = batch.select(context)
         with locating():
+            ids = _checked_ids(batch["decision_id"].to_pylist(), seen)
             given = {"eligible": eligible} if not offered else _offered(bandit, batch)
             table = rows if bandit.encoder is not None else pa.Table.from_batches([rows])
             day = bandit.decide(table, ids=ids, **given)
+        empty = empty and not ids
         for label in day.actions.tolist():
             counts[str(label)] += 1
         columns = {name: batch[name] for name in (*kept, *offered)}
@@ -229,7 +229,7 @@ def _context(bandit: "Bandit", log: "Log", id_column: str | None) -> list[str]:
 
 def _checked_ids(ids: list[Any], seen: set[str]) -> list[Any]:
     """Return the ids of a batch after refusing a missing one, and one that was in an earlier batch."""
-    for row, one in enumerate(ids, start=len(seen)):
+    for row, one in enumerate(ids):
         if one is None or str(one) in seen:
             got = f"none at row {row}" if one is None else f"{one!r} again at row {row}"
             raise InputError("decision_id", got, "each row has its own id", "drop the row, or give it an id")
