@@ -288,6 +288,13 @@ BAD = {
 
 
 class TestRefusals:
+    def test_a_missing_time_is_named_with_its_file_and_row(self, frame: pd.DataFrame, tmp_path: Path) -> None:
+        frame = frame.assign(time=1_700_000_000.0 + 60 * np.arange(900))
+        frame[:500].to_csv(tmp_path / "a.csv", index=False)
+        frame[500:].assign(time=lambda f: f.time.where(f.index != 507)).to_csv(tmp_path / "b.csv", index=False)
+        with pytest.raises(InputError, match=r"b\.csv': got nothing at row 7, but every row needs it"):
+            evaluate([tmp_path / "a.csv", tmp_path / "b.csv"], {"rule": threshold}, every="day")
+
     @pytest.mark.parametrize("case", BAD)
     def test_a_bad_log_gets_a_clear_message(self, case: str, frame: pd.DataFrame) -> None:
         change, message = BAD[case]

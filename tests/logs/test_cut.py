@@ -2,6 +2,7 @@
 
 from collections import Counter
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyarrow import csv
 
 from spuir.errors import InputError, ParameterError
 from spuir.logs import Cut, cut_episodes, open_log
@@ -97,6 +99,15 @@ def test_pairs_carry_the_count_from_part_to_part() -> None:
     assert next(iter(cut.pairs(log)))[1].schema.names == log.schema.names
 
 
+def test_pairs_name_the_file_and_the_row_of_a_missing_time(tmp_path: Path) -> None:
+    for name, times in (("a.csv", [1, 2, 3]), ("b.csv", [4, None])):
+        table = pa.table({"time": times, "action": ["x"] * len(times), "reward": [1.0] * len(times)})
+        csv.write_csv(table, tmp_path / name)
+    log = open_log([tmp_path / "a.csv", tmp_path / "b.csv"])
+    with pytest.raises(InputError, match=r"b\.csv': got nothing at row 1, but every row needs it"):
+        list(cut_episodes(log, every="day").pairs(log))
+
+
 @pytest.mark.parametrize(
     ("given_", "error", "told"),
     [
@@ -114,8 +125,8 @@ def test_what_cannot_be_cut_is_refused(given_: dict[str, Any], error: type[Excep
 
 
 @pytest.mark.parametrize(("name", "given_"), [("time", {"every": "1h"}), ("episode", {})])
-def test_a_row_without_a_key_is_refused_with_its_number(name: str, given_: dict[str, Any]) -> None:
+def test_a_row_without_a_key_is_refused_with_its_number_in_the_batch(name: str, given_: dict[str, Any]) -> None:
     log = log_of(4, **{name: pa.array([1, 2, None, 4])})
     cut = cut_episodes(log, **given_)
-    with pytest.raises(InputError, match=f"column '{name}'.*row 102"):
+    with pytest.raises(InputError, match=f"column '{name}'.*at row 2,"):
         cut.keys(next(log.batches()), 100)

@@ -67,7 +67,7 @@ class Cut:
             return pa.array((start + np.arange(batch.num_rows, dtype=np.int64)) // self.amount)
         column = batch[self.columns[0]]
         if column.null_count:
-            row = start + int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
+            row = int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
             rule = f"every row needs it when episodes are cut by {self.columns[0]!r}"
             raise InputError(f"column {self.columns[0]!r}", f"nothing at row {row}", rule, "fill or drop that row")
         if self.kind == "column":
@@ -99,9 +99,14 @@ class Cut:
         """
         names = None if columns is None else list(dict.fromkeys([*columns, *self.columns]))
         start = 0
-        for batch in log.batches(names):
-            yield self.keys(batch, start), batch if columns is None else batch.select(list(columns))
-            start += batch.num_rows
+        for part in log.parts:
+            row = 0
+            for batch in part.read(names):
+                with part.locating(row):
+                    keys = self.keys(batch, start + row)
+                yield keys, batch if columns is None else batch.select(list(columns))
+                row += batch.num_rows
+            start += row
 
 
 def _natural(text: str) -> list[str | int]:
