@@ -288,6 +288,21 @@ BAD = {
 
 
 class TestRefusals:
+    def test_a_wrong_answer_of_a_function_is_named_by_its_row_in_the_log(self, frame: pd.DataFrame) -> None:
+        frame = frame.assign(reward=frame.reward.where(frame.index >= 10))
+        wrong = frame.x[20]
+
+        def labels(contexts: pd.DataFrame) -> np.ndarray[Any, Any]:
+            return np.where(contexts.x == wrong, "z", "a")
+
+        def shares(contexts: pd.DataFrame) -> np.ndarray[Any, Any]:
+            return np.where((contexts.x == wrong).to_numpy()[:, None], 0.5, [1.0, 0.0, 0.0])
+
+        with pytest.raises(UnknownNameError, match="'z' at row 20, but the log has"):
+            evaluate(frame, {"rule": labels})
+        with pytest.raises(InputError, match=r"a sum of 1\.5 at row 20,"):
+            evaluate(frame, {"rule": shares})
+
     def test_a_missing_time_is_named_with_its_file_and_row(self, frame: pd.DataFrame, tmp_path: Path) -> None:
         frame = frame.assign(time=1_700_000_000.0 + 60 * np.arange(900))
         frame[:500].to_csv(tmp_path / "a.csv", index=False)

@@ -262,7 +262,6 @@ class TableTarget(LabelledTarget):
         if len(labels) != self._values.shape[1]:
             rule = f"the actions are {quoted(list(labels))}"
             raise InputError(self.name, f"{self._values.shape[1]} columns", rule, "give one column per action")
-        check_chances(self.name, self._values)
         return super().prepare(log)
 
     def probabilities(self, rows: LoggedRows) -> Floats:
@@ -274,7 +273,9 @@ class TableTarget(LabelledTarget):
 
     def at(self, places: Any, rows: LoggedRows) -> Floats:
         """Return some rows of the table, which belong to these rows of the log; only eligible actions may have any."""
-        chances = self.ordered(self._values[places])
+        own = self._values[places]
+        check_chances(self.name, own, rows.numbers)
+        chances = self.ordered(own)
         if rows.eligible is not None and (barred := (chances > TOLERANCE) & ~rows.eligible).any():
             at, code = np.argwhere(barred)[0].tolist()
             got = f"a probability for {self.log.actions[code]!r} at row {rows.numbers[at]}"
@@ -310,15 +311,15 @@ class RuleTarget(LabelledTarget):
             given = TableTarget(self.name, answer, self.own_labels())
             given.prepare(self.log)
             return given.at(slice(None), rows)
-        codes = self._codes(values.tolist())
+        codes = self._codes(values.tolist(), rows.numbers)
         chances = np.zeros((len(rows), len(self.log.actions)))
         chances[np.arange(len(rows)), codes] = 1.0
         return chances if rows.eligible is None else _or_others(chances, rows.eligible)
 
-    def _codes(self, labels: list[Any]) -> Codes:
-        """Return labels as codes of the log."""
+    def _codes(self, labels: list[Any], numbers: Codes) -> Codes:
+        """Return the labels of rows with these numbers as codes of the log."""
         known = {label: code for code, label in enumerate(self.log.actions)}
-        for row, label in enumerate(labels):
+        for row, label in zip(numbers.tolist(), labels, strict=True):
             if label not in known:
                 rule = f"the log has {quoted(self.log.actions)}"
                 remedy = "name all labels in actions=[…] if the log need not have them all"
@@ -334,12 +335,12 @@ def _or_others(chances: Floats, eligible: Mask) -> Floats:
     return chances
 
 
-def check_chances(name: str, values: Floats) -> None:
-    """Refuse rows (n, M) that are not a distribution."""
+def check_chances(name: str, values: Floats, numbers: Codes) -> None:
+    """Refuse rows (n, M), with these numbers in the log, that are not a distribution."""
     bad = ~((np.abs(values.sum(axis=1) - 1) <= TOLERANCE) & (values.min(axis=1) >= -TOLERANCE))  # NaN is bad too
     if bad.any():
         row = int(np.argmax(bad))
-        got = f"a sum of {values[row].sum():.6g} at row {row}"
+        got = f"a sum of {values[row].sum():.6g} at row {numbers[row]}"
         raise InputError(name, got, "the probabilities of a row are at least 0 and sum to one", "correct that row")
 
 
