@@ -288,6 +288,22 @@ BAD = {
 
 
 class TestRefusals:
+    def test_a_bad_row_of_a_stretch_of_the_log_is_named_by_its_row_in_the_file(
+        self, frame: pd.DataFrame, tmp_path: Path
+    ) -> None:
+        times = 1_700_000_000 + 60 * np.arange(900)
+        bad = frame.assign(weight=np.where(frame.index == 700, -1.0, 1.0))
+        bad.to_csv(tmp_path / "ordered.csv", index=False)
+        bad.assign(time=times).to_csv(tmp_path / "timed.csv", index=False)
+        cases: list[tuple[str, Any, dict[str, Any]]] = [
+            ("timed.csv", {"rule": threshold}, {"after": int(times[500])}),
+            ("timed.csv", "puir", {"batch_size": 100}),
+            ("ordered.csv", "puir", {"batch_size": 100}),
+        ]
+        for name, policy, given in cases:
+            with pytest.raises(InputError, match=rf"{name}': got -1\.0 at row 700,"):
+                evaluate(tmp_path / name, policy, **given)
+
     def test_a_wrong_answer_of_a_function_is_named_by_its_row_in_the_log(self, frame: pd.DataFrame) -> None:
         frame = frame.assign(reward=frame.reward.where(frame.index >= 10))
         wrong = frame.x[20]

@@ -163,6 +163,8 @@ class TestLog:
         assert [part.rows for part in log.parts] == [2, 2, 2, 0]
         assert log.table()["action"].to_pylist() == [0, 1, 3, 5, 7, 8]
         assert report.duplicates == 4
+        named = [part.source_row(row) for part in log.parts for row in range(part.rows or 0)]
+        assert named == [0, 1, 3, 5, 7, 8]  # as the file counts them
 
     def test_the_joined_log_can_be_written_and_opened(self, tmp_path: Path) -> None:
         log, _ = join_logs(*tables(500, tmp_path))

@@ -23,7 +23,6 @@ from spuir.logs.column_plan import ColumnPlan, PlannedColumn
 from spuir.logs.columns import COLUMNS, declaring, renaming
 from spuir.logs.cut import written
 from spuir.logs.formats import Faults
-from spuir.logs.formats.base import BATCH_ROWS
 from spuir.logs.log import Log
 from spuir.logs.open import open_log
 from spuir.logs.parts import DerivedPart
@@ -60,10 +59,10 @@ class JoinedPart(DerivedPart):
     mark: str
     folder: Folder | None = field(repr=False, compare=False)
 
-    def read(
-        self, columns: Sequence[str] | None = None, *, batch_rows: int = BATCH_ROWS, faults: Faults | None = None
-    ) -> "Iterator[pa.RecordBatch]":
-        """Yield its rows with their rewards, without duplicated decisions."""
+    def _chosen(
+        self, columns: Sequence[str] | None, batch_rows: int, faults: Faults | None
+    ) -> "Iterator[tuple[pa.RecordBatch, Mask]]":
+        """Yield the decisions with their rewards, and which of them are not duplicates."""
         schema = self.plan.schema_of(columns)
         own = [name for name in schema.names if name not in ("reward", "reward_time")]
         if not os.path.exists(self.outcomes):
@@ -77,8 +76,7 @@ class JoinedPart(DerivedPart):
             arrays["reward"] = pa.array(here["reward"], mask=np.isnan(here["reward"]))
             times = pa.array(here["time"], mask=here["time"] == UNKNOWN)
             arrays["reward_time"] = times.cast(pa.timestamp("us", "UTC"))
-            joined = pa.RecordBatch.from_arrays([arrays[name] for name in schema.names], schema=schema)
-            yield joined if here["first"].all() else joined.filter(pa.array(here["first"]))
+            yield pa.RecordBatch.from_arrays([arrays[name] for name in schema.names], schema=schema), here["first"]
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -230,9 +228,8 @@ def _events(decisions: Log, rewards: Log, starts: list[int], end: _End) -> "Iter
         for batch in part.read([name for name in ("decision_id", "time") if name in decisions.schema.names]):
             ids = batch["decision_id"]
             if ids.null_count:
-                row = (
-                    part.first_row + number - starts[-1] + int(np.argmax(ids.is_null().to_numpy(zero_copy_only=False)))
-                )
+                missing = int(np.argmax(ids.is_null().to_numpy(zero_copy_only=False)))
+                row = part.source_row(number - starts[-1] + missing)
                 rule = "every decision has an id"
                 raise InputError(f"{part.source}, row {row}", "no decision_id", rule, "fill or drop that row")
             yield _event_batch(batch, number, "time")

@@ -9,6 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
+from spuir.base.records import Mask
 from spuir.errors import InputError, SpuirError
 from spuir.logs.column_kinds import COLUMN_KINDS, CellError
 from spuir.logs.column_plan import ColumnPlan, PlannedColumn
@@ -94,7 +97,11 @@ class Part(ABC):
 
     def _place(self, row: int) -> str:
         """Return what messages call a row of this part."""
-        return f"row {self.first_row + row}"
+        return f"row {self.source_row(row)}"
+
+    def source_row(self, row: int) -> int:
+        """Return the number in its source of one of its rows; as with the first row, ask for it in messages only."""
+        return self.first_row + row
 
     @contextmanager
     def locating(self, first: int) -> Iterator[None]:
@@ -106,7 +113,7 @@ class Part(ABC):
 
     def located(self, error: SpuirError, first: int) -> SpuirError:
         """Return an error about a batch that begins with row ``first``, with its source and the row there."""
-        got = re.sub(r"\bat row (\d+)", lambda found: f"at row {self.first_row + first + int(found[1])}", error.got)
+        got = re.sub(r"\bat row (\d+)", lambda found: f"at row {self.source_row(first + int(found[1]))}", error.got)
         return type(error)(f"{error.subject} in {self.source}", got, error.rule, error.remedy)
 
     def identity(self) -> Iterator[Bytes]:
@@ -116,14 +123,38 @@ class Part(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class DerivedPart(Part):
-    """A part that is made from the rows of another one, ``base``."""
+    """A part that is made from some rows of another one, ``base``."""
 
     base: Part
 
     @property
     def first_row(self) -> int:
-        """The number of its first row in its source, for messages."""
-        return self.base.first_row
+        """The number of its first row in its source."""
+        return self.source_row(0)
+
+    def source_row(self, row: int) -> int:
+        """Return the number in its source of one of its rows, which takes reading the rows before it."""
+        before = 0
+        for batch, own in self._chosen(("action",), BATCH_ROWS, None):
+            here = np.flatnonzero(own)
+            if row < len(here):
+                return self.base.source_row(before + int(here[row]))
+            row, before = row - len(here), before + batch.num_rows
+        raise IndexError(row)
+
+    def read(
+        self, columns: Sequence[str] | None = None, *, batch_rows: int = BATCH_ROWS, faults: Faults | None = None
+    ) -> "Iterator[pa.RecordBatch]":
+        """Yield its rows."""
+        for batch, own in self._chosen(columns, batch_rows, faults):
+            if own.any():
+                yield batch if own.all() else batch.filter(pa.array(own))
+
+    @abstractmethod
+    def _chosen(
+        self, columns: Sequence[str] | None, batch_rows: int, faults: Faults | None
+    ) -> "Iterator[tuple[pa.RecordBatch, Mask]]":
+        """Yield the batches of the other part, with these columns, and which of their rows (n,) are in this one."""
 
     @property
     def paths(self) -> tuple[str, ...]:

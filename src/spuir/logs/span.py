@@ -11,7 +11,6 @@ from spuir.base.records import Mask
 from spuir.errors import InputError
 from spuir.logs.columns import renaming
 from spuir.logs.formats import Faults
-from spuir.logs.formats.base import BATCH_ROWS
 from spuir.logs.log import Log
 from spuir.logs.parts import DerivedPart, Part
 from spuir.logs.times import Instants, instants
@@ -28,10 +27,9 @@ class SpanPart(DerivedPart):
     stop: int
     start: int | None
 
-    def read(
-        self, columns: Sequence[str] | None = None, *, batch_rows: int = BATCH_ROWS, faults: Faults | None = None
-    ) -> "Iterator[pa.RecordBatch]":
-        """Yield the rows of the span."""
+    def _chosen(
+        self, columns: Sequence[str] | None, batch_rows: int, faults: Faults | None
+    ) -> "Iterator[tuple[pa.RecordBatch, Mask]]":
         names = self.plan.schema_of(columns).names
         needed = names if self.start is not None else list(dict.fromkeys([*names, "time"]))
         start = self.start or 0
@@ -41,9 +39,7 @@ class SpanPart(DerivedPart):
             else:
                 places = np.arange(start, start + batch.num_rows)
             start += batch.num_rows
-            inside = (places >= self.first) & (places < self.stop)
-            if inside.any():
-                yield batch.select(names) if inside.all() else batch.select(names).filter(pa.array(inside))
+            yield batch.select(names), (places >= self.first) & (places < self.stop)
 
     def identity(self) -> Iterator[bytes]:
         """Yield bytes that differ when the part or the span does."""

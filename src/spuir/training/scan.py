@@ -196,7 +196,7 @@ def check_first_time(scan: LogScan) -> None:
             row += int(mistaken[0])
             break
         row += batch.num_rows
-    got = f"{cut.named(scan.keys[0])} at row {part.first_row + row}"
+    got = f"{cut.named(scan.keys[0])} at row {part.source_row(row)}"
     whose = "it comes" if early == 1 else f"it and {early - 1:,} others come"
     rule = f"{whose} {gaps[at]:.0f} years before the rest, which begin on {cut.named(scan.keys[at + 1])}"
     remedy = "correct or drop that row, or give the unit of times (--time-unit)"
