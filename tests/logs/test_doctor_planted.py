@@ -234,6 +234,13 @@ def test_a_text_reward_in_a_file_is_refused_with_its_line(cells: str, line: int,
         open_log(tmp_path / "log.csv")
 
 
+def test_a_text_reward_in_a_later_row_group_is_refused_with_its_row_in_the_file(tmp_path: Path) -> None:
+    late = SHOP.assign(reward=SHOP.reward.astype(str).where(SHOP.index != 700, "yes"))
+    late.to_parquet(tmp_path / "log.parquet", row_group_size=100)
+    with pytest.raises(InputError, match=r"got the text 'yes' at row 700, but"):
+        open_log(tmp_path / "log.parquet")
+
+
 def test_remedies_that_name_an_odd_column_can_be_pasted() -> None:
     (one,) = [one for one in found(SHOP.assign(**{"my score": 3.0})).findings if one.column == "my score"]
     assert "--rename 'my score'=" in one.remedy

@@ -181,13 +181,14 @@ def _first_text(
             or not pa.types.is_string(plain_type(file.schema.field(name).type))
         ):
             continue
+        row = 0
         for section in file.sections:
             request = Request(schema=file.schema, columns=(name,), section=section, options=options)
-            row = 0
+            first = row
             for batch in chosen.read(file.path, request):
                 for at, text in enumerate(batch[name].to_pylist(), row):
                     if text is not None and test(text):
-                        place = f"row {at}" if chosen.locate is None else chosen.locate(file.path, section, at)
+                        place = f"row {at}" if chosen.locate is None else chosen.locate(file.path, section, at - first)
                         return PeekedCell(text, place if file is files[0] else f"{place} of {file.path!r}")
                 row += batch.num_rows
     return None
