@@ -234,6 +234,18 @@ def test_a_text_reward_in_a_file_is_refused_with_its_line(cells: str, line: int,
         open_log(tmp_path / "log.csv")
 
 
+def test_rows_after_repeated_decisions_are_those_of_the_file(tmp_path: Path) -> None:
+    for name, start in (("a.csv", 0), ("b.csv", 100)):
+        ids = [f"d{start + (0 if row < 30 else row)}" for row in range(100)]
+        weights = np.where(np.arange(100) == 70, -1.0, 1.0)
+        frame = SHOP[:100].drop(columns="reward").assign(decision_id=ids, weight=weights)
+        frame.to_csv(tmp_path / name, index=False)
+    log, report = join_logs([tmp_path / "a.csv", tmp_path / "b.csv"], {"decision_id": ["d0"], "reward": [1.0]})
+    (weight,) = [one for one in examine(log, joined=report).findings if one.column == "weight"]
+    assert report.duplicates == 58
+    assert [(Path(row.source.split("'")[1]).name, row.row) for row in weight.rows] == [("a.csv", 70), ("b.csv", 70)]
+
+
 def test_a_text_reward_in_a_later_row_group_is_refused_with_its_row_in_the_file(tmp_path: Path) -> None:
     late = SHOP.assign(reward=SHOP.reward.astype(str).where(SHOP.index != 700, "yes"))
     late.to_parquet(tmp_path / "log.parquet", row_group_size=100)

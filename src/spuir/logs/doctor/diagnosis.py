@@ -1,7 +1,7 @@
 """A look through a log before training: what is in it, what is wrong with it, and what to do about that."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -126,7 +126,10 @@ def examine(
     checks = _checks(log, encoder, cut, scaled=bool((encoding or {}).get("scale")))
     faults = Faults()
     rows = _look(log, checks, faults, watch)
-    found = [*refused, *_faults(faults), *_joined(joined), *_absent(log), *_seen(checks, joined)]
+    seen = _seen(checks, joined)
+    if joined is not None and joined.duplicates:
+        seen = [replace(one, rows=tuple(_in_source(log, row) for row in one.rows)) for one in seen]
+    found = [*refused, *_faults(faults), *_joined(joined), *_absent(log), *seen]
     return _diagnosis(log, rows, encoder, checks, found)
 
 
@@ -195,6 +198,16 @@ def _look(log: Log, checks: LogChecks, faults: Faults, watch: Watcher | None) ->
     if not rows:
         raise InputError("log", "no rows", "a log has at least one row", "check the path")
     return rows
+
+
+def _in_source(log: Log, row: ProblemRow) -> ProblemRow:
+    """Return a row, which was counted without repeated decisions, as its source counts it."""
+    number = row.row
+    for part in (part for part in log.parts if part.source == row.source):
+        if number < (part.rows or 0):
+            return row._replace(row=part.source_row(number))
+        number -= part.rows or 0
+    return row
 
 
 def _encoder(log: Log, encoding: Mapping[str, Any]) -> tuple[Encoder | None, list[Finding]]:
