@@ -130,10 +130,6 @@ def _joined(decision: Record, owned: Sequence[Record], rules: JoinRules, now: in
         return JoinedRow(decision, None, FORGOTTEN, None)
     fact = decision_fact(decision)
     settled = closed_at is not None or (decision.due is not None and decision.due <= now)
-    if not owned:
-        if not settled:
-            return JoinedRow(decision, fact, PENDING, None)
-        return JoinedRow(decision, fact, NOT_ACTIVATED if fact.defer else DEFAULTED, rules.default)
     activated, late, last, rewards = not fact.defer, 0, None, list[tuple[int, str, float]]()
     for record in owned:
         timely = in_time(decision, record, closed_at, rules.early)
@@ -146,10 +142,18 @@ def _joined(decision: Record, owned: Sequence[Record], rules: JoinRules, now: in
             rewards.append((record.time if reward.time is None else reward.time, record.key, reward.reward))
             last = record.time
     value = combine(rules.aggregation, rewards) if rewards else rules.default if settled else None
-    status = JOINED if rewards else LATE if late and settled else DEFAULTED if settled else PENDING
+    return JoinedRow(decision, fact, _status(settled, activated, len(rewards), late), value, len(rewards), late, last)
+
+
+def _status(settled: bool, activated: bool, rewards: int, late: int) -> str:
+    """Return the status of a decision that has so many rewards in time and late ones."""
     if not activated:
-        status = NOT_ACTIVATED if settled else PENDING
-    return JoinedRow(decision, fact, status, value, len(rewards), late, last)
+        return NOT_ACTIVATED if settled else PENDING
+    if rewards:
+        return JOINED
+    if not settled:
+        return PENDING
+    return LATE if late else DEFAULTED
 
 
 def episode_rows(
