@@ -243,7 +243,50 @@ class Lossy(Softmax):
         return LossySums(**vars(super().collect(state, batch, rng)))
 
 
+@dataclass(frozen=True, kw_only=True)
+class Guessing(Softmax):
+    """Propensities are called estimates, and are the same for every action."""
+
+    def decide(self, state, contexts, rng, eligible=None):
+        made = super().decide(state, contexts, rng, eligible)
+        return Decision(made.actions, np.full(len(contexts), 0.5), lambda: made._table, exact=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Blank(Softmax):
+    """Rewards are imputed as 0, whatever was learned before."""
+
+    def absorb(self, state, sums):
+        after, info = super().absorb(state, sums)
+        after.imputed.moment[:] = 0.0
+        return replace(after), info
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fading(Softmax):
+    """What was observed is discounted like what was imputed."""
+
+    def make_learner(self):
+        return replace(super().make_learner(), forgetting=self.discount)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForgetfulSketch(Forgetful):
+    """Weights are dropped, in batches that are sketched and in others."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeavySketch(Softmax):
+    """A sketch scales rows by their weight, not by its root."""
+
+    def collect(self, state, batch, rng):
+        if len(batch) > self.sketch_size:
+            batch = replace(batch, weights=batch.given_weights**2)
+        return super().collect(state, batch, rng)
+
+
 FOURIER = {"features": "fourier", "n_features": 8, "bandwidth": 1.0}
+SKETCH = {"sketch": "sjlt", "sketch_size": 24}
 MUTANTS = {
     RidgeTwice: ({}, "a never tried action has no estimate"),
     Boastful: ({}, "probabilities sum to one"),
@@ -260,6 +303,11 @@ MUTANTS = {
     Indulgent: ({}, "probabilities sum to one"),
     RidgeForgotten: ({}, "first estimates solve the ridge equation"),
     Lossy: ({}, "shards add up"),
+    Guessing: ({}, "draws match the probabilities"),
+    Blank: ({}, "later estimates solve the ridge equation"),
+    Fading: ({}, "later estimates solve the ridge equation"),
+    ForgetfulSketch: (SKETCH, "a weight counts as copies"),
+    HeavySketch: (SKETCH, "a sketch weighs rows by scaling them"),
 }
 
 

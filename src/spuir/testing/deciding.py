@@ -32,6 +32,9 @@ ERROR_RATE = 1e-7
 """Probability of rejecting a correct policy in one comparison of draws with probabilities."""
 RARE = 10.0
 """Cells with fewer expected draws than this are counted together."""
+ESTIMATE_BIAS, FREQUENT = 0.1, 400
+"""Largest bias of propensities that are Monte-Carlo estimates, and the draws of an action that show it: their mean then
+has a standard error of at most 0.025."""
 
 
 def the_same_seed_repeats_decisions(policy: Policy) -> None:
@@ -155,9 +158,14 @@ def draws_match_the_probabilities(policy: Policy) -> None:
         bandit = trained(policy, sizes)
         repeated = np.repeat(some, draws // 4, axis=0)
         probabilities = bandit.predict_proba(some, eligible=eligible)
-        drawn = bandit.decide(repeated, eligible=eligible).actions.astype(np.intp).reshape(4, -1)
+        decided = bandit.decide(repeated, eligible=eligible)
+        drawn = decided.actions.astype(np.intp).reshape(4, -1)
         counts = np.stack([np.bincount(row, minlength=N_ACTIONS) for row in drawn])
         _check_counts(counts, probabilities, f"after {len(sizes)} episodes")
+        off = decided.propensities.reshape(4, -1) - np.take_along_axis(probabilities, drawn, axis=1)
+        bias = np.abs([np.bincount(codes, row, N_ACTIONS) for codes, row in zip(drawn, off, strict=True)])
+        worst = float((bias / np.maximum(counts, FREQUENT)).max())
+        require(worst <= ESTIMATE_BIAS, f"propensities are off by {worst:.2g} on average")
 
 
 def _check_counts(counts: Codes, probabilities: Floats, what: str) -> None:

@@ -99,15 +99,34 @@ def names_of_actions_do_not_matter(policy: Policy) -> None:
 
 
 def a_weight_counts_as_copies(policy: Policy) -> None:
-    """Check that a row of weight w counts as w copies, and a row of weight 0 does not count."""
+    """Check that a row of weight w counts as w copies, and a row of weight 0 does not count.
+
+    A sketch hashes copies apart, so its episodes are so small that the copies are not sketched either.
+    """
     weighted, copied = fresh(policy), fresh(policy)
-    for number, size in enumerate(SIZES):
+    most = min(_unsketched(policy, SIZES)) // 3 if "sketched" in policy.traits else max(SIZES)
+    for number, size in enumerate(min(size, most) for size in SIZES):
         rows = episode(policy, number, size)
         copies = streams.generator(number, "copies").integers(0, 4, size=size)
         every = np.repeat(np.arange(size), copies)
         weighted.partial_fit(**replace(rows, sample_weight=copies.astype(np.float64)).columns())
         copied.partial_fit(**replace(rows.take(every), row_ids=np.arange(len(every))).columns())
         require_alike(weighted, copied, f"episode {number}")
+
+
+def a_sketch_weighs_rows_by_scaling_them(policy: Any) -> None:
+    """Check that in a sketched batch a row of weight w counts as the row times √w, where the model is linear."""
+    policy = replace(policy, imputation_rate=0.3)  # a balanced rate depends on the number of rows
+    size = 8 * policy.sketch_size
+    rows = replace(episode(policy, 0, size), propensities=np.ones(size))
+    weights = 4.0 ** streams.generator(0, "weights").integers(-1, 2, size=size)
+    bandit, X = fresh(policy).fix(contexts(300)), contexts(40)
+    bandit.partial_fit(**replace(rows, sample_weight=weights).columns())
+    once, twice = (policy.feature_map.apply(bandit.state_.features, part) for part in (X, 2.0 * X))  # type: ignore[attr-defined]
+    if getattr(policy, "link", "linear") == "linear" and np.array_equal(2.0 * once, twice):
+        root = np.sqrt(weights)
+        scaled = replace(rows, X=root[:, None] * rows.X, rewards=root * rows.rewards)
+        require_alike(bandit, fresh(policy).partial_fit(**scaled.columns()), "rows times √w")
 
 
 def propensities_default_to_the_own(policy: Policy) -> None:
@@ -186,24 +205,44 @@ def _check_never_tried(policy: Any) -> None:
 def first_estimates_solve_the_ridge_equation(policy: Policy) -> None:
     """Check that after one episode θ_j = (λI + Φ_j + γ_jΦ̂_j)⁻¹b_j: the cold policy imputed rewards of 0."""
     for ridge in RIDGES:
-        _check_first_estimates(replace(policy, **{"ridge": ridge}))
+        _check_estimates(replace(policy, **{"ridge": ridge}), (60,))
 
 
-def _check_first_estimates(policy: Any) -> None:
-    (size,) = _unsketched(policy, (60,))
-    rows = replace(episode(policy, 0, size), propensities=np.ones(size))
-    bandit = fresh(policy).fix(contexts(300)).partial_fit(**rows.columns())
-    X, features = contexts(20), bandit.state_.features  # type: ignore[attr-defined]
-    seen, asked = policy.feature_map.apply(features, rows.X), policy.feature_map.apply(features, X)
-    decided, link = bandit.decide(X), LINKS[getattr(policy, "link", "linear")]
+def later_estimates_solve_the_ridge_equation(policy: Policy) -> None:
+    """Check θ_j and widths after three episodes: the acting coefficients impute, and older sums are discounted."""
+    for ridge in RIDGES:
+        _check_estimates(replace(policy, **{"ridge": ridge}), (60, 40, 50))
+
+
+def _check_estimates(policy: Any, sizes: tuple[int, ...]) -> None:
+    episodes = [
+        replace(episode(policy, number, size), propensities=np.ones(size))
+        for number, size in enumerate(_unsketched(policy, sizes))
+    ]
+    bandit, X = fresh(policy).fix(contexts(300)), contexts(20)
+    for rows in episodes:
+        bandit.partial_fit(**rows.columns())
+    decided, features = bandit.decide(X), bandit.state_.features  # type: ignore[attr-defined]
+    asked = policy.feature_map.apply(features, X)
+    seen = [policy.feature_map.apply(features, rows.X) for rows in episodes]
+    link, cap = LINKS[getattr(policy, "link", "linear")], getattr(policy, "imputed_cap", None)
     for action in range(N_ACTIONS):
-        own = rows.actions == action
-        observed = policy.ridge * np.eye(seen.shape[1]) + seen[own].T @ seen[own]
-        with_imputed = observed + _rate(policy, 1, own.sum(), (~own).sum()) * (seen[~own].T @ seen[~own])
-        theta = np.linalg.solve(
-            with_imputed if _imputes(policy, "estimates") else observed, seen[own].T @ rows.rewards[own]
-        )
-        widths = _widths(asked, with_imputed if _imputes(policy, "widths") else observed)
+        # The Gram matrix of the observed or the imputed rows, their moment as one more column, and their number.
+        observed = imputed = np.zeros((asked.shape[1], asked.shape[1] + 1))
+        executed, hidden, theta = 0.0, 0.0, np.zeros(asked.shape[1])
+        with_imputed = observed
+        for number, (S, rows) in enumerate(zip(seen, episodes, strict=True), 1):
+            own = rows.actions == action
+            guessed = link.reward(S @ theta, None if link.linear else cap)
+            observed = policy.forgetting * observed + S[own].T @ np.column_stack([S, rows.rewards])[own]
+            imputed = policy.discount * imputed + S[~own].T @ np.column_stack([S, guessed])[~own]
+            executed = policy.forgetting * executed + own.sum()
+            hidden = policy.discount * hidden + (~own).sum()
+            with_imputed = observed + _rate(policy, number, executed, hidden) * imputed
+            sums = with_imputed if _imputes(policy, "estimates") else observed
+            theta = np.linalg.solve(sums[:, :-1] + policy.ridge * np.eye(len(theta)), sums[:, -1])
+        gram = (with_imputed if _imputes(policy, "widths") else observed)[:, :-1]
+        widths = _widths(asked, gram + policy.ridge * np.eye(len(theta)))
         what = f"λ = {policy.ridge}, action {action}"
         require_close(decided.means[:, action], link.score(asked @ theta), f"{what}: means", 1e-9)
         require_close(decided.widths[:, action], widths, f"{what}: widths", 1e-9)
@@ -294,12 +333,14 @@ LAWS = (
     law(later_changes_of_the_inputs_do_not_matter),
     law(the_order_of_rows_does_not_matter),
     law(names_of_actions_do_not_matter),
-    law(a_weight_counts_as_copies, unless={"sketched"}),
+    law(a_weight_counts_as_copies),
+    law(a_sketch_weighs_rows_by_scaling_them, needs={"sketched"}),
     law(propensities_default_to_the_own),
     law(only_weighting_policies_read_propensities),
     law(an_empty_batch_is_no_episode),
     law(a_never_tried_action_has_no_estimate, needs={"ridge"}, unless={"self-tuning"}),
     law(first_estimates_solve_the_ridge_equation, needs={"ridge"}, unless={"self-tuning"}),
+    law(later_estimates_solve_the_ridge_equation, needs={"ridge"}, unless={"self-tuning"}),
     law(layout_does_not_matter),
     law(extreme_batches_are_learned),
 )
