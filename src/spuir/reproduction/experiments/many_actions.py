@@ -155,8 +155,7 @@ def claims(cells: Rates, places: Sequence[tuple[str, float]]) -> list[Claim]:
         ),
         Claim(
             id="heavy-balanced-rate-is-safe",
-            wording=f"The balanced rate with κ = 1, the default of 0.1, never loses more than {ALLOWED:g} % of SBUCB's "
-            "reward.",
+            wording=f"The balanced rate with κ = 1 never loses more than {ALLOWED:g} % of SBUCB's reward.",
             margin=-ALLOWED,
             coded=[lead(cells, RateCell(*place, HEAVY)) for place in places],
             **ours,
