@@ -125,3 +125,9 @@ def test_every_equation_of_the_paper_stands_in_the_code() -> None:
         int(number) for path in places for text in prose(path) for number in re.findall(r"(?<!\w)\((\d+)\)", text)
     }
     assert numbers >= set(range(1, 11)), f"missing: {sorted(set(range(1, 11)) - numbers)}"
+
+
+def test_protocol_algorithm_and_theorems_stand_in_the_code() -> None:
+    everything = " ".join(text for path in Path(spuir.__file__).parent.rglob("*.py") for text in prose(path))
+    for name in ("Protocol 1", "Algorithm 1", "Theorem 1", "Theorem 2", "Theorem 3", "Theorem 4"):
+        assert name in everything, name

@@ -1,4 +1,4 @@
-"""Coefficients, factors and contexts → the winners of (9), with exact widths only where they decide.
+"""Coefficients, factors and contexts → the argmax of Algorithm 1, with exact widths only where they decide.
 
 Three steps, each on the contexts that the step before left undecided:
 
@@ -137,7 +137,7 @@ def winners(
     rule: Acting,
     eligible: Mask | None,
 ) -> Winners:
-    """Return the argmax of mean + α·width, (9), for n contexts, with exact widths only where they decide.
+    """Return the argmax of mean + α·width, Algorithm 1 line 9, for n contexts; exact widths only where they decide.
 
     ``features`` returns the rows (k, p) of a slice, ``means`` their estimates (M, k). ``eligible`` is (M, n), None for
     all. If the shared bound decides too few contexts of a block, the blocks after it skip the bound.

@@ -324,7 +324,10 @@ class RidgeLearner(Learner):
 
     @quietly
     def absorb(self, state: RidgeState, sums: Any) -> tuple[RidgeState, Info]:
-        """Fold an episode's sums into the state and solve: (2) to (4), or (6) to (8). It may overwrite the sums."""
+        """Fold an episode's sums into the state and solve: (2) to (4), or (6) to (8), Algorithm 1.
+
+        It may overwrite the sums.
+        """
         episode = self.summation.episode(sums, self.readout(state).solved.theta, self.imputed.on)
         imputed, shared, seen = state.imputed, state.shared, episode.seen
         if episode.hidden is not None and episode.total is not None:
