@@ -12,7 +12,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from spuir import Bandit, list_policies, make_policy
 from spuir.base.packing import pack
 from spuir.base.parameters import COUNT, optional, parameter
-from spuir.base.records import Info, Scores, State
+from spuir.base.records import Feedback, Info, Rounds, Scores, State
 from spuir.base.streams import generator
 from spuir.environments import ENVIRONMENTS, list_environments, make_environment
 from spuir.errors import InputError, MissingExtraError, ParameterError, UnknownNameError
@@ -235,6 +235,34 @@ def test_wrong_names_are_answered():
         short("sbucp")
     with pytest.raises(UnknownNameError, match="did you mean 'linear'"):
         short(Frugal(), "linaer")
+
+
+class Bare:
+    """An environment without a base class: only what a run needs."""
+
+    n_actions = 2
+
+    def draw(self, n, rng):
+        return Rounds(contexts=rng.normal(size=(n, 2)))
+
+    def expected_rewards(self, rounds):
+        return rounds.contexts.copy()
+
+    def feedback(self, rounds, actions, rng):
+        return Feedback(rewards=rounds.contexts[np.arange(len(rounds)), actions])
+
+
+def test_an_environment_needs_no_base_class():
+    history = short("sbucb", Bare())
+    assert history.environment == "Bare"
+    assert history.cvr is None
+    assert history.rewards[-1] > 0.4
+
+
+@pytest.mark.parametrize("environment", [Bare, object()])
+def test_what_is_no_environment_is_refused(environment):
+    with pytest.raises(ParameterError, match="n_actions, draw, feedback and expected_rewards"):
+        short("sbucb", environment)
 
 
 def test_rows_and_dict_hold_the_same_numbers():

@@ -39,7 +39,8 @@ def run(
     ----------
     policy, environment
         Each a name or an object. A name means the default parameters. An environment given by name draws its true
-        parameters from the seed of the run, so every seed is a different world.
+        parameters from the seed of the run, so every seed is a different world. An object of your own needs
+        ``n_actions`` and the methods of :class:`spuir.environments.base.Environment`.
     episodes, batch_size
         N and B. A policy whose ``episodes`` or ``batch_size`` is None is given these.
     seed
@@ -66,8 +67,9 @@ def run(
         check_value(f"{name} of run", value, rule, "choose another value")
     world = make_environment(environment, seed=seed) if isinstance(environment, str) else environment
     if isinstance(world, type) or not hasattr(world, "draw"):
-        rule = "an environment is a registered name or an object made by make_environment"
-        raise ParameterError("environment", repr(world), rule, "pass one of these")
+        rule = "an environment is a registered name, an object made by make_environment, or one of your own"
+        remedy = "give an object with n_actions, draw, feedback and expected_rewards"
+        raise ParameterError("environment", repr(world), rule, remedy)
     policy = with_horizon(as_policy(policy), episodes, batch_size)
     bandit = Bandit(policy, world.n_actions, random_state=seed)
     bandit._advises = False

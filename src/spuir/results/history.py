@@ -185,7 +185,7 @@ class Recorder:
         chosen = expected[np.arange(len(batch)), batch.actions]
         self._put("lost", (expected.max(axis=1) - chosen).sum())
         self._put("ahead", (expected - chosen[:, None]).sum(axis=0))
-        if self._environment.has_clicks and batch.click is not None and batch.conversion is not None:
+        if batch.click is not None and batch.conversion is not None:
             self._put("clicks", batch.click.sum())
             self._put("conversions", batch.conversion.sum())
 
@@ -196,7 +196,7 @@ class Recorder:
         counts = columns.pop("counts").astype(np.int64)
         return History(
             policy=self._policy.name or type(self._policy).__name__,
-            environment=self._environment.name,
+            environment=getattr(self._environment, "name", type(self._environment).__name__),
             seed=self._seed,
             batch_size=self._batch_size,
             counts=counts,
