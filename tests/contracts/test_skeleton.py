@@ -19,6 +19,8 @@ from spuir.policies import POLICIES
 from spuir.policies.base import Recipe
 from spuir.policies.exact import ExactSums
 from spuir.policies.learner import RidgeLearner
+from spuir.policies.optimistic import Optimism
+from spuir.policies.ridge import Ridge
 from spuir.testing import LAWS, check_policy, laws_for
 
 ROOT = Path(__file__).parents[2]
@@ -285,6 +287,14 @@ class HeavySketch(Softmax):
         return super().collect(state, batch, rng)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Hasty(Ridge, Optimism):
+    """The bound on all widths is kept when an action is added, for which it does not hold."""
+
+    def grow(self, state, like):
+        return replace(super().grow(state, like), shared=state.shared)
+
+
 FOURIER = {"features": "fourier", "n_features": 8, "bandwidth": 1.0}
 SKETCH = {"sketch": "sjlt", "sketch_size": 24}
 MUTANTS = {
@@ -307,6 +317,7 @@ MUTANTS = {
     Blank: ({}, "later estimates solve the ridge equation"),
     Fading: ({}, "later estimates solve the ridge equation"),
     ForgetfulSketch: (SKETCH, "a weight counts as copies"),
+    Hasty: ({"alpha": 1.0}, "probabilities sum to one"),
     HeavySketch: (SKETCH, "a sketch weighs rows by scaling them"),
 }
 
