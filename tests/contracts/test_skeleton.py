@@ -52,6 +52,12 @@ def test_the_skeleton_keeps_every_law_that_applies(registered, parameters, law):
         assert not (law.needs <= policy.traits and policy.traits.isdisjoint(law.unless))
 
 
+def test_the_page_names_every_trait():
+    page = (ROOT / "docs" / "howto" / "adding-a-policy.md").read_text(encoding="utf-8")
+    for trait in {trait for law in LAWS for trait in law.needs | law.unless} | {"weighting"}:
+        assert f"`{trait}`" in page, trait
+
+
 def test_the_skeleton_runs_as_it_stands():
     """As the how-to says: on its own, with no test around it."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OPENBLAS_NUM_THREADS": "1"}
