@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from scipy import stats
 
+from spuir.reproduction.report import described
+
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs" / "reproduction"
 DATA = json.loads((FOLDER / "results.json").read_text(encoding="utf-8"))
@@ -147,6 +149,12 @@ def module():
 def test_pages_show_what_is_stored(module):
     for page, text in module.pages().items():
         assert page.read_text(encoding="utf-8") == text, f"{page.name}: run python docs/reproduction.py"
+
+
+def test_alternative_texts_say_what_figures_show():
+    for section in DATA["experiments"]:
+        for figure in section["figures"]:
+            assert figure["alt"] == described(section["title"], figure["name"], figure["caption"])
 
 
 def test_a_run_replaces_its_own_experiments_and_keeps_the_others(module):

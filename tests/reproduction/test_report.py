@@ -99,7 +99,7 @@ def test_the_page_is_whole_and_needs_nothing_else(folder, outline):
     assert inner <= set(outline.ids)
     assert all((folder / link).exists() for link in outline.links if not link.startswith("#"))
     assert all(source.startswith("data:image/svg+xml;base64,") for source in outline.sources)
-    assert outline.alts == ["reward over episode"]
+    assert outline.alts == ["A toy & its box – Rewards & more, −0.5 to 5\u202f%."]
     assert "http" not in (folder / "report.html").read_text(encoding="utf-8")
 
 
@@ -225,13 +225,21 @@ def test_rows_carry_their_arguments_flattened():
     assert flat({}) == {}
 
 
-def test_a_figure_is_told_in_words(tmp_path):
-    findings = toy.report(Scope(), [Result(toy.drawing(tmp_path, 0, 0), [{"reward": 0.5}, {"reward": 1.0}], 0.1)])
-    figure = findings.drawings[""].figure
-    figure.axes[0].set_title("mean of 2", loc="left")
-    figure.axes[0].text(0, 0, "puir")
-    figure.axes[0].text(0, 0, "0.25")
-    assert described(figure) == "mean of 2: reward over episode for puir"
+@pytest.mark.parametrize(
+    ("name", "caption", "said"),
+    [
+        (
+            "",
+            "Lead of `auto`, 0.5 to 5 %; mean of 2 seeds. The band is 1 %.",
+            "– Lead of auto, 0.5 to 5 %; mean of 2 seeds.",
+        ),
+        ("digits", "Left: reward. The oracle. Right: lead. Mean.", "(digits) – Left: reward. The oracle. Right: lead."),
+        ("", "Reward. Left: N = 40. Right: N = 80.", "– Reward."),
+        ("", "Reward over time", "– Reward over time"),
+    ],
+)
+def test_a_figure_is_told_in_words(name, caption, said):
+    assert described("A toy", name, caption) == f"A toy {said}"
 
 
 def test_a_section_without_results_is_still_listed(tmp_path):

@@ -283,4 +283,4 @@ def test_a_policy_of_ones_own_is_compared(tmp_path):
     assert all(row["lead over SBUCB, % of its reward"] for row in rows)
     assert "--first-seed 5 --policy spuir.policies.greedy:GREEDY" in results["command"]
     assert results["seeds"] == [5, 6, 7]
-    assert "GREEDY" in section["figures"][0]["alt"]
+    assert "GREEDY" in (tmp_path / section["figures"][0]["file"]).read_text(encoding="utf-8")

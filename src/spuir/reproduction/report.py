@@ -5,11 +5,12 @@ times.
 """
 
 import json
+import re
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from spuir.base.hashing import digest
 from spuir.reproduction.base import Drawing, Findings, ReportTable, Scope
@@ -22,9 +23,6 @@ from spuir.reproduction.tasks import Result
 from spuir.reproduction.workers import Watcher, run_jobs
 from spuir.results import figures
 from spuir.storage.atomic import finite, write_csv, write_json, write_text
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 PACKAGE = Path(__file__).parents[1]
 RESULTS, PAGE, VERDICTS = "results.json", "report.html", "verdicts.json"
@@ -75,7 +73,8 @@ class Section:
         figures.save(drawing.figure, self.folder / file, pdf=True)
         inches = round(float(drawing.figure.get_figwidth()), 2)
         shown = {"name": name, "file": f"{file}.svg", "inches": inches}
-        return shown | {"alt": described(drawing.figure), "caption": drawing.caption}
+        title = self.asked.experiment.title
+        return shown | {"alt": described(title, name, drawing.caption), "caption": drawing.caption}
 
     def _tabulate(self, table: ReportTable) -> dict[str, Any]:
         stem = self._file("tables", table.name)
@@ -123,16 +122,15 @@ def flat(data: Mapping[str, Any], before: str = "") -> dict[str, Any]:
     return columns
 
 
-def described(figure: "Figure") -> str:
-    """Return what a figure shows, for readers who cannot see it: its axes and the labels in it."""
-    panels: list[str] = []
-    for ax in figure.axes:
-        names = dict.fromkeys(text.get_text() for text in ax.texts if any(sign.isalpha() for sign in text.get_text()))
-        title = ax.get_title(loc="left") or ax.get_title()
-        axes = " over ".join(label for label in (ax.get_ylabel(), ax.get_xlabel()) if label)
-        parts = (title, axes, f"for {', '.join(names)}" if names else "")
-        panels.append(" ".join(part if part != title or not axes else f"{part}:" for part in parts if part))
-    return "; ".join(panel for panel in panels if panel) or "figure"
+def described(title: str, name: str, caption: str) -> str:
+    """Return what a figure shows, for readers who cannot see it: its title and the first sentence of its caption.
+
+    If that is of the left half alone, the sentence of the right half follows. ``name`` tells apart the figures of
+    one experiment.
+    """
+    sentence = re.match(r"(Left: .*?\. (?=Right: ))?.*?(\.(?= )|$)", caption)
+    assert sentence is not None
+    return f"{title}{name and f' ({name})'} – {sentence[0]}".replace("`", "")
 
 
 def write_report(

@@ -97,8 +97,8 @@ def forest(found: Mapping[str, Compared]) -> Drawing:
     ]
     seeds = max((one.seeds for one in found.values()), default=0)
     caption = (
-        f"{'; '.join(SETTINGS.values())}. Difference of the expected reward in the same runs, in per cent, with 95 % "
-        f"intervals over {seeds} seeds (not corrected); the band is ± 1 %."
+        f"Difference of the expected reward in the same runs, in per cent, with 95 % intervals over {seeds} seeds (not "
+        f"corrected); {', '.join(SETTINGS.values())}; the band is ± 1 %."
     )
     return Drawing(plots.compose(f"All sets   {'   '.join(SETTINGS.values())}", panels, width=3.2), caption)
 
