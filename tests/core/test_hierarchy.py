@@ -156,6 +156,14 @@ def test_the_identity_holds_for_drawn_shapes(seed, rows, actions, dim, varying, 
     agree(case.fit(), dense(case))
 
 
+def test_each_ridge_belongs_to_its_block():
+    """In the order of :attr:`Columns.shared`: by blocks of x, then of φ; the entry constant in both is fixed."""
+    columns = Columns((slice(2, 3), slice(0, 2)), (slice(1, 2), slice(0, 1)))
+    shared, own = Ridges(np.array([2.0, 3.0, 4.0]), np.array([5.0, 6.0])).diagonals(columns)
+    np.testing.assert_array_equal(shared, [[4.0, 4.0, 3.0], [2.0, 2.0, 0.01]])
+    np.testing.assert_array_equal(own, [6.0, 6.0, 5.0])
+
+
 def test_one_row():
     case = make(0, rows=1, actions=3)
     case.weights[:] = 1.0
