@@ -225,6 +225,8 @@ def test_bad_catalogues_are_refused():
         spuir.Bandit("hierarchical", table.rename(index={"n1": np.nan}))
     with pytest.raises(ParameterError, match="1 for 'b', but a catalogue as a dict has a dict of features"):
         spuir.Bandit("hierarchical", {"a": {"u": 1}, "b": 1})
+    with pytest.raises(ParameterError, match=r"2\.5 for 'a', but a catalogue as a dict has a dict of features"):
+        spuir.Bandit("hierarchical", {"a": 2.5, "b": 3.0})  # labels alone are a list
     with pytest.raises(ParameterError, match=r"\[1, 2\] for 'a', but a catalogue as a dict has a dict of features"):
         spuir.Bandit("hierarchical", {"a": [1, 2], "b": [3, 4]})
     with pytest.raises(ParameterError, match="labels in the column 'action'"):
@@ -238,6 +240,24 @@ def test_bad_catalogues_are_refused():
         spuir.Bandit("hierarchical", table.assign(price=[np.inf, *[3.0] * 11]))
     with pytest.raises(InputError, match="actions: got column 'price' twice"):
         spuir.Bandit("hierarchical", pd.concat([table, table[["price"]]], axis=1))
+
+
+def test_labels_are_in_the_column_action_however_the_rows_are_numbered():
+    """Rows of a file that were selected, sorted or joined keep numbers that are no labels."""
+    table = items().rename_axis("action").reset_index()
+    for rows in (
+        table,
+        table[::2],
+        table.sort_values("price"),
+        pd.concat([table[:6], table[6:].reset_index(drop=True)]),
+    ):
+        bandit = spuir.Bandit("hierarchical", rows)
+        assert bandit.actions_.tolist() == rows["action"].tolist()
+    with pytest.raises(ParameterError, match="'n0' twice"):
+        spuir.Bandit("hierarchical", pd.concat([table, table[:1]]))
+    one: Any = table[:1]
+    with pytest.raises(InputError, match="got a DataFrame, but features of an action go by name"):
+        spuir.Bandit("hierarchical", items()).add_action("new", features=one)
 
 
 def test_features_whose_squares_overflow_are_refused():

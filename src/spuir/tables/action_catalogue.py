@@ -42,7 +42,7 @@ class Catalogue:
         if features is None:
             rule = f"every action of the catalogue has {', '.join(map(repr, self.encoder.columns))}"
             raise InputError("features", f"none for action {label!r}", rule, "pass features={...}")
-        row = dict(features) if isinstance(features, Mapping) or hasattr(features, "items") else None
+        row = dict(features) if hasattr(features, "items") and not hasattr(features, "columns") else None
         if row is None:
             got = f"a {type(features).__name__}"
             raise InputError("features", got, "features of an action go by name", "pass a dict: features={...}")
@@ -72,7 +72,7 @@ def labels_and_features(actions: Any) -> tuple[Any, Any]:
     if isinstance(actions, Mapping):
         if not actions:
             raise ParameterError("actions", "an empty dict", "at least one action is needed", "pass label → features")
-        if not any(isinstance(row, (Mapping, list, tuple, np.ndarray)) for row in actions.values()):
+        if all(row is None for row in actions.values()):
             return list(actions), None  # labels alone
         wrong = next((label for label, row in actions.items() if not isinstance(row, Mapping)), None)
         if wrong is not None:
@@ -82,7 +82,7 @@ def labels_and_features(actions: Any) -> tuple[Any, Any]:
         return list(actions), rows if any(rows) else None
     if hasattr(actions, "iloc") and hasattr(actions, "columns"):
         labels: Any = actions.index
-        if LABEL in actions.columns and hasattr(labels, "step"):  # a default index: a file was read as it is
+        if LABEL in actions.columns and _counts_rows(labels):
             labels, actions = actions[LABEL], actions.drop(columns=LABEL)
         return list(labels), actions if len(actions.columns) else None
     if hasattr(actions, "to_arrow") and hasattr(actions, "columns"):
@@ -95,6 +95,11 @@ def labels_and_features(actions: Any) -> tuple[Any, Any]:
         rest = [name for name in names if name != LABEL]
         return actions.column(LABEL).to_pylist(), actions.select(rest) if rest else None
     return actions, None
+
+
+def _counts_rows(index: Any) -> bool:
+    """Return whether the index of a data frame is that of a file's rows, also sorted, selected or joined ones."""
+    return hasattr(index, "step") or (index.name is None and index.dtype.kind == "i")
 
 
 def read_catalogue(raw: Any, labels: Sequence[Hashable]) -> Catalogue | None:
