@@ -64,10 +64,14 @@ def test_columns_of_lists():
     column = np.empty(len(lists), dtype=object)
     column[:] = lists
     typed = pa.array(lists, pa.list_(pa.dictionary(pa.int32(), pa.string())))
-    for given in (pd.Series(lists), column, pa.array(lists), pa.chunked_array([lists[:9], lists[9:]]), typed):
+    of_arrow = pd.Series(lists, dtype=pd.ArrowDtype(pa.list_(pa.string())))
+    indexes = [pd.Index(one) for one in lists]
+    chunks = pa.chunked_array([lists[:9], lists[9:]])
+    for given in (pd.Series(lists), column, pa.array(lists), chunks, typed, of_arrow, indexes):
         np.testing.assert_allclose(bandit.predict_proba(X, eligible=given), expected, atol=1e-12)
-    same = bandit.predict_proba(X, eligible=["mail", "wait"])
-    np.testing.assert_allclose(same, bandit.predict_proba(X, eligible=[True, False, False, True]), atol=1e-12)
+    for_all = bandit.predict_proba(X, eligible=[True, False, False, True])
+    for given in (["mail", "wait"], pd.Index(["mail", "wait"]), pd.Series(["mail", "wait"])):
+        np.testing.assert_allclose(bandit.predict_proba(X, eligible=given), for_all, atol=1e-12)
 
 
 def test_arrays_of_text():

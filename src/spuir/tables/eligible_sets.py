@@ -21,7 +21,7 @@ def read_eligible(labels: Labels, given: Any, n: int) -> Mask | Pairs | None:
     """Return which active actions may be chosen in n rows, None for all: as a mask, or as pairs where lists are given.
 
     ``given`` is None, a mask (n, M) or (M,), a sparse mask (n, M), one list of labels per row (also a column of lists
-    of pandas or Arrow), or one list of text labels for all rows.
+    of pandas or Arrow, or a list of arrays or indexes), or one list of text labels for all rows.
     """
     if given is None:
         return None if labels.all_active else eligible_mask(np.array(labels.active), n, len(labels.names))
@@ -98,23 +98,23 @@ def _one_list_per_row(labels: Labels, given: Any, n: int) -> tuple[Codes, Any] |
         given = given.combine_chunks()
     if hasattr(given, "value_lengths"):  # a column of lists of Arrow
         return np.asarray(given.value_lengths().fill_null(0)).astype(np.intp), given.flatten()
-    if hasattr(given, "iloc") and not hasattr(given, "columns") and given.dtype == object:
+    if isinstance(given, np.ndarray) and given.dtype.kind == "U":
         given = given.tolist()
-    if isinstance(given, np.ndarray) and (given.dtype.kind == "U" or (given.dtype == object and given.ndim == 1)):
+    if getattr(given, "ndim", 0) == 1 and given.dtype.kind == "O":  # an array, a Series or an Index
         given = given.tolist()
     if not isinstance(given, (list, tuple)):
         return None
-    rows = cast("Sequence[Any]", given)
+    rows = [one.tolist() if hasattr(one, "tolist") else one for one in cast("Sequence[Any]", given)]
     if rows and all(isinstance(one, str) for one in rows):
         rows = [rows] * n
-    lists = [isinstance(one, (list, tuple, set, frozenset, np.ndarray)) for one in rows]
+    lists = [isinstance(one, (list, tuple, set, frozenset)) for one in rows]
     if not any(lists):
         return None
     if not all(lists):
         row = lists.index(False)
         rule = "every row has a list of labels"
         raise InputError("eligible", f"{rows[row]!r} at row {row}", rule, "list the actions that can be chosen there")
-    flat = [label for one in rows for label in (one.tolist() if isinstance(one, np.ndarray) else one)]
+    flat = [label for one in rows for label in one]
     if _is_mask(rows, flat, len(labels.names)):
         return None
     return np.array([len(one) for one in rows], np.intp), flat
