@@ -198,6 +198,7 @@ VARYING: dict[str, tuple[Any, str]] = {
     ),
     "both": (lambda b: b.decide(X2, eligible=[["n1"]] * 2, action_features=LONG), "says who is eligible"),
     "a row without actions": (lambda b: b.decide(X2, action_features=LONG.iloc[:1]), "no action at row 1"),
+    "no actions": (lambda b: b.decide(X2, action_features={name: [] for name in LONG}), "no action at row 0"),
     "not of the executed": (
         lambda b: b.partial_fit(X2, ["n1", "n7"], [0.0, 1.0], action_features=LONG),
         "no features of 'n7' at row 1",

@@ -257,13 +257,12 @@ def _column(given: Any, name: str) -> Any:
 
 def _whole(column: Any, n: int) -> Codes:
     rows = np.asarray(column)
-    if rows.dtype.kind not in "iu" or len(rows) == 0 or rows.min() < 0 or rows.max() >= n:
+    if not len(rows):
+        return np.empty(0, np.intp)
+    whole = rows.dtype.kind in "iu"
+    if not whole or rows.min() < 0 or rows.max() >= n:
         rule = f"the column 'row' has row numbers of X, 0 to {n - 1}"
-        got = (
-            f"{rows.dtype} column"
-            if rows.dtype.kind not in "iu" or not len(rows)
-            else f"row {rows.min() if rows.min() < 0 else rows.max()}"
-        )
+        got = f"row {rows.min() if rows.min() < 0 else rows.max()}" if whole else f"{rows.dtype} column"
         raise InputError("action_features", got, rule, "number the rows from 0")
     return rows.astype(np.intp)
 
