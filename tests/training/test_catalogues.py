@@ -168,7 +168,7 @@ class TestRefusals:
         with pytest.raises(SpuirError, match="no column 'kind', but the catalogue of the model has it"):
             train(make_log(), batch_size=BATCH, start=known, actions=fewer)
         other = ITEMS | {"size": ["large"] * len(LABELS)}
-        with pytest.raises(SpuirError, match="size"):
+        with pytest.raises(SpuirError, match=f"column .size.: got .large. for action {LABELS[0]!r}"):
             train(make_log(), batch_size=BATCH, start=known, actions=other)
         assert known.actions_.tolist() == LABELS
 

@@ -52,6 +52,11 @@ class Catalogue:
             raise InputError("features", f"no {absent[0]!r}", rule, "add it, with None where it is unknown")
         return _encoded(self.encoder, [row], [label])[0]
 
+    def encode_table(self, labels: Sequence[Hashable], raw: Any) -> Floats:
+        """Return the features (m, k) of actions in a raw table, a row for each of ``labels``."""
+        assert self.encoder is not None
+        return _encoded(self.encoder, raw, labels)
+
     def added(self, features: Floats | None) -> "Catalogue":
         """Return the catalogue with one action more, as long as it has the features itself."""
         if self.features is None or features is None:

@@ -181,11 +181,14 @@ def _changed(start: Bandit, catalogue: ActionTable) -> list[Hashable]:
     """Return the labels whose features are others than those that the model has."""
     model = start._model
     state: Any = model.state
-    encoder: Any = model.catalogue.encoder if model.catalogue is not None else None
+    assert model.catalogue is not None
+    assert model.catalogue.encoder is not None
     codes = {int(code): at for at, code in enumerate(state.live)}
     here = [label for label in catalogue.labels if codes.get(model.labels.codes.get(label, -1)) is not None]
     places = {label: at for at, label in enumerate(catalogue.labels)}
-    encoded = encoder.transform(catalogue.table.select(list(encoder.columns)))
+    encoded = model.catalogue.encode_table(
+        catalogue.labels, catalogue.table.select(list(model.catalogue.encoder.columns))
+    )
     return [
         label
         for label in here
