@@ -51,26 +51,26 @@ class TestPlanted:
             (
                 {name: column[1:] for name, column in ITEMS.items()},
                 "no features",
-                "1 executed actions are not in the catalogue: n0.",
+                "1 executed action not in the catalogue: n0.",
             ),
-            (ITEMS | {"action": [None, *LABELS[1:]]}, "unnamed action", "1 rows of the catalogue have no label."),
+            (ITEMS | {"action": [None, *LABELS[1:]]}, "unnamed action", "the catalogue has 1 row without a label."),
             (ITEMS | {"size": [3] * 8}, "constant feature", "the feature 'size' of the catalogue is constant."),
             (ITEMS | {"size": [None] * 8}, "constant feature", "the feature 'size' of the catalogue is empty."),
             (ITEMS | {"name": list("abcdefgh")}, "unique feature", "the feature 'name' differs for every action."),
             (
                 {name: [*column, column[0]] for name, column in ITEMS.items()},
                 "repeated action",
-                "1 rows of the catalogue repeat a label, with the same features.",
+                "the catalogue has 1 row with a label that a later row has, with the same features.",
             ),
             (
                 {name: [*column, column[0]] for name, column in ITEMS.items()} | {"size": list(range(9))},
                 "conflicting features",
-                "1 rows of the catalogue repeat a label: size differs for 1 labels.",
+                "the catalogue has 1 row with a label that a later row has: size differs for 1 label.",
             ),
             (
                 {"action": [*LABELS, "new"], "topic": list("aabbccdda"), "size": list(range(9))},
                 "untried actions",
-                "1 of 9 actions of the catalogue were never taken.",
+                "the log never takes 1 of the 9 actions of the catalogue.",
             ),
         ],
     )
@@ -95,7 +95,7 @@ class TestPlanted:
         offered = rows()["eligible"]
         offered[3][2] = "typo"
         problems = [one.problem for one in look(ITEMS, eligible=offered).findings if one.check == "no features"]
-        assert problems == ["1 eligible actions are not in the catalogue: typo."]
+        assert problems == ["1 eligible action not in the catalogue: typo."]
 
 
 def test_the_command_reads_a_catalogue(tmp_path: Path) -> None:

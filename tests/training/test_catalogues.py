@@ -104,7 +104,7 @@ class TestLabels:
         twice = {name: [column[0], *column] for name, column in ITEMS.items()}
         twice["size"] = [99.0, *ITEMS["size"]]
         trained = train(make_log(), "hierarchical", batch_size=BATCH, actions=twice)
-        assert any("size (1 labels)" in notice for notice in trained.notices)
+        assert any("size (1 label)" in notice for notice in trained.notices)
         assert same(trained.bandit, train(make_log(), "hierarchical", batch_size=BATCH, actions=ITEMS).bandit) < 1e-9
 
 
@@ -129,7 +129,7 @@ class TestRefusals:
                 {n: c[1:] for n, c in ITEMS.items()},
                 f"'{LABELS[0]}', but table of actions has no row for it",
             ),
-            (make_log(), ITEMS | {"action": [None, *LABELS[1:]]}, "1 rows without a label"),
+            (make_log(), ITEMS | {"action": [None, *LABELS[1:]]}, "1 row without a label"),
             (make_log(), {"action": LABELS}, "no column of features"),
             (make_log(), {"size": [1.0]}, "need a column 'action'"),
             (make_log(), ITEMS | {"size": [np.inf, *ITEMS["size"][1:]]}, "inf"),

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from spuir.base.counting import counted
 from spuir.errors import InputError, listed
 from spuir.logs.columns import renaming
 from spuir.tables.action_catalogue import LABEL
@@ -63,19 +64,19 @@ class ActionTable:
         """Return sentences about what was left out or overruled."""
         found: list[str] = []
         if self.conflicts:
-            parts = ", ".join(f"{name} ({count:,} labels)" for name, count in list(self.conflicts.items())[:5])
+            parts = ", ".join(f"{name} ({counted(count, 'label')})" for name, count in list(self.conflicts.items())[:5])
             found.append(
                 f"{self.source} lists labels more than once with different values; the last one counts: {parts}."
             )
         elif self.repeated:
-            found.append(f"{self.source} lists labels more than once: {self.repeated:,} rows are repeated.")
+            found.append(f"{self.source} lists labels more than once, in {counted(self.repeated, 'repeated row')}.")
         return found
 
     def check(self) -> "ActionTable":
         """Return this table if it can be learned from; refuse rows without a label, and a table without features."""
         if self.unnamed:
             rule, remedy = "every row of a catalogue names its action", "fill or drop these rows"
-            raise InputError(self.source, f"{self.unnamed:,} rows without a label", rule, remedy)
+            raise InputError(self.source, counted(self.unnamed, "row", "without a label"), rule, remedy)
         if not self.table.num_rows:
             raise InputError(self.source, "no rows", "a catalogue has at least one action", "check the file")
         if not self.features:
@@ -101,7 +102,7 @@ class ActionTable:
         known = set(self.labels)
         missing = [label for label in labels if label not in known]
         if missing:
-            more = f" and {len(missing) - 1:,} others" if len(missing) > 1 else ""
+            more = f" and {counted(len(missing) - 1, 'other')}" if len(missing) > 1 else ""
             rule = f"{self.source} has no row for it, and each action of the log needs its features"
             raise InputError("action", f"{missing[0]!r}{more}", rule, "add it to the catalogue, or drop its rows")
 

@@ -278,13 +278,13 @@ class TestCatalogue:
         items = action_table(rows)
         assert items.table.to_pydict() == {"action": ["a", "b", "c"], "x": [3, 2, 4], "y": [None, "w", "v"]}
         assert (items.repeated, items.conflicts) == (2, {"x": 1, "y": 1})
-        assert "x (1 labels), y (1 labels)" in items.notices()[0]
+        assert "x (1 label), y (1 label)" in items.notices()[0]
 
     @pytest.mark.parametrize(
         ("rows", "message"),
         [
             ({"x": [1]}, "need a column 'action'"),
-            ({"action": ["a", None], "x": [1, 2]}, "1 rows without a label"),
+            ({"action": ["a", None], "x": [1, 2]}, "1 row without a label"),
             ({"action": ["a"]}, "no column of features"),
             ({"action": pa.array([], pa.string()), "x": pa.array([], pa.float64())}, "no rows"),
         ],

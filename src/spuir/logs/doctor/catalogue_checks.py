@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from spuir.base.counting import counted
 from spuir.logs.action_table import ActionTable
 from spuir.logs.doctor.checks import ActionCheck, Check, CheckedBatch
 from spuir.logs.doctor.findings import Finding, ProblemRows, finding
@@ -62,21 +63,23 @@ class ActionFeatureCheck(Check):
             label for label in self._offered - set(logged) if label is not None and label not in self._known
         ]
         if logged:
-            problem = f"{len(logged):,} executed actions are not in the catalogue: {_shown(logged)}."
+            problem = f"{counted(len(logged), 'executed action')} not in the catalogue: {_shown(logged)}."
             found.append(finding("no features", LABEL, problem))
         if only_offered:
-            problem = f"{len(only_offered):,} eligible actions are not in the catalogue: {_shown(only_offered)}."
+            problem = f"{counted(len(only_offered), 'eligible action')} not in the catalogue: {_shown(only_offered)}."
             found.append(finding("no features", "eligible", problem))
         if catalogue.unnamed:
-            found.append(finding("unnamed action", None, f"{catalogue.unnamed:,} rows of the catalogue have no label."))
+            problem = f"the catalogue has {counted(catalogue.unnamed, 'row', 'without a label')}."
+            found.append(finding("unnamed action", None, problem))
         if catalogue.repeated:
-            problem = f"{catalogue.repeated:,} rows of the catalogue repeat a label"
-            parts = ", ".join(f"{name} differs for {count:,} labels" for name, count in catalogue.conflicts.items())
+            problem = f"the catalogue has {counted(catalogue.repeated, 'row', 'with a label that a later row has')}"
+            conflicts = catalogue.conflicts.items()
+            parts = ", ".join(f"{name} differs for {counted(count, 'label')}" for name, count in conflicts)
             check = "conflicting features" if catalogue.conflicts else "repeated action"
             found.append(finding(check, None, f"{problem}{': ' + parts if parts else ', with the same features'}."))
         unused = len(self._known - set(self._actions.codes))
         if unused and not logged:
-            problem = f"{unused:,} of {len(self._known):,} actions of the catalogue were never taken."
+            problem = f"the log never takes {unused:,} of the {counted(len(self._known), 'action')} of the catalogue."
             found.append(finding("untried actions", None, problem))
         return found
 
