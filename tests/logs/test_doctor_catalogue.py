@@ -56,6 +56,12 @@ class TestPlanted:
             (ITEMS | {"action": [None, *LABELS[1:]]}, "unnamed action", "the catalogue has 1 row without a label."),
             (ITEMS | {"size": [3] * 8}, "constant feature", "the feature 'size' of the catalogue is constant."),
             (ITEMS | {"size": [None] * 8}, "constant feature", "the feature 'size' of the catalogue is empty."),
+            (ITEMS | {"size": [*range(7), np.inf]}, "not finite", "1 value not finite."),
+            (
+                {"action": [f"n{at}" for at in range(20)], "size": [*map(str, range(19)), "big"]},
+                "mixed",
+                "the feature 'size' of the catalogue is read as text because of big.",
+            ),
             (ITEMS | {"name": list("abcdefgh")}, "unique feature", "the feature 'name' differs for every action."),
             (
                 {name: [*column, column[0]] for name, column in ITEMS.items()},

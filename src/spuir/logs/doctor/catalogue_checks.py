@@ -7,7 +7,9 @@ import numpy as np
 
 from spuir.base.counting import counted
 from spuir.logs.action_table import ActionTable
+from spuir.logs.column_kinds import reads_as_number
 from spuir.logs.doctor.checks import ActionCheck, Check, CheckedBatch
+from spuir.logs.doctor.context_checks import NUMERIC_RATIO
 from spuir.logs.doctor.findings import Finding, ProblemRows, finding
 from spuir.tables.action_catalogue import LABEL
 from spuir.tables.arrow import is_number, pa, pc
@@ -95,7 +97,14 @@ class ActionFeatureCheck(Check):
             if different == 0 or (different == 1 and column.null_count == 0 and labels > 1):
                 problem = f"the feature {name!r} of the catalogue " + ("is empty." if not different else "is constant.")
                 found.append(finding("constant feature", name, problem))
-            elif different == labels >= FEWEST_LABELS and not is_number(column.type):
+            elif is_number(column.type):
+                infinite = int(np.isinf(column.drop_null().to_numpy(zero_copy_only=False)).sum())
+                if infinite:
+                    found.append(finding("not finite", name, f"{counted(infinite, 'value')} not finite."))
+            elif words := _words_among_numbers(column):
+                problem = f"the feature {name!r} of the catalogue is read as text because of {_shown(words)}."
+                found.append(finding("mixed", name, problem))
+            elif different == labels >= FEWEST_LABELS:
                 found.append(finding("unique feature", name, f"the feature {name!r} differs for every action."))
         if catalogue.varying:
             names = _shown(catalogue.varying)
@@ -129,6 +138,13 @@ class _Spread:
             return []
         problem = "the feature is empty." if self.low > self.high else f"the feature is always {self.low:g}."
         return [finding("constant feature", name, problem)]
+
+
+def _words_among_numbers(column: Any) -> list[str]:
+    """Return the few texts of a column that are no numbers; nothing unless nearly all others are."""
+    texts = column.drop_null().cast(pa.string()).to_pylist()
+    words = [text for text in texts if not reads_as_number(text)]
+    return words if len(texts) - len(words) >= NUMERIC_RATIO * len(words) else []
 
 
 def _shown(labels: Sequence[Any]) -> str:
