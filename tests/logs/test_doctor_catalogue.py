@@ -100,8 +100,9 @@ class TestPlanted:
     def test_what_is_offered_but_unknown_is_found(self) -> None:
         offered = rows()["eligible"]
         offered[3][2] = "typo"
-        problems = [one.problem for one in look(ITEMS, eligible=offered).findings if one.check == "no features"]
-        assert problems == ["1 eligible action not in the catalogue: typo."]
+        (one,) = [one for one in look(ITEMS, eligible=offered).findings if one.column == "eligible"]
+        assert (one.check, one.severity) == ("eligible without features", "warning")
+        assert one.problem == "1 eligible action not in the catalogue: typo."
 
 
 def test_the_command_reads_a_catalogue(tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ class ActionFeatureCheck(Check):
             found.append(finding("no features", LABEL, problem))
         if only_offered:
             problem = f"{counted(len(only_offered), 'eligible action')} not in the catalogue: {_shown(only_offered)}."
-            found.append(finding("no features", "eligible", problem))
+            found.append(finding("eligible without features", "eligible", problem))
         if catalogue.unnamed:
             problem = f"the catalogue has {counted(catalogue.unnamed, 'row', 'without a label')}."
             found.append(finding("unnamed action", None, problem))

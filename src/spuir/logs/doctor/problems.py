@@ -59,6 +59,10 @@ PROBLEMS: dict[str, ProblemKind] = {
         "Training a policy that reads features refuses actions without them.",
         "add these labels to the catalogue, written as in the log, or drop their rows.",
     ),
+    "eligible without features": _warning(
+        "Training and evaluation leave them out of the lists, and spuir decide refuses them.",
+        "add these labels to the catalogue, written as in the log.",
+    ),
     "unnamed action": _error("Training refuses such a catalogue.", "fill in the label, or drop the row."),
     "conflicting features": _warning(
         "The last row of a label counts for all its decisions.",
