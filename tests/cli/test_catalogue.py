@@ -150,7 +150,11 @@ class TestRefusals:
             ({"eligible": [["n1", "zz"]]}, r"'zz' at row 0"),
             ({"eligible": [[]], "action.price": [[]]}, r"no action at row 0"),
             ({"eligible": [["n1", "n1"]]}, r"'n1' twice at row 0"),
-            ({"action.price": [[1.0]]}, r"1 values at row 0, but there is one for each of the 2 eligible actions"),
+            ({"action.price": [[1.0]]}, r"1 value at row 0, but there is one for each of the 2 eligible actions"),
+            (
+                {"action.price": pa.array([None], pa.list_(pa.float64()))},
+                r"nothing at row 0, but there is one for each of",
+            ),
             ({"action.price": [[1.0, None]]}, r"nothing at row 0, but a feature per decision is a finite number"),
             ({"action.price": [[1.0, float("inf")]]}, r"inf at row 0"),
             ({"action.price": [["cheap", "dear"]]}, r"type list<element: string>, but a feature per decision is a"),

@@ -283,6 +283,10 @@ BAD = {
         "a decision fills several positions",
     ),
     "not eligible": (lambda f: f.assign(eligible=[["a"]] * 900), "executed but not eligible"),
+    "no label": (
+        lambda f: f.assign(eligible=[["a", "b", "c"]] * 5 + [["a", "b", None, "c"]] * 895),
+        "eligible.*nothing for a label at row 5, .* drop it from the list",
+    ),
     "weight": (lambda f: f.assign(weight=-1.0), "a weight is finite and ≥ 0"),
 }
 

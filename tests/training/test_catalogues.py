@@ -136,7 +136,7 @@ class TestRefusals:
             (
                 changed(**{"action.price": [[1.0], *PRICES[1:]]}),
                 ITEMS,
-                r"'action.price' in table: got 1 values at row 0, but there is one for each of the 3 eligible actions",
+                r"'action.price' in table: got 1 value at row 0, but there is one for each of the 3 eligible actions",
             ),
             (
                 changed(**{"action.price": [[np.nan] * 3, *PRICES[1:]]}),

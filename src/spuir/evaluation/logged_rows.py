@@ -273,6 +273,11 @@ class EvaluationLog:
         column = batch.column("eligible")
         if column.null_count == len(column) or (holds_masks(column) and not self.complete):
             return None  # the order of a mask is known when all labels are
+        _, owners, items = listed_items(column)
+        if items.null_count and not holds_masks(column):
+            row = owners[int(np.argmax(items.is_null().to_numpy(zero_copy_only=False)))]
+            rule, remedy = "every eligible action has a label", "drop it from the list"
+            raise InputError("eligible", f"nothing for a label at row {row}", rule, remedy)
         return read_mask(column, actions, self.actions, lambda items: self._encode(items, "eligible"), self.mask_labels)
 
 

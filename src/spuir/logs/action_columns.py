@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from spuir.base.counting import counted
 from spuir.base.records import Codes, Floats
 from spuir.errors import InputError, UnknownNameError, listed, quoted
 from spuir.logs.columns import ACTION_PREFIX
@@ -131,7 +132,8 @@ def _values(batch: Any, name: str) -> Floats:
     if (counts != wanted).any():
         row = int(np.argmax(counts != wanted))
         rule = f"there is one for each of the {wanted[row]} eligible actions"
-        raise InputError(f"column '{ACTION_PREFIX}{name}'", f"{counts[row]} values at row {row}", rule, _REMEDY)
+        got = counted(counts[row], "value") if counts[row] >= 0 else "nothing"
+        raise InputError(f"column '{ACTION_PREFIX}{name}'", f"{got} at row {row}", rule, _REMEDY)
     return values.to_numpy(zero_copy_only=False).astype(np.float64)
 
 

@@ -242,7 +242,7 @@ class TestWritten:
 
     def test_a_list_of_another_length_is_refused(self, tmp_path: Path, format: str) -> None:
         rows = ROWS | {"action.age": [[1.0, 2.0], [3.0], [6.0]]}
-        with pytest.raises(InputError, match=r"'action.age': got 1 values at row 1, but .* 3 eligible actions"):
+        with pytest.raises(InputError, match=r"'action.age': got 1 value at row 1, but .* 3 eligible actions"):
             write_log(open_log(pa.table(rows)), tmp_path / "log.txt", format=format)
         assert not (tmp_path / "log.txt").exists()
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from spuir.base.counting import counted
 from spuir.errors import InputError, quoted
 from spuir.logs.columns import ACTION_PREFIX, COLUMNS, is_action_column
 from spuir.logs.formats.base import open_output, opened, refusals
@@ -156,7 +157,7 @@ def _features(
         values: list[Any] = given if isinstance(given, list) else [given if one == chosen else None for one in offered]
         if len(values) != len(offered):
             rule = f"there is one for each of the {len(offered)} eligible actions"
-            raise InputError(f"column {column!r}", f"{len(values)} values at row {row}", rule, _REMEDY)
+            raise InputError(f"column {column!r}", f"{counted(len(values), 'value')} at row {row}", rule, _REMEDY)
         for features, value in zip(found, values, strict=True):
             if _given(value):
                 features[name] = value
