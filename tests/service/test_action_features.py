@@ -116,11 +116,12 @@ def test_raw_columns_and_features_per_decision_start_uniformly(tmp_path):
         ({"action_features": {"jam": {"stock": 1.0}, "hat": {"stock": 1.0}}}, "'hat'"),
         ({"action_features": {}}, "none"),
         ({"action_features": {"jam": {"stock": 1.0}}, "eligible": ["jam"]}, "says which actions are eligible"),
-        ({"action_features": {"jam": {"stock": 1.0}, "tea": {"age": 1.0}}}, "for every action that is offered"),
+        ({"action_features": {"jam": {"stock": 1.0}, "tea": {"age": 1.0}}}, "got age for 'tea', but"),
         ({"action_features": {"jam": {"row": 1.0}}}, "reserved"),
         ({"action_features": {"jam": {"stock": float("nan")}}}, "finite"),
         ({"eligible": ["jam", "hat"]}, "'hat'"),
         ({"eligible": []}, "got none"),
+        ({"eligible": ["jam", "tea", "jam"]}, "got 'jam' twice"),
     ],
 )
 def test_bad_features_per_decision_are_refused(shop, row, words):

@@ -15,11 +15,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from spuir import Bandit
 from spuir.base.parameters import parameters_of
-from spuir.errors import InputError, ServiceError
+from spuir.errors import InputError, ParameterError, ServiceError
 from spuir.service import AsyncClient, Client
 from spuir.service.clients.flows import ENCODER, Method
 from spuir.service.clients.request_rows import decision_bodies
@@ -196,6 +197,27 @@ def test_rewards_may_be_true_or_false_or_elements_of_arrays(client: Client) -> N
     assert client.log("kinds", settled=True) == []
     client.close_episode("kinds")
     assert [row["reward"] for row in client.log("kinds", settled=True)] == [1.0, 0.0, 1.0, 0.0, 0.5]
+
+
+def test_a_catalogue_may_be_a_table(client: Client) -> None:
+    frame = pd.DataFrame({"price": [2.0, 3.0, np.nan], "size": [1, 2, 3]}, index=["jam", "tea", "cup"])
+    rows = frame.rename_axis("action").reset_index()
+    expected = {"cup": {"price": None, "size": 3}, "jam": {"price": 2.0, "size": 1}, "tea": {"price": 3.0, "size": 2}}
+    for number, catalogue in enumerate((frame, rows, rows[::-1], pa.Table.from_pandas(rows, preserve_index=False))):
+        made = client.create(f"table-{number}", catalogue, policy="hierarchical")
+        assert made.settings.actions == expected
+    assert sorted(action.label for action in client.create("labels", rows[["action"]]).actions) == sorted(frame.index)
+    client.add_action("table-0", "pot", features=frame.loc["tea"])
+    with pytest.raises(ParameterError, match="'jam' twice"):
+        client.create("twice", pd.concat([frame, frame[:1]]), policy="hierarchical")
+    for call in (
+        lambda: client.create("infinite", frame.assign(price=np.inf), policy="hierarchical"),
+        lambda: client.add_action("table-0", "jam", features={"price": np.float32("inf"), "size": 1}),
+        lambda: client.update_action("table-0", "jam", {"price": np.inf, "size": 1}),
+    ):
+        with pytest.raises(InputError, match="column 'price': got inf for action 'jam'"):
+            call()
+    assert "infinite" not in [one.name for one in client.experiments()]
 
 
 def test_rows_of_data_frames_are_contexts(client: Client) -> None:

@@ -146,10 +146,12 @@ def check_varying(draft: Draft, given: dict[str, dict[str, float]] | None, where
     reserved = [name for name in names if name in ("row", "action")]
     if reserved:
         raise refuse("action_features", repr(reserved[0]), "'row' and 'action' are reserved", "rename it", where)
-    if names != known or (given and any(sorted(one) != known for one in given.values())):
+    odd = next((label for label, one in (given or {}).items() if sorted(one) != known), None)
+    if odd is not None or (known and not given):
         wanted = ", ".join(known) or "none"
+        got = f"{', '.join(given[odd]) or 'none'} for {odd!r}" if given and odd is not None else "none"
         rule = f"the features per decision of this experiment are {wanted}, for every action that is offered"
-        raise refuse("action_features", ", ".join(names) or "none", rule, "send these", where)
+        raise refuse("action_features", got, rule, "send these", where)
     facts["varying"] = known
 
 

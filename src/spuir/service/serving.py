@@ -131,7 +131,10 @@ class Serving:
     def _check_eligible(self, eligible: list[Label], where: str | None) -> None:
         unknown = [label for label in eligible if label not in self._known]
         if unknown or not eligible or len(set(eligible)) < len(eligible):
-            got = repr(unknown[0])[:60] if unknown else "none" if not eligible else "a label twice"
+            if unknown or not eligible:
+                got = repr(unknown[0])[:60] if unknown else "none"
+            else:
+                got = f"{Counter(eligible).most_common(1)[0][0]!r} twice"
             rule = f"eligible lists active actions, each once, and these are {listed(self.active)}"
             raise refuse("eligible", got, rule, "list some of these, or leave it out for all", where)
 

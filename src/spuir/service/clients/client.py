@@ -13,7 +13,7 @@ from spuir.bandit import Bandit, from_bytes
 from spuir.errors import ServiceError
 from spuir.service import commands
 from spuir.service.clients.flows import ENCODER, Awaiting, Blocking, Flow, Method, Sender
-from spuir.service.clients.request_rows import decision_bodies, given, reward_body
+from spuir.service.clients.request_rows import actions_body, decision_bodies, features_body, given, reward_body
 from spuir.service.settings import Label
 
 ROWS = 1000
@@ -119,11 +119,12 @@ class _Methods(Sender):
     # ---- experiments ----------------------------------------------------------------------------------------
 
     @Method
-    def create(
-        self, name: str, actions: int | Sequence[Label] | Mapping[str, Any], **settings: Any
-    ) -> Flow[commands.ExperimentAnswer]:
-        """Create an experiment; settings are those of :class:`spuir.service.settings.ExperimentSettings`."""
-        body = {"name": name, "actions": actions, **settings}
+    def create(self, name: str, actions: Any, **settings: Any) -> Flow[commands.ExperimentAnswer]:
+        """Create an experiment; settings are those of :class:`spuir.service.settings.ExperimentSettings`.
+
+        ``actions`` are labels, their number, or a catalogue: features by label, a data frame or an Arrow table.
+        """
+        body = {"name": name, "actions": actions_body(actions), **settings}
         return self.ask(commands.ExperimentAnswer, "POST", body=body)
 
     @Method
@@ -158,7 +159,7 @@ class _Methods(Sender):
         features: Mapping[str, Any] | None = None,
     ) -> Flow[commands.ExperimentAnswer]:
         """Add an action to a running experiment; arguments as in :meth:`spuir.Bandit.add_action`."""
-        body = given({"label": label, "like": like, "features": features})
+        body = given({"label": label, "like": like, "features": features_body(label, features)})
         body |= {"ramp": ramp, "ramp_episodes": ramp_episodes}
         return self.ask(commands.ExperimentAnswer, "POST", name, "actions", body=body, repeatable=False)
 
@@ -167,7 +168,7 @@ class _Methods(Sender):
         self, name: str, label: Label, features: Mapping[str, Any] | None
     ) -> Flow[commands.ExperimentAnswer]:
         """Change the features of an action."""
-        body = {"features": features}
+        body = {"features": features_body(label, features)}
         return self.ask(commands.ExperimentAnswer, "PUT", name, "actions", label, body=body)
 
     @Method

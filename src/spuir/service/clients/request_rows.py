@@ -7,9 +7,12 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from spuir.errors import InputError
 from spuir.service.commands import DecisionRow, RewardRow
+from spuir.tables.action_catalogue import labels_and_features
+from spuir.tables.labels import Labels
 
 
 def given(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -31,6 +34,30 @@ def decision_bodies(rows: Any, ids: Iterable[str] | None, numbered: bool) -> lis
     if len(listed) != len(bodies):
         raise InputError("ids", f"{len(listed)} of them", f"there are {len(bodies)} rows", "give one id per row")
     return [{**body, "id": one} for body, one in zip(bodies, listed, strict=True)]
+
+
+def actions_body(actions: Any) -> Any:
+    """Return the actions of a new experiment as JSON has them; a catalogue may be a data frame or an Arrow table."""
+    if hasattr(actions, "columns"):
+        labels, table = labels_and_features(actions)
+        names = Labels.parse(labels).names
+        if table is None:
+            return list(names)
+        rows = table.to_pylist() if hasattr(table, "to_pylist") else table.to_dict("records")
+        actions = dict(zip(names, rows, strict=True))
+    if not isinstance(actions, Mapping):
+        return actions
+    found: Mapping[Any, Any] = actions
+    return {label: features_body(label, features) for label, features in found.items()}
+
+
+def features_body(label: Any, features: Any) -> Any:
+    """Return the features of an action; infinite ones are refused, which JSON would send as unknown."""
+    for name, value in features.items() if hasattr(features, "items") else ():
+        if isinstance(value, (float, np.floating)) and np.isinf(value):
+            got, remedy = f"{value} for action {label!r}", "correct the value, or pass None for unknown"
+            raise InputError(f"column {name!r}", got, "a number must be finite", remedy)
+    return features
 
 
 def reward_body(row: Any) -> dict[str, Any]:
