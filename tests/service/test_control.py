@@ -330,6 +330,9 @@ def test_rows_from_elsewhere_are_learned(shop):
     ]
     for row in wrong:
         assert refused(shop, ImportLog(experiment=NAME, rows=[rows[0], row])).code == "invalid"
+    listed = LogRow(context=[1.0, 2.0], action="a", decision_id="x", eligible=["a", "z"])
+    error = refused(shop, ImportLog(experiment=NAME, rows=[listed]))
+    assert "eligible: got 'z', but a row has actions of the experiment only" in str(error)
     sound(shop)
 
 

@@ -70,10 +70,10 @@ def _imported(draft: Draft, row: LogRow, labels: set[Label], where: str) -> tupl
 def _check_actions(row: LogRow, labels: set[Label], where: str) -> None:
     """Refuse a row whose actions are not those of the experiment, or which was not eligible for its own."""
     offered = [row.action] if row.eligible is None else row.eligible
-    for label in (row.action, *offered):
+    for subject, label in (("action", row.action), *(("eligible", one) for one in offered)):
         if label not in labels:
-            rule, remedy = "it is an action of the experiment", "add it first"
-            raise refuse("action", repr(label)[:80], rule, remedy, where)
+            rule, remedy = "a row has actions of the experiment only", "add it first"
+            raise refuse(subject, repr(label)[:80], rule, remedy, where)
     if row.action not in offered or len(set(offered)) < len(offered):
         rule = "eligible lists actions once each, with the chosen one among them"
         raise refuse("eligible", repr(offered)[:80], rule, "correct or drop the row", where)
