@@ -240,6 +240,24 @@ class TestWritten:
         expected = [[1.0, 0.0], [0.0, 0.0, 2.0], [3.0]]  # a number that is not there is 0 for Vowpal Wabbit
         assert open_log(tmp_path / "log.txt").table()["action.age"].to_pylist() == expected
 
+    def test_objects_and_lists_are_taken_apart(self, tmp_path: Path, format: str) -> None:
+        user = {"age": 3.0, "from": {"city": "Oslo", "zone": None}}
+        rows = {"action": ["a", "b"], "reward": [0.0, 1.0], "propensity": [0.5, 0.5], "eligible": [["a", "b"]] * 2}
+        rows |= {"user": [user, None], "tags": [["x", "y"], ["y"]], "seen": [[{"n": 1.0}], []]}
+        items = {"action": ["a", "b"], "vector": [[0.5, -1.0], [2.0, 0.25]], "i": [1.0, 2.0]}
+        write_log(open_log(pa.table(rows), catalogue=pa.table(items)), tmp_path / "log.txt", format=format)
+        back = open_log(tmp_path / "log.txt")
+        assert back.context == ("user.age", "user.from.city", "tags.x", "tags.y", "seen.n")
+        assert back.table(["user.age", "user.from.city", "tags.y"]).to_pylist()[0] == {
+            "user.age": 3.0,
+            "user.from.city": "Oslo",
+            "tags.y": 1.0,
+        }
+        assert catalogue(back) == {
+            "a": {"vector.0": 0.5, "vector.1": -1.0, "i": 1.0},
+            "b": {"vector.0": 2.0, "vector.1": 0.25, "i": 2.0},
+        }
+
     def test_a_list_of_another_length_is_refused(self, tmp_path: Path, format: str) -> None:
         rows = ROWS | {"action.age": [[1.0, 2.0], [3.0], [6.0]]}
         with pytest.raises(InputError, match=r"'action.age': got 1 value at row 1, but .* 3 eligible actions"):

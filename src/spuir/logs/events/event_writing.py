@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 from spuir.base.counting import counted
 from spuir.errors import InputError, quoted
@@ -141,7 +141,7 @@ def _event(row: int, values: dict[str, Any], actions: Sequence[Any] | None, know
         propensity=_checked("propensity", propensity, row, 0.0, 1.0 + 1e-9),
         weight=_checked("weight", rest.pop("weight", 1.0), row, 0.0, math.inf),
         probabilities=probabilities if offered else None,
-        context={name: _feature(name, value, row) for name, value in context.items() if _given(value)},
+        context=_parts(context, "", row),
         rest=rest,
         features=_features(row, chosen, offered or [chosen], own, known),
     )
@@ -151,7 +151,7 @@ def _features(
     row: int, chosen: Any, offered: list[Any], own: Mapping[str, Any], known: Mapping[Any, Any]
 ) -> list[dict[str, Any]]:
     """Return the features of the offered actions, from the catalogue and from this decision."""
-    found = [{n: v for n, v in known.get(label, {}).items() if n != "action" and _given(v)} for label in offered]
+    found = [{n: v for n, v in known.get(label, {}).items() if n != "action"} for label in offered]
     for column, given in own.items():
         name = column.removeprefix(ACTION_PREFIX)
         values: list[Any] = given if isinstance(given, list) else [given if one == chosen else None for one in offered]
@@ -161,7 +161,32 @@ def _features(
         for features, value in zip(found, values, strict=True):
             if _given(value):
                 features[name] = value
-    return [{name: _feature(f"{ACTION_PREFIX}{name}", value, row) for name, value in one.items()} for one in found]
+    return [_parts(one, ACTION_PREFIX, row) for one in found]
+
+
+def _parts(features: Mapping[str, Any], column: str, row: int) -> dict[str, Any]:
+    """Return what is known of features, with objects and lists taken apart as reading dsjson does.
+
+    ``column`` is what their columns begin with, for messages.
+    """
+    found: dict[str, Any] = {}
+
+    def add(name: str, value: Any) -> None:
+        if isinstance(value, dict):
+            for key, one in cast("dict[str, Any]", value).items():
+                add(f"{name}.{key}", one)
+        elif isinstance(value, list):
+            for place, one in enumerate(cast("list[Any]", value)):
+                if isinstance(one, str):
+                    add(f"{name}.{one}", 1.0)
+                else:
+                    add(name if isinstance(one, dict) else f"{name}.{place}", one)
+        elif _given(value):
+            found[name] = _feature(column + name, value, row)
+
+    for name, value in features.items():
+        add(name, value)
+    return found
 
 
 def _checked(name: str, value: Any, row: int, low: float, high: float) -> float:

@@ -69,8 +69,8 @@ def _written(event: Event) -> dict[str, Any]:
 def _action(name: str, features: Mapping[str, Any]) -> dict[str, Any]:
     """Return an action as Personalizer writes it, with its features by namespace."""
     spaces = _spaces(features)
-    inner = spaces.pop("i", {})
-    return {"_tag": name, "i": {"constant": 1, "id": name} | (inner if isinstance(inner, dict) else {}), **spaces}
+    inner = spaces.pop("i", {})  # a feature may be called so too
+    return {"_tag": name, "i": {"constant": 1, "id": name} | inner if isinstance(inner, dict) else inner, **spaces}
 
 
 def _dropped(event: Event) -> float:
