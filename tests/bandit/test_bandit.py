@@ -512,3 +512,6 @@ class TestScikitLearn:
         assert repr(bandit) == "Bandit('puir', 3, random_state=1)"
         bandit.add_action("new").remove_action(0)
         assert repr(bandit) == "Bandit('puir', [1, 2, 'new'], random_state=1)"
+        assert repr(spuir.Bandit("puir", 2000)) == "Bandit('puir', 2000, random_state=None)"
+        many = spuir.Bandit("puir", [f"a{number}" for number in range(2000)])
+        assert repr(many) == "Bandit('puir', ['a0', 'a1', 'a2', … 2,000 in all], random_state=None)"

@@ -22,6 +22,8 @@ from spuir.tables.model import Model
 
 ARGUMENTS = ("policy", "actions", "random_state", "encoder")
 """What a bandit is made from, besides the parameters of its policy."""
+SHOWN_ACTIONS = 50
+"""Most labels that a bandit shows of itself."""
 
 
 class BanditArguments:
@@ -203,9 +205,11 @@ class BanditArguments:
         if self.encoder is None:
             del shown["encoder"]
         plain = isinstance(self.actions, (int, list, tuple))
-        actions = self.actions if plain and live == list(given.names) else live
+        actions = repr(self.actions if plain and live == list(given.names) else live)
+        if len(live) > SHOWN_ACTIONS and not actions.isdigit():
+            actions = f"[{', '.join(map(repr, live[:3]))}, … {len(live):,} in all]"
         rest = "".join(f", {name}={value!r}" for name, value in shown.items())
-        return f"{type(self).__name__}({self.policy!r}, {actions!r}{rest})"
+        return f"{type(self).__name__}({self.policy!r}, {actions}{rest})"
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the lock behind when copied."""
