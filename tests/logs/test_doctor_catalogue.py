@@ -97,6 +97,14 @@ class TestPlanted:
         problems = [one for one in look(ITEMS, **{"action.price": np.full((400, 3), value)}).findings]
         assert [one.check for one in problems if one.column == "action.price"] == [check]
 
+    def test_texts_per_decision_are_found(self) -> None:
+        """Training leaves them out, also where a single text stands among numbers."""
+        moods = [["glad", "1", "2"], *[["1", "2", "3"]] * 399]
+        (one,) = [one for one in look(ITEMS, **{"action.mood": moods}).findings if one.column == "action.mood"]
+        assert (one.check, one.severity) == ("text feature", "warning")
+        flags = look(ITEMS, **{"action.flag": [[True, False, True]] * 400})
+        assert not [one for one in flags.findings if one.column == "action.flag"]
+
     def test_what_is_offered_but_unknown_is_found(self) -> None:
         offered = rows()["eligible"]
         offered[3][2] = "typo"

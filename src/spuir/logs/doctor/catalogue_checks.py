@@ -117,13 +117,15 @@ class _Spread:
     """The smallest and the largest value of a feature per decision, and what cannot be learned from."""
 
     def __init__(self) -> None:
-        self.low, self.high, self.texts, self.infinite = np.inf, -np.inf, False, 0
+        self.low, self.high, self.texts, self.flags, self.infinite = np.inf, -np.inf, False, False, 0
 
     def add(self, column: Any) -> None:
         """Take the values of a batch into account."""
         values = column.flatten() if pa.types.is_list(column.type) else column
         if not is_number(values.type):
-            self.texts |= len(values.drop_null()) > 0
+            known = values.null_count < len(values)
+            self.texts |= known and pa.types.is_string(values.type)
+            self.flags |= known
             return
         found = values.drop_null().to_numpy(zero_copy_only=False)
         finite = found[np.isfinite(found)]
@@ -131,10 +133,12 @@ class _Spread:
         self.low, self.high = min(self.low, finite.min(initial=np.inf)), max(self.high, finite.max(initial=-np.inf))
 
     def findings(self, name: str) -> list[Finding]:
-        """Report a feature that is constant, empty or not finite."""
+        """Report a feature that is text, constant, empty or not finite."""
+        if self.texts:
+            return [finding("text feature", name, "the feature is text.")]
         if self.infinite:
             return [finding("not finite", name, f"{self.infinite:,} values are not finite.")]
-        if self.texts or self.low < self.high:
+        if self.flags or self.low < self.high:
             return []
         problem = "the feature is empty." if self.low > self.high else f"the feature is always {self.low:g}."
         return [finding("constant feature", name, problem)]

@@ -70,6 +70,10 @@ PROBLEMS: dict[str, ProblemKind] = {
     ),
     "repeated action": _note("They count once.", NOTHING),
     "untried actions": _note("What is known about them comes from their features only.", "nothing if they are new."),
+    "text feature": _warning(
+        "Features per decision are numbers: training leaves it out.",
+        "write numbers, such as 1 and 0 for each value; what stays the same for an action belongs in the catalogue.",
+    ),
     "constant feature": _warning("It cannot distinguish actions.", "leave it out."),
     "unique feature": _warning(
         "It is another name of the action: what is learned about one value helps no other action.",
