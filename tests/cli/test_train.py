@@ -229,6 +229,18 @@ def test_a_model_that_could_not_be_saved_is_refused_before_training(folder: Path
     assert "of memory" not in result.stderr
 
 
+def test_a_remedy_about_a_column_that_has_another_name_in_the_file_works(tmp_path: Path) -> None:
+    table = make_table(300, labels=("a", "b"))
+    chances = pa.array([0.5, None] * 150)
+    csv.write_csv(table.append_column("p", chances), tmp_path / "log.csv")
+    given = (tmp_path / "log.csv", "-b", 300, "--out", tmp_path / "m.spuir", "--propensity-column", "p")
+    assert "leave the column out" in (refused := call(*given)).stderr and "(--rename propensity=)" in refused.stderr
+    assert call(*given, "--rename", "propensity=").exit_code == 0
+    both = call(*given, "--rename", "p=")
+    assert both.exit_code == 2
+    assert "--rename: got p=, but --propensity-column names this column too; leave out one of the two" in both.stderr
+
+
 def test_the_two_tables_are_renamed_apart(tmp_path: Path) -> None:
     table = make_table(200)
     ids = pa.array(range(200))

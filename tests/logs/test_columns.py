@@ -274,6 +274,11 @@ class TestNames:
     def test_the_order_of_names_is_that_of_the_source(self) -> None:
         assert canonical_names(["b", "a"], {"b": "reward"}, "x") == {"b": "reward", "a": "a"}
 
+    def test_a_renamed_column_may_be_called_by_its_new_name(self) -> None:
+        assert canonical_names(["p", "a"], {"p": "propensity", "propensity": None}, "x") == {"a": "a"}
+        assert canonical_names(["p", "a"], {"p": "user", "user": "unit_id"}, "x") == {"p": "unit_id", "a": "a"}
+        assert canonical_names(["a", "b"], {"a": "b", "b": "a"}, "x") == {"a": "b", "b": "a"}
+
 
 @pytest.mark.parametrize(
     ("count", "unit"),

@@ -147,13 +147,20 @@ encoding = together(
 
 def how_to_open(given: Mapping[str, Any], roles: Iterable[str] = ("id", *ROLES)) -> dict[str, Any]:
     """Return these options as the arguments of ``open_log``; ``roles`` are those whose column may be named."""
+    from spuir.logs.columns import COLUMN_OPTIONS
+
     how = columns_in(given["rename"], given["types"])
+    named = role_columns(given, roles)
+    for old, new in (how["rename"] or {}).items():
+        if named.get(old, new) != new:
+            got, rule = f"{old}={new or ''}", f"{COLUMN_OPTIONS['log'][named[old]]} names this column too"
+            raise ParameterError("--rename", got, rule, "leave out one of the two")
     return {
         "format": given["format"],
         "context": names_in(given["context"], "--context") or None,
         "time_unit": given["time_unit"],
         **how,
-        "rename": (how["rename"] or {}) | role_columns(given, roles) or None,
+        "rename": (how["rename"] or {}) | named or None,
     }
 
 

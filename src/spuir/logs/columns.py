@@ -100,19 +100,22 @@ def canonical_names(names: list[str], rename: Mapping[str, str | None] | None, s
     names
         The columns of the source.
     rename
-        New names by old ones; None leaves a column out.
+        New names by old ones; None leaves a column out. An old name may be one that another entry gives, because the
+        messages about a log call its columns by their new names.
     source
         What refusals call the source.
     """
     rename = rename or {}
     for old in rename:
-        if old not in names:
+        if old not in names and old not in rename.values():
             rule = f"the columns are {listed(names)}"
             remedy = did_you_mean(old, names) if nearest(old, names) else "name one of these"
             raise InputError("columns", f"{old!r}, which is no column of {source}", rule, remedy)
     named: dict[str, str] = {}
     for name in names:
         new = rename.get(name, name)
+        if new is not None and new not in names:
+            new = rename.get(new, new)
         if new is None:
             continue
         if new in named.values():
