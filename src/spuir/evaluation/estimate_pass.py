@@ -251,7 +251,9 @@ class EstimatePass:
         used = int((self.rows > 0).sum())
         if used < 2:
             rule = f"an interval by {self.blocks.by} needs at least two"
-            raise ParameterError("group_by", f"one {self.blocks.by} only", rule, "group by row, or use a longer log")
+            remedy = "use a longer log, or more of it (--holdout, --after)"
+            remedy = remedy if self.blocks.by == "row" else f"group by row, or {remedy}"
+            raise ParameterError("group_by", f"one {self.blocks.by} only", rule, remedy)
 
 
 def _over(episodes: int, stretches: int) -> str:

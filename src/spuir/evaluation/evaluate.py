@@ -321,6 +321,7 @@ def _train_on_earlier(
         if isinstance(one, np.ndarray) or hasattr(one, "columns"):
             rule = f"the log is split to train {names[0]}, and a table has a row for each row of the whole log"
             raise ParameterError("policies", f"a table of probabilities for {name}", rule, "pass a function instead")
+    check_value("holdout", holdout, INSIDE, "choose a share such as 0.3")  # both parts need rows
     earlier, rest = split_log(log, holdout)
     known = "uniform" if propensity == "uniform" and "propensity" not in log.schema.names else None
     cut = episodes_to_learn(earlier, batch_size, every)
