@@ -286,8 +286,10 @@ class TestRefusals:
         assert list(tmp_path.iterdir()) == []
 
     def test_a_window_without_times(self) -> None:
-        with pytest.raises(InputError, match="needs the times"):
+        with pytest.raises(InputError, match=r"needs the times.* the decisions have no .*\(--time-column …\)"):
             join_logs({"decision_id": ["a"], "action": [0]}, self.REWARDS, window="1h")
+        with pytest.raises(InputError, match=r"the rewards have no column 'time'; .*\(--reward-time-column …\)"):
+            join_logs(self.DECISIONS, {"decision_id": ["a"], "reward": [1.0]}, window="1h")
 
     def test_parameters_and_folders(self, tmp_path: Path) -> None:
         with pytest.raises(ParameterError, match="memory"):

@@ -157,10 +157,10 @@ def _check(decisions: Log, rewards: Log, rules: RewardRules) -> None:
             rule = "rewards are read from the other table"
             raise InputError("decisions", f"a column {name!r}", rule, f"leave it out: {renaming(name, None)}")
     if rules.window is not None and not ("time" in decisions.schema.names and _time_of(rewards)):
-        rule = "a window needs the times of decisions and rewards"
-        raise InputError(
-            "window", repr(rules.window), rule, "give both tables a column 'time', or leave the window out"
-        )
+        what = "rewards" if "time" in decisions.schema.names else "decisions"
+        rule = f"a window needs the times of decisions and rewards, and the {what} have no column 'time'"
+        remedy = f"name it: {renaming('…', 'time', what)}, or leave the window out"
+        raise InputError("window", repr(rules.window), rule, remedy)
 
 
 def _time_of(rewards: Log) -> str | None:
