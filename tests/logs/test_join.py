@@ -257,6 +257,21 @@ class TestOpenWindows:
         }
         assert len(marks) == 3
 
+    def test_a_last_reward_years_after_all_others_is_refused(self) -> None:
+        """It would close the windows of all decisions, whose rewards would be learned as 0."""
+        hours = np.arange("2024-05-01T00", "2024-05-11T00", dtype="M8[h]").astype("M8[us]")
+        ids = [f"d{at}" for at in range(240)]
+        decisions = {"decision_id": ids, "time": hours, "action": [0] * 240}
+        late = hours.copy()
+        late[7] = np.datetime64("2096-01-01")
+        rewards = {"decision_id": ids, "time": late, "reward": [1.0] * 240}
+        with pytest.raises(InputError, match=r"2096-01-01.*it comes 72 years after the rest.*2024-05-10T23.*--as-of"):
+            join_logs(decisions, rewards, window="1d")
+        assert join_logs(decisions, rewards, window="1d", as_of="2024-05-10T23").report.open == 24
+        assert join_logs(decisions, rewards).report.open == 0  # without a window the time of a reward does not matter
+        late[7] = np.datetime64("2024-05-20")
+        assert join_logs(decisions, rewards | {"time": late}, window="1d").report.open == 0
+
     def test_when_all_are_open_it_is_refused(self) -> None:
         with pytest.raises(InputError, match=r"window of all 4 decisions is still open.*--as-of"):
             self.join(window="1w")

@@ -37,6 +37,9 @@ MEMORY = 256 << 20
 _OUTCOME = np.dtype([("reward", "<f8"), ("time", "<i8"), ("first", "?")])
 """What is stored per decision: its reward, when that came, and whether it is the first decision with its id."""
 _FILL_ROWS = 1 << 20
+_YEAR = 365 * 86_400 * 10**6
+_LATEST = 1_000
+"""How many of the latest times of rewards are kept, to find those that are far from all others."""
 
 
 class Joined(NamedTuple):
@@ -172,17 +175,34 @@ class _End:
     """The time until which rewards are complete: given, or the time of the last reward."""
 
     def __init__(self, given: int | None) -> None:
-        self.given, self.last = given, UNKNOWN
+        self.given, self.first, self.rewards = given, np.iinfo(np.int64).max, 0
+        self.latest = np.full(1, UNKNOWN, np.int64)  # the latest times of rewards, in order
 
     @property
     def time(self) -> int:
         """The time in microseconds; before every decision if there is no reward."""
-        return self.last if self.given is None else self.given
+        return int(self.latest[-1]) if self.given is None else self.given
 
     def see(self, batch: "pa.RecordBatch") -> "pa.RecordBatch":
-        """Update the time of the last reward from a batch."""
-        self.last = max(self.last, pc.max(batch["time"]).as_py() or UNKNOWN)
+        """Update the times of the first and the last rewards from a batch."""
+        times = batch["time"].to_numpy()
+        times = times[times != UNKNOWN]
+        self.first, self.rewards = min(self.first, times.min(initial=self.first)), self.rewards + len(times)
+        self.latest = np.sort(np.append(self.latest, times[times > self.latest[0]]))[-_LATEST:]
         return batch
+
+    def check(self) -> None:
+        """Raise if the last rewards, at most 1 % of them, came years after all others: such a time is a mistake."""
+        gaps = np.diff(self.latest[self.latest != UNKNOWN])
+        at = int(np.argmax(gaps)) + 1 if len(gaps) else 0
+        few = len(gaps) + 1 - at
+        if self.given is None and at and few <= 0.01 * self.rewards:
+            rest, gap = int(self.latest[-few - 1]), int(gaps[at - 1])
+            if gap >= max(_YEAR, 3 * (rest - self.first)):
+                whose = "it comes" if few == 1 else f"it and {few - 1:,} others come"
+                rule = f"{whose} {gap / _YEAR:.0f} years after the rest, which end at {written(rest)}"
+                remedy = "correct or drop such rewards, or say until when they are complete (--as-of, as_of=)"
+                raise InputError("time of the last reward", written(self.time), rule, remedy)
 
     def notice(self, rules: RewardRules, report: Report) -> list[str]:
         """Return what the user should know of open windows; raise if no decision has its reward."""
@@ -212,6 +232,8 @@ def _join(decisions: Log, rewards: Log, rules: RewardRules, end: _End, memory: i
     for at, table in enumerate(_whole_ids(events)):
         if at == 0:
             # Both tables have been read before the first row is there, so that the decisions are counted.
+            if rules.window is not None:
+                end.check()
             outcomes = _create_outcomes(path, starts[-1])
         report += _settle(rules, table, outcomes, end.time)
     notices = end.notice(rules, report)
