@@ -209,7 +209,7 @@ def test_dates_as_whole_numbers_are_refused_with_the_date() -> None:
 
 
 def test_a_reward_with_a_decimal_comma_is_refused_with_the_point() -> None:
-    with pytest.raises(InputError, match=r"'reward'.*got the text '0,5'.*with a decimal point, such as 0.5"):
+    with pytest.raises(InputError, match=r"'reward'.*got the text '0,5'.*decimal point and without thousands"):
         found(SHOP.assign(reward="0,5"))
     with pytest.raises(InputError, match=r"got the text 'yes, bought'.*1 for yes and 0 for no"):
         found(SHOP.assign(reward="yes, bought"))
@@ -338,9 +338,12 @@ def test_gaps_at_the_end_and_scales_are_reported() -> None:
     assert "scales" not in {one.check for one in scaled.findings}
 
 
-def test_numbers_with_a_decimal_comma_are_reported() -> None:
+def test_numbers_with_a_comma_are_reported() -> None:
     written = SHOP.score.round(2).map(lambda score: str(score).replace(".", ","))
     assert alarms(found(SHOP.assign(score=written))) == {("decimal comma", "score")}
+    thousands = SHOP.score.map(lambda score: "1,250" if score > 0 else "2,500")
+    (one,) = (one for one in found(SHOP.assign(score=thousands)).findings if one.check == "decimal comma")
+    assert "without thousands separators, such as 1250.5" in one.remedy
 
 
 def test_propensities_rounded_to_two_digits_raise_no_alarm() -> None:

@@ -15,6 +15,8 @@ import numpy as np
 from spuir.logs.times import LAST_SECOND, PER_SECOND, SECOND, written_date
 from spuir.tables.arrow import is_date, is_number, pa, pc, plain_type
 
+NO_COMMAS = "write numbers with a decimal point and without thousands separators, such as 1250.5"
+"""The remedy for numbers with a comma, of which nothing says whether it is a decimal comma."""
 _EXACT = 2.0**53
 """Above this a float does not hold every whole number."""
 
@@ -325,5 +327,5 @@ def reads_as_number(text: str) -> bool:
 
 
 def has_decimal_comma(text: str) -> bool:
-    """Return whether a text is a number with a decimal comma."""
+    """Return whether a text is a number with a decimal comma, or with one between thousands."""
     return text.count(",") == 1 and reads_as_number(text.replace(",", "."))

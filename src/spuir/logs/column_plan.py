@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from spuir.errors import InputError, ParameterError, UnknownNameError, did_you_mean, listed, nearest
-from spuir.logs.column_kinds import COLUMN_KINDS, has_decimal_comma, is_list_text, list_type, reads_as_number
+from spuir.logs.column_kinds import COLUMN_KINDS, NO_COMMAS, has_decimal_comma, is_list_text, list_type, reads_as_number
 from spuir.logs.columns import (
     ACTION_FEATURE,
     COLUMNS,
@@ -176,7 +176,7 @@ def _text_for_number(raw: str, peek: Peek) -> tuple[str, str]:
         return "type string", f"say {declaring(raw, 'float64')} to read these texts as numbers, or rename the column"
     remedy = "write a number, such as 1 for yes and 0 for no, or rename the column"
     if has_decimal_comma(cell.text):
-        remedy = "write numbers with a decimal point, such as 0.5, or rename the column"
+        remedy = f"{NO_COMMAS}, or rename the column"
     return f"the text {cell.text[:60]!r} at {cell.place}", remedy
 
 

@@ -153,7 +153,7 @@ class ContextColumn:
         problem = "there are cells with a text that means missing."
         found = self._blanks.finding("missing as text", self.name, problem)
         if self._commas.count >= COMMAS * max(self._words.count, 1):
-            found += self._commas.finding("decimal comma", self.name, "its numbers are written with a decimal comma.")
+            found += self._commas.finding("decimal comma", self.name, "its numbers are written with a comma.")
         elif self._words.count and self._numbers >= NUMERIC_RATIO * self._words.count:
             problem = f"it is read as text because of these cells; the other {self._numbers:,} are numbers."
             found += self._words.finding("mixed", self.name, problem)

@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+from spuir.logs.column_kinds import NO_COMMAS
+
 
 class ProblemKind(NamedTuple):
     """A kind of problem: its severity, what follows, and the remedy, in a sentence each; NAME stands for the column."""
@@ -204,9 +206,7 @@ PROBLEMS: dict[str, ProblemKind] = {
         "It is read as text, and each number becomes its own level.",
         "correct them, or leave them empty where the value is unknown.",
     ),
-    "decimal comma": _warning(
-        "It is read as text, and each number becomes its own level.", "write numbers with a point, such as 0.5."
-    ),
+    "decimal comma": _warning("It is read as text, and each number becomes its own level.", f"{NO_COMMAS}."),
     "missing as text": _warning("It is learned as a level like any other.", "leave these cells empty (null)."),
     "sentinel": _warning(
         "It is learned as a number, and moves the estimates for all other rows.",
