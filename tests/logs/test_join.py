@@ -284,7 +284,13 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("decisions", "rewards", "rules", "told"),
         [
-            ({}, {"decision_id": [1]}, {}, r"string in decisions and int64 in rewards.*types="),
+            (
+                {},
+                {"decision_id": [1]},
+                {},
+                r"in rewards.*open the rewards with types=.*\(--type-rewards decision_id=string\)",
+            ),
+            ({"decision_id": [1, 2]}, {}, {}, r"open the decisions with types=.*\(--type decision_id=string\)"),
             ({"reward": [1.0, 2.0]}, {}, {}, r"a column 'reward'.*rename="),
             ({"decision_id": ["a", None]}, {}, {}, "row 1: got no decision_id"),
             ({}, {"reward": [np.inf]}, {}, "inf 'a'"),

@@ -164,9 +164,10 @@ def renaming(old: str, new: str | None, table: str = "log") -> str:
     return f'rename={{"{old}": {named}}} ({option})'
 
 
-def declaring(name: str, kind: str) -> str:
+def declaring(name: str, kind: str, table: str = "log") -> str:
     """Return for a remedy how the type of a column is declared: in Python and on the command line."""
-    return f'types={{"{name}": "{kind}"}} (--type {_shell(f"{name}={kind}")})'
+    option = "--type-rewards" if table == "rewards" else "--type"
+    return f'types={{"{name}": "{kind}"}} ({option} {_shell(f"{name}={kind}")})'
 
 
 def _shell(text: str) -> str:

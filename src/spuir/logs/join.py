@@ -153,8 +153,10 @@ def _check(decisions: Log, rewards: Log, rules: RewardRules) -> None:
         kinds.append(log.schema.field("decision_id").type)
     if not kinds[0].equals(kinds[1]):
         got = f"{kinds[0]} in decisions and {kinds[1]} in rewards"
-        rule = "ids have one type in both tables"
-        raise InputError("decision_id", got, rule, f"open both with {declaring('decision_id', 'string')}")
+        what, log = ("rewards", rewards) if pa.types.is_string(kinds[0]) else ("decisions", decisions)
+        (raw,) = (one.raw for one in log.plan.fields if one.name == "decision_id")
+        remedy = f"open the {what} with {declaring(raw, 'string', what)}"
+        raise InputError("decision_id", got, "ids have one type in both tables", remedy)
     for name in ("reward", "reward_time"):
         if name in decisions.schema.names:
             rule = "rewards are read from the other table"
