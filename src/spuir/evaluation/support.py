@@ -25,6 +25,8 @@ MOST_OF_ONE = 0.02
 """Share of the whole weight that a single row may have."""
 HEAVY_TAIL, HOPELESS_TAIL = 0.7, 1.0
 """Tail index of the weights above which their variance is not to be trusted, and their mean neither."""
+MISSING = 5.0
+"""Expected number of weights above the largest one beyond which a fitted tail is refuted: none comes with 1 in 150."""
 LEAST_MEAN = 0.8
 """Mean weight below which the policy too often chooses actions that were never tried in the context."""
 SURE = 4.0
@@ -193,7 +195,9 @@ def judge(sums: WeightSums, mass: Floats, counts: Floats, actions: Sequence[Hash
 def pareto_tail(largest: Floats, rows: int) -> float | None:
     """Return the index k of a generalised Pareto distribution fitted to the largest weights (Zhang and Stephens).
 
-    Weights that are bounded, as with propensities above a floor, have k < 0.5. None where too few differ.
+    Weights that are bounded, as with propensities above a floor, have k < 0.5. None where too few differ, and where
+    the largest weights are no tail: with a few kinds of contexts and propensities they lie in groups, to which a heavy
+    tail is fitted that would have given far larger weights.
     """
     count = int(min(0.2 * rows, 3 * np.sqrt(rows), LARGEST - 1))
     ordered = np.sort(largest)
@@ -211,6 +215,8 @@ def pareto_tail(largest: Floats, rows: int) -> float | None:
     weights = np.exp(profile - profile.max())  # at most 1: differences may be too large for exp
     best = float((b * weights).sum() / weights.sum())
     index = float(np.log1p(-best * tail).mean())
+    if index > 0 and count * (1 - best * tail[-1]) ** (-1 / index) > MISSING:
+        return None
     return (count * index + 10 * 0.5) / (count + 10)
 
 
