@@ -1,7 +1,9 @@
 """Logs opened from every form: round trips, many files, broken rows, and refusals that name file, line and column."""
 
+import errno
 import gzip
 import json
+import os
 import pickle
 from collections.abc import Callable
 from datetime import date
@@ -102,6 +104,22 @@ class TestRoundTrips:
         assert back["action"].to_pylist() == actions
         assert back["reward"].to_pylist() == rewards
         assert back["age"].to_pylist() == ages
+
+    @pytest.mark.parametrize("name", ["parquet", "csv", "jsonl", "arrow"])
+    def test_a_failure_to_write_names_the_file_and_what_to_check(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    ) -> None:
+        def full(handle: int) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        log, path = open_log(sample(10)), tmp_path / f"log.{name}"
+        path.write_text("no folder")
+        with pytest.raises(InputError, match=r"but the file must be writable; check the folder and the free space"):
+            write_log(log, path / f"log.{name}")
+        monkeypatch.setattr(os, "fsync", full)
+        with pytest.raises(InputError, match=rf"log.{name}': got No space left on device, but .* writable"):
+            write_log(log, path)
+        assert path.read_text() == "no folder" and list(tmp_path.iterdir()) == [path]
 
     def test_writing_refuses_unknown_endings_and_leaves_nothing_half_written(self, tmp_path: Path) -> None:
         log = open_log(sample(3))

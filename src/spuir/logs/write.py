@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from spuir.base.parameters import check_names
-from spuir.errors import ParameterError
+from spuir.errors import InputError, ParameterError, SpuirError
 from spuir.logs.formats import FORMATS, Format
-from spuir.logs.formats.base import ending, refusals
+from spuir.logs.formats.base import ending
 from spuir.logs.log import Log
 from spuir.storage.atomic import atomic_file
 from spuir.tables.arrow import pa
@@ -37,9 +37,16 @@ def write_log(
     if isinstance(log, Log) and log.catalogue is not None and "catalogue" in chosen.write_options:
         options = {"catalogue": log.catalogue.table, **options}
     batches = _Filled(log) if isinstance(log, Log) else log
-    with refusals(str(target)), atomic_file(target) as file:
-        if chosen.write is not None:
-            chosen.write(batches, file.name, **options)
+    try:
+        with atomic_file(target) as file:
+            if chosen.write is not None:
+                chosen.write(batches, file.name, **options)
+    except OSError as error:
+        if isinstance(error, SpuirError):
+            raise
+        got = os.strerror(error.errno) if error.errno else str(error)  # pyarrow says more than the reason
+        rule, remedy = "the file must be writable", "check the folder and the free space"
+        raise InputError(f"file {str(target)!r}", got, rule, remedy) from error
 
 
 class _Filled:

@@ -9,7 +9,7 @@ from typing import Any, cast
 from spuir.base.counting import counted
 from spuir.errors import InputError, quoted
 from spuir.logs.columns import ACTION_PREFIX, COLUMNS, is_action_column
-from spuir.logs.formats.base import open_output, opened, refusals
+from spuir.logs.formats.base import open_output, opened
 from spuir.tables.arrow import pa
 
 _REMEDY = "correct or drop that row"
@@ -255,6 +255,6 @@ def write_events(
     line
         Returns an event as the bytes that stand for it.
     """
-    with refusals(path), open_output(path) as stream:
+    with open_output(path) as stream:
         for event in events(batches, actions, form, catalogue):
             stream.write(line(event))

@@ -316,7 +316,6 @@ def write(batches: "Iterable[pa.RecordBatch]", path: str) -> None:
     shape = _flat(first).schema
     delimiter = "\t" if ending(path) == ".tsv" else ","
     with (
-        refusals(path),
         open_output(path) as stream,
         arrow_csv.CSVWriter(stream, shape, write_options=arrow_csv.WriteOptions(delimiter=delimiter)) as writer,
     ):

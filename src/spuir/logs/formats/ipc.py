@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from spuir.logs.formats.base import FileSection, FileSurvey, Format, Request, opened, refusals, whole, whole_file
+from spuir.logs.formats.base import FileSection, FileSurvey, Format, Request, opened, whole, whole_file
 from spuir.tables.arrow import pa
 
 
@@ -39,7 +39,7 @@ def write(batches: "Iterable[pa.RecordBatch]", path: str) -> None:
     """Write batches to a file, compressed with zstd."""
     first, rest = opened(batches)
     packing = pa.ipc.IpcWriteOptions(compression="zstd")
-    with refusals(path), pa.ipc.new_file(path, first.schema, options=packing) as writer:
+    with pa.ipc.new_file(path, first.schema, options=packing) as writer:
         for batch in rest:
             writer.write_batch(batch)
 

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from spuir.errors import InputError
 from spuir.logs.columns import declaring
-from spuir.logs.formats.base import FileSection, FileSurvey, Format, Request, ending, head, open_output, refusals
+from spuir.logs.formats.base import FileSection, FileSurvey, Format, Request, ending, head, open_output
 from spuir.logs.formats.text_files import PREFIX_BYTES, line_blocks, line_ends, lines_before, split
 from spuir.tables.arrow import pa
 
@@ -153,7 +153,7 @@ def locate(path: str, section: FileSection, row: int) -> str:
 
 def write(batches: "Iterable[pa.RecordBatch]", path: str) -> None:
     """Write batches as JSON lines, compressed by the ending of the path; missing values are null, times ISO text."""
-    with refusals(path), open_output(path) as stream:
+    with open_output(path) as stream:
         for batch in batches:
             stream.write("".join(_line(row) for row in batch.to_pylist()).encode())
 

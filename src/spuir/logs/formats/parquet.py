@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from spuir.logs.formats.base import FileSection, FileSurvey, Format, Request, grouped, opened, refusals, whole_file
+from spuir.logs.formats.base import FileSection, FileSurvey, Format, Request, grouped, opened, whole_file
 from spuir.tables.arrow import pa
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def write(batches: "Iterable[pa.RecordBatch]", path: str) -> None:
     import pyarrow.parquet as pq
 
     first, rest = opened(batches)
-    with refusals(path), pq.ParquetWriter(path, first.schema, compression="zstd") as writer:
+    with pq.ParquetWriter(path, first.schema, compression="zstd") as writer:
         for group in grouped(rest, GROUP_ROWS):
             writer.write_table(pa.Table.from_batches(group))
 
