@@ -137,6 +137,7 @@ def test_baselines_alone(folder: Path) -> None:
         (["-p", "sbucb", "-b", "400", "--holdout", "1"], "holdout: got 1.0, but it must be a number in (0, 1)"),
         (["-p", "sbucb", "-b", "400", "--holdout", "0.0001"], "at least two; use a longer log, or more of it"),
         (["-p", "sbucbb"], "did you mean 'sbucb'"),
+        (["-m", "a.spuir", "--propensity", "own"], "'own', which is no column"),
         (["-p", "a.spuir"], "evaluate a saved model with --model"),
         (["-m", "a.spuir", "--interval", "exact"], "the intervals are"),
         (["-m", "a.spuir", "--reward-model", "forest"], "linear, nystroem"),

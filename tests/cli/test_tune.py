@@ -78,6 +78,7 @@ def test_an_interrupt_says_how_to_resume(log: Path, monkeypatch: pytest.MonkeyPa
         (["-b", 100, "--batch-sizes", "600", "--learning", "replay"], "rows would be accepted; use smaller batches"),
         (["-b", 100, "--rename", "propensity="], "say --propensity uniform"),
         (["-b", 100, "--propensity", "chance"], "'chance', which is no column"),
+        (["-b", 100, "--propensity", "own"], "'own', which is no column"),
         (["-b", 100, "--window", "1d"], "it belongs to --rewards"),
     ],
     ids=str,

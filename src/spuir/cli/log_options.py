@@ -228,11 +228,11 @@ def _is_catalogue(entries: Sequence[str]) -> bool:
 
 
 def open_joined(
-    given: Mapping[str, Any], propensity: Any = None, folder: Path | None = None
+    given: Mapping[str, Any], propensity: str | None = None, folder: Path | None = None
 ) -> "tuple[Log, list[Report]]":
     """Open the log with its catalogue, joined with its rewards if they are in another table.
 
-    Returns the log and what the join counted, if there was one. ``propensity`` may name a column of the log, and
+    Returns the log and what the join counted, if there was one. ``propensity`` names a column of the log, and
     ``folder`` is where the join keeps its files.
     """
     from spuir.logs import join_logs, open_log

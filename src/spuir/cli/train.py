@@ -80,6 +80,7 @@ def train(*, out: Path | None, start: Path | None, as_json: bool, quiet: bool, *
     from spuir.training import make_engine
     from spuir.training import train as learn
     from spuir.training.sharing import check_scratch
+    from spuir.training.start import column_of
 
     continued = None if start is None else load(start)
     out = out or start or Path("model.spuir")
@@ -92,7 +93,7 @@ def train(*, out: Path | None, start: Path | None, as_json: bool, quiet: bool, *
     with make_engine(given["engine"], **_engine_options(given)) as engine, interruptible(out):
         if given["rewards"]:
             check_scratch(engine, given["scratch"])
-        log, joined = log_options.open_joined(given, propensity, given["scratch"])
+        log, joined = log_options.open_joined(given, column_of(propensity), given["scratch"])
         notices = [str(report) for report in joined]
         for notice in notices:
             note(notice)

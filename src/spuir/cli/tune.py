@@ -85,7 +85,7 @@ def tune(*, out: Path, as_json: bool, quiet: bool, **given: Any) -> None:
 
     check_out(out, [*given["log"], *given["rewards"]], "tuning")
     log_options.refuse_labels(given)
-    log, joined = log_options.open_joined(given, given["propensity"])
+    log, joined = log_options.open_joined(given, None if given["propensity"] == "uniform" else given["propensity"])
     note = note_unless(quiet)
     notices = [str(report) for report in joined]
     for notice in notices:

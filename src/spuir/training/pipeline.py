@@ -25,6 +25,7 @@ from spuir.training.sharing import check_log
 from spuir.training.start import (
     actions_to_train,
     check_propensity,
+    column_of,
     episodes_to_learn,
     grown,
     notices_of_actions,
@@ -113,7 +114,7 @@ def train(
     """
     begin = time.perf_counter()
     check_options(encoding or {})
-    log = source if isinstance(source, Log) else open_log(source, **with_column(opening, propensity))
+    log = source if isinstance(source, Log) else open_log(source, **with_column(opening, column_of(propensity)))
     log, actions = with_catalogue(log, actions)
     start, added = (None, []) if start is None else grown(start, log)
     target = None if out is None else Path(fspath(out))

@@ -196,11 +196,16 @@ def _changed(start: Bandit, catalogue: ActionTable) -> list[Hashable]:
     ]
 
 
-def with_column(opening: Mapping[str, Any], propensity: Any) -> dict[str, Any]:
-    """Return how to open a log, with the column that ``propensity`` names renamed to what a log calls it."""
+def column_of(propensity: Any) -> str | None:
+    """Return the column that ``propensity`` of a training names, None where it says something else."""
+    return propensity if isinstance(propensity, str) and propensity not in PROPENSITIES else None
+
+
+def with_column(opening: Mapping[str, Any], column: str | None) -> dict[str, Any]:
+    """Return how to open a log, with the column of propensities renamed to what a log calls it."""
     given = dict(opening)
-    if isinstance(propensity, str) and propensity not in (*PROPENSITIES, "propensity"):
-        given["rename"] = {**(given.get("rename") or {}), propensity: "propensity"}
+    if column not in (None, "propensity"):
+        given["rename"] = {**(given.get("rename") or {}), column: "propensity"}
     return given
 
 
