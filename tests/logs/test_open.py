@@ -526,3 +526,11 @@ def test_lists_of_dates_are_written_as_text(tmp_path: Path) -> None:
     log = open_log(pa.table({"action": ["a"], "reward": [1.0], "x": [[date(2026, 1, 2)]]}))
     write_log(log, tmp_path / "log.csv")
     assert json.loads(open_log(tmp_path / "log.csv").table()["x"][0].as_py()) == ["2026-01-02"]
+
+
+def test_rewards_of_two_types_are_to_be_written_in_one_way(tmp_path: Path) -> None:
+    """Read as texts, they would be refused as rewards."""
+    (tmp_path / "a.csv").write_text("action,reward,x\na,0.5,1\n")
+    (tmp_path / "b.csv").write_text("action,reward,x\na,True,1\n")
+    with pytest.raises(InputError, match=r"one type in all files; write it in the same way in all files, or, if it is"):
+        open_log(tmp_path)

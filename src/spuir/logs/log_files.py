@@ -165,7 +165,7 @@ def _wider(name: str, one: "pa.DataType", other: "pa.DataType", first: str, seco
         return pa.unify_schemas(both, promote_options="permissive").field(0).type
     except (pa.ArrowTypeError, pa.ArrowInvalid):
         got = f"{one} in {first!r} and {other} in {second!r}"
-        remedy = f"declare it: {declaring(name, 'string')}, or another type"
+        remedy = f"write it in the same way in all files, or, if it is context, say {declaring(name, 'string')}"
         raise InputError(f"column {name!r}", got, "a column has one type in all files", remedy) from None
 
 
