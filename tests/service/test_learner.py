@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from spuir.base.records import Derived
-from spuir.errors import ServiceError
+from spuir.errors import InputError, ServiceError
 from spuir.service.checking import check_store
 from spuir.service.commands import Publish
 from spuir.service.engine import Engine
@@ -235,6 +235,36 @@ def test_integers_of_any_size_among_the_parameters_do_not_stop_learning(tmp_path
         shop.live(episodes=1)
         assert shop.engine.experiment(NAME).newest == 1
         assert check_store(shop.engine.store).problems == []
+    finally:
+        shop.engine.close()
+
+
+def test_a_first_episode_that_teaches_nothing_does_not_end_learning(tmp_path):
+    shop = Beside(sqlite_store(tmp_path))
+    try:
+        shop.decide((0.1, 0.2, 0.3), defer=True)
+        shop.clock.now += 3_600
+        shop.close()
+        shop.live(episodes=1)
+        assert [one.rows for one in shop.engine.versions(NAME)] == [0, 0, 40]
+        assert shop.engine.status()["learner_failures"] == 0
+    finally:
+        shop.engine.close()
+
+
+def test_a_model_that_cannot_be_used_counts_as_the_death_of_its_process(tmp_path, monkeypatch):
+    shop = Beside(sqlite_store(tmp_path))
+    failures = [InputError("model", "this one", "it is refused once", "try again"), RuntimeError("unforeseen")]
+
+    def solved(_):
+        if failures:
+            raise failures.pop()
+
+    monkeypatch.setattr("spuir.service.versions.learner_process.solve_ahead", solved)
+    try:
+        shop.live(episodes=1)
+        assert shop.engine.experiment(NAME).newest == 1
+        assert shop.engine.status()["learner_failures"] == 2
     finally:
         shop.engine.close()
 

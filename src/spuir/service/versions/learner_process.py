@@ -1,5 +1,6 @@
 """Learning in a process of its own, which is asked over pipes and reads the log by itself."""
 
+import logging
 import os
 import signal
 import subprocess
@@ -16,6 +17,8 @@ from spuir.bandit import Bandit
 from spuir.errors import SpuirError
 from spuir.service.versions.learner import Learned, LearningJob, failed_job, run_job
 from spuir.service.versions.model_steps import opened, solve_ahead
+
+log = logging.getLogger("spuir.service")
 
 MOST_DEATHS = 3
 """After so many deaths with the same job the others come first, and it is tried again later."""
@@ -68,7 +71,7 @@ class ChildProcess:
 
     def _talk(self, child: "subprocess.Popen[bytes]", asks: "SimpleQueue[_Ask | None]") -> None:
         """Ask one job after the other, in a thread, so that nobody else waits for a process that is busy."""
-        with suppress(OSError, ValueError):  # the process died; what it was asked is asked again when it is collected
+        try:
             while (ask := asks.get()) is not None:
                 _write(child.stdin, msgspec.json.encode(ask))  # parameters may be integers of any size
                 message = _read(child.stdout)
@@ -85,6 +88,11 @@ class ChildProcess:
                     solve_ahead(made)
                     self._ready[learned.name] = (made.digest(), made)
                 self._done.put(learned)
+        except Exception:
+            if child.poll() is None:  # otherwise its death is why nothing could be written or read
+                log.exception("the answer of the process that learns cannot be used")
+        finally:
+            child.kill()  # nobody talks to it any more; what it was asked is asked again when it is collected
 
     def take(self, name: str, digest: str) -> Bandit | None:
         """Return the newest model of an experiment, once: it changes with its owner."""

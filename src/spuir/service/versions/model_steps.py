@@ -37,10 +37,9 @@ def opened(content: bytes, source: str) -> Bandit:
 
 def solve_ahead(bandit: Bandit) -> None:
     """Compute what a model decides by, of one row and of several, so that its first decision does not wait for it."""
-    state = bandit.state_
-    with suppress(SpuirError):  # of a model that needs more than a context to decide
+    with suppress(SpuirError):  # of a model that has learned nothing, or needs more than a context to decide
         for rows in (1, 2):
-            bandit.policy_.predict(state, np.zeros((rows, state.dim)))
+            bandit.policy_.predict(bandit.state_, np.zeros((rows, bandit.state_.dim)))
 
 
 def change_actions(bandit: Bandit, changes: Iterable[tuple[int, ActionFact]]) -> Bandit:
