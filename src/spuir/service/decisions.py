@@ -14,6 +14,7 @@ from spuir.service.commands import (
     DecisionRow,
     DecisionsAnswer,
 )
+from spuir.service.context_values import check_columns, kinds_of
 from spuir.service.drafting import Draft, archived, conflict, forgotten
 from spuir.service.log_records import (
     DECISION,
@@ -133,6 +134,8 @@ def _check(draft: Draft, serving: Serving, row: DecisionRow, where: str | None) 
     if row.unit is not None:
         check_id("unit", row.unit, where, made=True)
     serving.check(row, draft.form, where)
+    if serving.bandit.encoder is None:  # which refuses what it cannot read
+        check_columns(row.context, kinds_of(None, draft.view.settings.context), where)
     check_varying(draft, row.action_features, where)
     if draft.form is None:
         draft.head.facts["form"] = form_of(row.context)

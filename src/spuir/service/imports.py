@@ -3,6 +3,7 @@
 from spuir.errors import SpuirError
 from spuir.logs.times import instants
 from spuir.service.commands import ImportAnswer, ImportLog, LogRow
+from spuir.service.context_values import check_columns, kinds_of
 from spuir.service.decisions import check_varying
 from spuir.service.drafting import Draft
 from spuir.service.log_records import DECISION, REWARD, DecisionFact, RewardFact
@@ -15,10 +16,12 @@ def import_log(draft: Draft, command: ImportLog) -> ImportAnswer:
     labels, recorded = set(draft.view.labels), 0
     made = [_imported(draft, row, labels, f"rows[{at}]") for at, row in enumerate(command.rows)]
     known = draft.find(DECISION, [key for key, _, _ in made])
+    kinds = kinds_of(draft.serving.bandit.encoder, draft.view.settings.context)
     for at, (key, fact, value) in enumerate(made):
         if key in known:
             continue
         check_form(draft, form_of(fact.context), f"rows[{at}]")
+        check_columns(fact.context, kinds, f"rows[{at}]")
         check_varying(draft, None, f"rows[{at}]")
         due = None if draft.window is None else draft.time + 1
         known[key] = draft.add(DECISION, key, fact, None, due, fact.unit)

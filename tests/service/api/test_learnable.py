@@ -92,6 +92,54 @@ def test_a_column_of_texts_and_numbers_is_learned_as_levels(open_server: Running
         assert client.post(f"{one}/decisions", json={"context": {"age": "new"}}).json()["version"] == 1
 
 
+@pytest.mark.parametrize(
+    ("name", "good", "bad"),
+    [
+        ("age", [31, 58.5, True, None], ["31", "old"]),
+        ("vip", [True, False, 1, 0.0, None], [2, "yes", 0.5]),
+        ("since", ["2026-01-31", "2026-01-31T09:30:00+02:00", None], ["yesterday", 20260131, True]),
+    ],
+)
+def test_a_value_unlike_the_kind_that_was_named_is_refused_from_the_first_decision_on(
+    open_server: RunningServer, name: str, good: list[Any], bad: list[Any]
+) -> None:
+    kinds, one = {"age": "number", "vip": "flag", "since": "time"}, f"/v1/experiments/kinds-{name}"
+    with open_server.client() as client:
+        create_shop(client, f"kinds-{name}", context={"kind": "columns", "kinds": kinds})
+        for value in good:
+            taken = client.post(f"{one}/decisions", json={"context": {name: value, "city": "Oslo"}})
+            assert taken.status_code == 200, taken.text
+    for value in bad:
+        body: dict[str, Any] = {"context": {name: value, "city": "Oslo"}}
+        assert refused(open_server, f"kinds-{name}", "POST", f"{one}/decisions", json=body) == (400, "invalid")
+        line = json.dumps(body | {"decision_id": "i", "action": "red", "reward": 1}).encode()
+        sent = {"content": line, "headers": LINES}
+        assert refused(open_server, f"kinds-{name}", "POST", f"{one}/log", **sent) == (400, "invalid")
+    with open_server.client() as client:
+        client.post(f"{one}/episodes/close")
+        learned = client.get(f"{one}/versions").json()[-1]
+        assert (learned["rows"], learned["refused"]) == (len(good), None)
+
+
+def test_what_was_taken_before_its_column_was_known_is_learned_as_missing(open_server: RunningServer) -> None:
+    one = "/v1/experiments/early-text"
+    with open_server.client() as client:
+        create_shop(client, "early-text", context={"kind": "columns"})
+        for age in (31, 42, 58):
+            client.post(f"{one}/decisions", json={"context": {"age": age, "vip": age > 40}})
+        client.post(f"{one}/episodes/close")
+        client.post(f"{one}/versions/0/publish")  # the cold version has no encoder that refuses anything
+        assert client.post(f"{one}/decisions", json={"context": {"age": "31", "vip": 7}}).status_code == 200
+        client.post(f"{one}/decisions", json={"context": {"age": 33, "vip": False}})
+        client.post(f"{one}/episodes/close")
+        learned = client.get(f"{one}/versions").json()[-1]
+        assert (learned["version"], learned["rows"], learned["refused"]) == (2, 2, None)
+        client.post(f"{one}/versions/2/publish")
+    line = json.dumps({"decision_id": "i", "context": {"age": "old", "vip": True}, "action": "red"}).encode()
+    sent = {"content": line, "headers": LINES}
+    assert refused(open_server, "early-text", "POST", f"{one}/log", **sent) == (400, "invalid")
+
+
 def test_a_floor_that_the_actions_cannot_all_have_is_refused(open_server: RunningServer) -> None:
     one = "/v1/experiments/floor"
     with open_server.client() as client:

@@ -13,6 +13,7 @@ from threadpoolctl import threadpool_limits
 from spuir.bandit import Bandit, from_bytes
 from spuir.base.records import all_finite
 from spuir.errors import SpuirError
+from spuir.service.context_values import kinds_of, readable
 from spuir.service.log_records import ActionFact
 from spuir.service.settings import ColumnContext, ExperimentSettings, Label
 from spuir.service.versions.joining import JoinedRow
@@ -111,6 +112,11 @@ def _kinds(table: Mapping[str, Sequence[Any]], options: ColumnContext) -> dict[s
     return dict.fromkeys(mixed, levels) | {name: kind for name, kind in options.kinds.items() if name in table}
 
 
+def _read_by(encoder: Encoder, contexts: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """Return raw contexts as the columns that an encoder reads."""
+    return readable(raw_columns(contexts, encoder.columns), kinds_of(encoder, None))
+
+
 def learn(bandit: Bandit, settings: ExperimentSettings, rows: Sequence[JoinedRow]) -> Bandit:
     """Return the bandit after it has learned one episode; the rows are in the order of decisions."""
     facts = [row.fact for row in rows if row.fact is not None]
@@ -118,12 +124,12 @@ def learn(bandit: Bandit, settings: ExperimentSettings, rows: Sequence[JoinedRow
     under_columns = isinstance(contexts[0], dict)
     if under_columns and bandit.encoder is None:
         options = settings.context if isinstance(settings.context, ColumnContext) else ColumnContext()
-        table = raw_columns(contexts, options.names)
+        table = readable(raw_columns(contexts, options.names), options.kinds)
         given = {name: getattr(options, name) for name in ("scale", "intercept", "max_levels", "hashing")}
         bandit = bandit.with_encoder(Encoder.fit(table, kinds=_kinds(table, options), **given))
         bandit._advises = False
     if bandit.encoder is not None:
-        X: Any = raw_columns(contexts, bandit.encoder.columns)
+        X: Any = _read_by(bandit.encoder, contexts)
     else:
         X = np.array(contexts, dtype=np.float64)
     chances = [fact.propensity for fact in facts]
@@ -147,7 +153,7 @@ def estimated_value(bandit: Bandit, rows: Sequence[JoinedRow]) -> float | None:
     if any(fact.propensity is None for fact in facts):
         return None
     contexts: list[Any] = [fact.context for fact in facts]
-    X = np.array(contexts, np.float64) if bandit.encoder is None else raw_columns(contexts, bandit.encoder.columns)
+    X = np.array(contexts, np.float64) if bandit.encoder is None else _read_by(bandit.encoder, contexts)
     codes = {label: code for code, label in enumerate(bandit.actions_.tolist())}
     chosen = bandit.predict_proba(X, **offered(facts, bandit.actions_.tolist()))[
         np.arange(len(facts)), [codes[fact.action] for fact in facts]
