@@ -115,15 +115,27 @@ def test_a_log_without_rows_is_an_empty_file(open_server: RunningServer) -> None
         assert (table.status_code, table.content[:4]) == (200, b"PAR1")
 
 
-def test_a_log_whose_columns_have_several_types_is_no_parquet_file(open_server: RunningServer) -> None:
+def test_a_column_of_several_types_has_one_in_a_parquet_file(open_server: RunningServer, tmp_path) -> None:
+    contexts = [{"age": 31, "vip": True}, {"age": "old", "vip": 0}, {"age": True, "vip": 1}, {"age": 2.5}]
     with open_server.client() as client:
         create_shop(client, "mixed", context={"kind": "columns"}, actions=["red", 7])
-        rows = [{"context": {"age": 31}, "eligible": ["red", 7]}, {"context": {"age": "old"}, "eligible": [7]}]
+        rows = [{"context": context, "eligible": ["red", 7] if at else [7]} for at, context in enumerate(contexts)]
         assert client.post("/v1/experiments/mixed/decisions", json={"decisions": rows}).status_code == 200
-        assert len(client.get("/v1/experiments/mixed/log").text.splitlines()) == 2
+        assert len(client.get("/v1/experiments/mixed/log").text.splitlines()) == 4
+        client.post("/v1/experiments/mixed/episodes/close")
         answer = client.get("/v1/experiments/mixed/log", params={"format": "parquet"})
-        assert (answer.status_code, code(answer)) == (400, "unsupported")
-        assert "spuir-export" not in answer.text
+        assert answer.status_code == 200, answer.text
+        (tmp_path / "log.parquet").write_bytes(answer.content)
+        encoder = from_bytes(client.get("/v1/experiments/mixed/model").content, "the model").encoder
+    table = parquet.read_table(tmp_path / "log.parquet")
+    assert table["age"].to_pylist() == ["31", "old", "true", "2.5"]
+    assert table["vip"].to_pylist() == [1.0, 0.0, 1.0, None]
+    assert table["eligible"].to_pylist()[:2] == [["7"], ["red", "7"]] and table["action"][0].as_py() == "7"
+    # It is what the service has learned.
+    raw = {name: table[name].to_pylist() for name in ("age", "vip")}
+    sent = {name: [context.get(name) for context in contexts] for name in ("age", "vip")}
+    assert encoder is not None
+    assert (encoder.transform(raw) == encoder.transform(sent)).all()
 
 
 def test_a_downloaded_log_can_be_imported_into_another_experiment(learned: RunningServer) -> None:
@@ -299,8 +311,8 @@ def test_a_column_that_comes_late_in_a_long_log_has_its_type(tmp_path) -> None:
             assert client.post(f"{one}/decisions", json={"decisions": rows}).status_code == 200
         (tmp_path / "log.parquet").write_bytes(client.get(f"{one}/log?format=parquet").content)
         client.post(f"{one}/decisions", json={"context": {"age": "old", "city": "Rome"}})
-        mixed = client.get(f"{one}/log?format=parquet")
-        assert (mixed.status_code, code(mixed)) == (400, "unsupported") and "'age'" in mixed.text
+        (tmp_path / "mixed.parquet").write_bytes(client.get(f"{one}/log?format=parquet").content)
+    assert parquet.read_table(tmp_path / "mixed.parquet")["age"].to_pylist()[-2:] == ["0.5", "old"]
     table = parquet.read_table(tmp_path / "log.parquet")
     assert table.num_rows == 6_000
     (found,) = (row for row in table.to_pylist() if row["decision_id"] == "last")

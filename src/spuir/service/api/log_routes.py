@@ -19,6 +19,7 @@ from spuir.service.api.operations import Call, Operation, Query, Reply
 from spuir.service.api.refusals import wrong_shape
 from spuir.service.commands import ExperimentAnswer, ImportAnswer, ImportLog, ImportModel, LogRow
 from spuir.service.settings import NumberContext
+from spuir.tables.raw_columns import as_text
 
 PARQUET = "application/vnd.apache.parquet"
 PART = 10_000
@@ -110,7 +111,11 @@ def _lines(blocks: Iterator[list[dict[str, Any]]]) -> Iterator[bytes]:
 
 
 def _parquet(blocks: Iterator[list[dict[str, Any]]]) -> Iterator[bytes]:
-    """Yield a Parquet file; its types fit all values of the log."""
+    """Yield a Parquet file; its types fit all values of the log.
+
+    A column of a Parquet file has one type. Texts among other values make all of them texts, as levels are; flags among
+    numbers are 0 and 1.
+    """
     try:
         import pyarrow  # noqa: F401
     except ImportError:
@@ -126,7 +131,10 @@ def _parquet(blocks: Iterator[list[dict[str, Any]]]) -> Iterator[bytes]:
             for rows in blocks:
                 file.write(_encode.encode_lines(rows))
                 _look_at_types(rows, seen)
-        types = {name: _parquet_type(name, kinds) for name, kinds in seen.items()}
+        changes = {name: change for name, kinds in seen.items() if (change := _to_one_type(kinds)) is not None}
+        if changes:
+            lines = _changed(lines, changes)
+        types = {name: _parquet_type(kinds) for name, kinds in seen.items() if name not in COLUMNS or name in changes}
         try:
             if lines.stat().st_size:
                 write_log(open_log(lines, types={name: kind for name, kind in types.items() if kind}), target)
@@ -143,24 +151,46 @@ def _parquet(blocks: Iterator[list[dict[str, Any]]]) -> Iterator[bytes]:
 
 
 def _look_at_types(rows: list[dict[str, Any]], seen: dict[str, set[type]]) -> None:
-    """Note the types of the values of contexts, which may be missing for long before the first one."""
+    """Note the types of values, which may be missing for long before the first one, and those in lists."""
     for row in rows:
         for name, value in row.items():
-            if name not in COLUMNS and value is not None:
-                seen.setdefault(name, set()).add(type(value))
+            if value is not None:
+                kinds = seen.setdefault(name, set())
+                kinds.add(type(value))
+                if type(value) is list:
+                    kinds.update(map(type, value))
 
 
-def _parquet_type(name: str, kinds: set[type]) -> str | None:
-    """Return the type of a column that holds values of these types; None if it is left to the library."""
+def _to_one_type(kinds: set[type]) -> Callable[[Any], Any] | None:
+    """Return what gives values of several types one, as an encoder reads them; None if they need no change."""
+    values = kinds - {list}
+    if str in values and len(values) > 1:
+        return as_text
+    return float if bool in values and len(values) > 1 else None
+
+
+def _changed(lines: Path, changes: dict[str, Callable[[Any], Any]]) -> Path:
+    """Return a file whose values of some columns are changed."""
+    target = lines.with_name("changed.jsonl")
+    with lines.open("rb") as source, target.open("wb") as file:
+        for line in source:
+            row = msgspec.json.decode(line)
+            for name, change in changes.items():
+                value = row.get(name)
+                if value is not None:
+                    row[name] = [change(one) for one in value] if type(value) is list else change(value)
+            file.write(_encode.encode(row) + b"\n")
+    lines.unlink()
+    return target
+
+
+def _parquet_type(kinds: set[type]) -> str | None:
+    """Return the type of a column with values of these types; None if it is left to the library."""
     if list in kinds:
         return None
-    if kinds == {int, float}:
-        return "float64"
-    if len(kinds) > 1:
-        rule, remedy = "a column of a Parquet file has one type", "download the log as JSON lines"
-        raise ServiceError("unsupported", "format", f"column {name!r} of several types", rule, remedy, "format")
-    (kind,) = kinds
-    return {str: "string", bool: "bool", int: "int64", float: "float64"}[kind]
+    if str in kinds:
+        return "string"
+    return "float64" if len(kinds) > 1 or float in kinds else "bool" if bool in kinds else "int64"
 
 
 def _write_empty(path: Path) -> None:
