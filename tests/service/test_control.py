@@ -257,6 +257,15 @@ def test_an_action_is_added_live_and_ramps_up(shop):
     assert "d" in shop.decide((0.0, 0.0, 0.0)).probabilities
 
 
+def test_an_action_is_added_while_the_first_rows_wait_for_more(tmp_path):
+    shop = Shop(sqlite_store(tmp_path), policy="auto")  # which looks at some hundred rows before it learns
+    shop.live(episodes=1)
+    shop.do(AddAction(experiment=NAME, label="d"))
+    shop.live(episodes=2)
+    assert [one.refused for one in shop.engine.versions(NAME)] == [None] * 4
+    sound(shop)
+
+
 def test_actions_of_an_experiment_that_learned_nothing(shop):
     shop.do(AddAction(experiment=NAME, label="d"))
     shop.do(RemoveAction(experiment=NAME, label="a"))

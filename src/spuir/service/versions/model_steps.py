@@ -164,6 +164,7 @@ def estimated_value(bandit: Bandit, rows: Sequence[JoinedRow]) -> float | None:
 
 
 def finite(bandit: Bandit) -> bool:
-    """Return whether every number that was learned is finite."""
+    """Return whether every number that was learned is finite; an action without a cap has an infinite one."""
     _, arrays = snapshot.pack(bandit.state_)
-    return all(all_finite(array) for array in arrays.values() if array.dtype.kind == "f")
+    learned = [array for name, array in arrays.items() if not name.endswith(".caps")]
+    return all(all_finite(array) for array in learned if array.dtype.kind == "f")
