@@ -96,6 +96,25 @@ def test_json_of_another_shape_is_refused(shop: RunningServer, body: bytes) -> N
     assert (answer.status_code, code(answer)) == (422, "wrong_shape")
 
 
+@pytest.mark.parametrize(
+    ("body", "where", "got"),
+    [
+        ({"context": CONTEXT, "id": 12}, "id", "12"),
+        ({"context": CONTEXT, "id": 10**40}, "id", "1"),
+        ({"context": CONTEXT, "id": ["x" * 100]}, "id", '["xxxx'),
+        ({"decisions": [{"context": CONTEXT}, {"context": [1, "a", 3]}]}, "decisions[1].context[1]", '"a"'),
+        ({"context": [1, 2, 1e200]}, "context[2]", "1e200"),
+        ({"context": {"age": 31, "tags": ["a", "b"]}}, "context['tags']", '["a","b"]'),
+        ({"context": {"age": 31, "pay": 1e200}}, "context[...]", "another value"),
+        ({"context": CONTEXT, "eligible": [1.5]}, "eligible[0]", "1.5"),
+    ],
+)
+def test_a_wrong_shape_is_shown_with_its_place(shop: RunningServer, body: dict, where: str, got: str) -> None:
+    error = refused(shop, "/v1/experiments/shop/decisions", json.dumps(body).encode()).json()["error"]
+    assert error["where"] == where
+    assert f"{where}: got {got}" in error["message"] and len(error["message"]) < 250
+
+
 RULES = {
     "too few numbers": {"context": [1, 2]},
     "too many numbers": {"context": [1, 2, 3, 4]},

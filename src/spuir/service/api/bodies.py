@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import msgspec
@@ -85,7 +86,7 @@ def decode(
     try:
         value = decoder.decode(body)
     except msgspec.ValidationError as wrong:
-        raise wrong_shape(wrong) from None
+        raise wrong_shape(wrong, _as_sent(body)) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as wrong:
         raise malformed(str(wrong).partition(":")[2].strip() or str(wrong)) from None
     except RecursionError:
@@ -95,6 +96,13 @@ def decode(
     if keys is None or keys(value) != (body.count(b":") if colons is None else colons):
         _check_twice(body)
     return value
+
+
+def _as_sent(body: bytes) -> Any:
+    """Return what a body says, whatever it is, to show a part of it; None where its numbers are too large."""
+    with suppress(msgspec.DecodeError, RecursionError):
+        return msgspec.json.decode(body)
+    return None
 
 
 def decode_lines(body: bytes, read: Callable[[bytes], T]) -> tuple[list[T], list[int]]:

@@ -89,7 +89,7 @@ def _log_row(row: dict[str, Any], numbers: bool | None) -> LogRow:
     try:
         return msgspec.convert(row, shapes.LogLine)
     except msgspec.ValidationError as wrong:
-        raise wrong_shape(wrong) from None
+        raise wrong_shape(wrong, row) from None
 
 
 async def export_model(call: Call) -> Reply:

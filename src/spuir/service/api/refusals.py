@@ -1,6 +1,7 @@
 """Errors as HTTP answers: one shape for all of them, with stable codes."""
 
 import re
+from typing import Any
 
 import msgspec
 
@@ -58,20 +59,27 @@ _PLACE = re.compile(r" - at (`key` in )?`\$?\.?(.*?)`\Z")
 _EXPECTED = re.compile(r"Expected `(.+)`, got `(.+)`\Z")
 _LIMIT = re.compile(r"Expected `(\w+)` (.+)\Z")
 _FIELD = re.compile(r"Object (contains unknown|missing required) field `(.*)`\Z")
+_STEP = re.compile(r"\[(\d+|\.\.\.)\]|([^.\[\]]+)")
+_KINDS = {list: "array", dict: "object", str: "str", int: "int", float: "float", bool: "bool", type(None): "null"}
 SEE = "compare the body with the schema at /openapi.json"
 
 
-def wrong_shape(error: Exception) -> ServiceError:
-    """Return the refusal of a body that is JSON but does not fit the type of its address."""
+def wrong_shape(error: Exception, sent: Any) -> ServiceError:
+    """Return the refusal of a body that is JSON but does not fit the type of its address.
+
+    ``sent`` is the body, of which the error names the place and the type of what is wrong, but not the value.
+    """
     text = str(error)
     place = _PLACE.search(text)
     where = place[2] or None if place else None
     text = _PLACE.sub("", text)
+    expected = _EXPECTED.match(text)
+    got, where = _value_at(sent, where, expected[2] if expected else None)
     subject = where or "body"
     if place and place[1]:
-        subject = f"a key of {subject}"
-    if found := _EXPECTED.match(text):
-        return ServiceError("wrong_shape", subject, found[2], f"it must be {_types(found[1])}", SEE, where)
+        subject, got = f"a key of {subject}", "another one"
+    if expected:
+        return ServiceError("wrong_shape", subject, got, f"it must be {_types(expected[1])}", SEE, where)
     if found := _FIELD.match(text):
         unknown = found[1].startswith("contains")
         name = found[2]
@@ -80,8 +88,24 @@ def wrong_shape(error: Exception) -> ServiceError:
         return ServiceError("wrong_shape", subject, got, rule, remedy, f"{where}.{name}" if where else name)
     if found := _LIMIT.match(text):
         limit = found[2].replace("<=", "≤").replace(">=", "≥")
-        return ServiceError("wrong_shape", subject, "another one", f"it must be {_types(found[1])} {limit}", SEE, where)
-    return ServiceError("wrong_shape", subject, "a value of another kind", text[:1].lower() + text[1:], SEE, where)
+        return ServiceError("wrong_shape", subject, got, f"it must be {_types(found[1])} {limit}", SEE, where)
+    return ServiceError("wrong_shape", subject, got, text[:1].lower() + text[1:], SEE, where)
+
+
+def _value_at(sent: Any, where: str | None, kind: str | None) -> tuple[str, str | None]:
+    """Return the value at a place as JSON, cut short, and the place; ``[...]`` in it is a key with a ``kind``."""
+    value, steps = sent, list[str]()
+    for index, name in _STEP.findall(where or ""):
+        try:
+            key: Any = int(index) if index.isdigit() else name
+            if index == "...":
+                key = next(one for one, held in value.items() if _KINDS.get(type(held)) == kind)
+            value = value[key]
+        except (LookupError, TypeError, AttributeError, StopIteration):
+            return kind or "another value", where
+        steps.append(f"[{str(key)[:40]!r}]" if index == "..." else f"[{key}]" if index else f".{key}" if steps else key)
+    shown = msgspec.json.encode(value).decode()
+    return shown if len(shown) <= 60 else f"{shown[:59]}…", "".join(steps) or None
 
 
 def malformed(reason: str) -> ServiceError:
