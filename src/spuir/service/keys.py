@@ -19,6 +19,7 @@ from pathlib import Path
 import msgspec
 
 from spuir.errors import InputError, ParameterError, SpuirError, UnknownNameError, did_you_mean
+from spuir.service.settings import check_name
 from spuir.storage.atomic import write_atomically
 
 ROLES = {
@@ -145,6 +146,8 @@ def create_key(
     _check_roles(roles)
     if rate is not None and not 0 < rate < float("inf"):
         raise ParameterError("rate", rate, "it must be a finite number > 0", "leave it out for the server's limit")
+    for name in experiments or ():
+        check_name(name)  # a key for a name that no experiment can have would see nothing, without a word
     number = secrets.token_hex(6)
     token = f"spuir_{number}_{secrets.token_urlsafe(32)}"
     key = ApiKey(

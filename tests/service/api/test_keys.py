@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from spuir.errors import InputError, ParameterError, UnknownNameError
+from spuir.errors import InputError, ParameterError, ServiceError, UnknownNameError
 from spuir.service.keys import KeyRing, create_key, read_keys, revoke_key
 
 
@@ -118,6 +118,8 @@ def test_wrong_rights_are_refused(tmp_path) -> None:
         create_key(path, ["rewards"])
     with pytest.raises(ParameterError, match="rate"):
         create_key(path, ["read"], rate=0)
+    with pytest.raises(ServiceError, match="got 'Web shop', but a name has"):
+        create_key(path, ["read"], experiments=["shop", "Web shop"])
     with pytest.raises(UnknownNameError, match="no such key"):
         revoke_key(path, "000000000000")
     assert read_keys(path) == []
