@@ -221,6 +221,8 @@ def test_a_copy_is_a_store_too(filled, tmp_path):
     again.close()
     with pytest.raises(ServiceError, match="never overwrites"):
         filled.backup(str(copy))
+    with pytest.raises(ServiceError, match="its folder must exist"):
+        filled.backup(str(tmp_path / "none" / "copy.db"))
 
 
 def test_a_store_is_opened_again_as_it_was(filled, reopened):

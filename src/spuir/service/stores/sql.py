@@ -43,10 +43,12 @@ def wrong_end(head: Head, found: list[tuple[int, str]], remedy: str) -> ServiceE
 
 
 def check_new(path: str) -> None:
-    """Refuse to write a backup over a file."""
+    """Refuse to write a backup over a file, or into a folder that is not there."""
     if os.path.exists(path):
         rule = "a backup never overwrites a file"
         raise ServiceError("exists", "backup", repr(path), rule, "choose another name")
+    if not os.path.isdir(os.path.dirname(os.path.abspath(path))):
+        raise ServiceError("invalid", "backup", repr(path), "its folder must exist", "create it, or choose another")
 
 
 class SqlReads(ABC):
