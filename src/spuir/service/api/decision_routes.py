@@ -138,7 +138,8 @@ OPERATIONS = (
         role="decide",
         summary="Decide for one context or several",
         doc="A decision with an `id` can be sent again: the same body gets the same answer with `replayed`, another "
-        "body is refused with `conflict`. Several decisions are taken in order, all of them or none.",
+        "body is refused with `conflict`. One without an `id` is taken anew whenever it is sent. Several decisions are "
+        "taken in order, all of them or none.",
         handler=decide,
         body=(shapes.DecisionBody, shapes.DecisionsBody),
         example={"id": "d1", "context": [0.5, -1.0, 2.0], "unit": "u1", "defer": True},
