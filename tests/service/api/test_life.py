@@ -54,7 +54,8 @@ def test_an_experiment_from_its_creation_to_its_end(open_server: RunningServer) 
 
         changed = client.patch(one, json={"floor": 0.1, "default_reward": 0.5}).json()["settings"]
         assert (changed["floor"], changed["default_reward"], changed["aggregation"]) == (0.1, 0.5, "earliest")
-        assert code(client.patch(one, json={"seed": 1})) == "wrong_shape"
+        fixed = client.patch(one, json={"seed": 1})
+        assert code(fixed) == "wrong_shape" and "the field 'seed', but it is not taken here" in fixed.text
 
         assert client.delete(f"{one}/units/u1").json() == {"decisions": 10, "rewards": 10}
         assert code(client.delete(f"{one}/units/nobody")) == "unknown_unit"

@@ -155,7 +155,8 @@ OPERATIONS = (
         path=_ONE,
         role="admin",
         summary="Change settings of an experiment",
-        doc="Settings hold from here on. No change discards what was learned.",
+        doc="Settings hold from here on; `context` and `seed` never change, and `actions` have routes of their own. "
+        "No change discards what was learned.",
         handler=change,
         body=(shapes.SettingsChange,),
         example={"default_reward": 0.0, "floor": 0.05},

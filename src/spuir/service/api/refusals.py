@@ -83,7 +83,7 @@ def wrong_shape(error: Exception, sent: Any) -> ServiceError:
     if found := _FIELD.match(text):
         unknown = found[1].startswith("contains")
         name = found[2]
-        got, rule = (f"the field {name!r}", "it is unknown") if unknown else (f"no {name!r}", "it is required")
+        got, rule = (f"the field {name!r}", "it is not taken here") if unknown else (f"no {name!r}", "it is required")
         remedy = "drop it, or check its spelling" if unknown else "add it"
         return ServiceError("wrong_shape", subject, got, rule, remedy, f"{where}.{name}" if where else name)
     if found := _LIMIT.match(text):
