@@ -138,6 +138,28 @@ def test_another_algorithm_learns_everything_again(tmp_path):
     sound(shop)
 
 
+def test_an_algorithm_that_cannot_learn_what_was_is_refused_and_can_be_changed_back(tmp_path):
+    shop = Shop(sqlite_store(tmp_path), policy="uniform")
+    for scale in (1, 1e9):  # the exponential of a score of the second episode is not finite
+        for answer in shop.decide_many(scale * np.random.default_rng(0).normal(size=(40, 3))):
+            shop.reward(answer.id)
+        shop.clock.now += 3_600
+        shop.close()
+    learned = shop.digests()[-1]
+    shop.do(ChangeExperiment(experiment=NAME, changes={"policy": "puir-exp"}))
+    newest = shop.engine.versions(NAME)[-1]
+    assert (newest.version, newest.parent, newest.digest) == (3, 2, learned)
+    assert newest.refused is not None and "the policy 'puir-exp'" in newest.refused
+    assert shop.engine.status()["problems"] == {} and shop.decide((0.1, 0.2, 0.3)).version == 2
+    shop.do(ChangeExperiment(experiment=NAME, changes={"policy": "uniform"}))
+    shop.live(episodes=1)
+    assert (shop.engine.versions(NAME)[-1].refused, shop.engine.experiment(NAME).version) == (None, 4)
+    digests = shop.digests()
+    sound(shop)
+    shop.restart()
+    assert shop.digests() == digests
+
+
 def test_what_cannot_change_is_refused(shop):
     for changes in ({"actions": 3}, {"seed": 1}, {"nonsense": 1}, {}, {"window": "soon"}, {"floor": "x"}):
         assert refused(shop, ChangeExperiment(experiment=NAME, changes=changes)).code == "invalid"

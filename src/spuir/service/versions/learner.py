@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import msgspec
 
 from spuir.bandit import Bandit
-from spuir.errors import SpuirError
+from spuir.errors import ServiceError, SpuirError
 from spuir.service.experiment_view import Closed
 from spuir.service.log_records import ActionFact, VersionFact
 from spuir.service.settings import ExperimentSettings
@@ -67,18 +67,22 @@ def _run_job(store: LogReader, job: LearningJob) -> Learned:
     lineup, close = Lineup(store, job.name), job.close
     rows = list(episode_rows(store, job.name, close.edges, JoinRules.of(job.settings)))
     used = [row for row in rows if row.learned]
-    refused = value = None
+    refused = value = anew = None
     if close.fact.relearn:
-        bandit, history = lineup.relearned(job.settings, close.seq)
-    else:
-        bandit, history = under(change_actions(lineup.model(job.parent), job.changes), job.settings), 0
+        try:
+            anew = lineup.relearned(job.settings, close.seq)
+        except ServiceError:  # of the store, which may be read later
+            raise
+        except SpuirError as wrong:
+            refused = f"the episodes before could not be learned by the policy {job.settings.policy!r}: {wrong}"
+    bandit, history = anew or (under(change_actions(lineup.model(job.parent), job.changes), job.settings), 0)
     before = bandit.to_bytes()
     try:
-        if used:
+        if used and refused is None:
             bandit = learn(bandit, job.settings, used)
         if bandit.n_episodes_ and not finite(bandit):
             refused, bandit = "numbers that are not finite were learned", opened(before, "the parent")
-        elif used and job.settings.least_value is not None:
+        elif used and refused is None and job.settings.least_value is not None:
             value = estimated_value(bandit, used)
             if value is not None and value < job.settings.least_value:
                 refused = f"its estimated value {value:.6g} is below the guard {job.settings.least_value:g}"
@@ -87,7 +91,7 @@ def _run_job(store: LogReader, job: LearningJob) -> Learned:
     status = [row.status for row in rows]
     about = VersionFact(
         number=job.version,
-        parent=None if close.fact.relearn else job.parent,
+        parent=job.parent if anew is None else None,
         close=close.fact.number,
         episode=bandit.n_episodes_,
         rows=len(used) + history,
