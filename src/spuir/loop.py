@@ -9,10 +9,10 @@ from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from spuir.bandit import Bandit
 from spuir.base.parameters import COUNT, SEED, UNIT, check_value
+from spuir.base.processors import one_blas_thread
 from spuir.base.records import Batch, Codes, Floats, Rounds
 from spuir.base.streams import generator
 from spuir.environments import make_environment
@@ -76,7 +76,7 @@ def run(
     recorder = Recorder(policy, world, batch_size, seed)
 
     batch: Batch | None = None
-    with threadpool_limits(limits=1):
+    with one_blas_thread:
         for n in range(episodes + 1):
             if batch is not None:
                 with recorder.timed("learn"):

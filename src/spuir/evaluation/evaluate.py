@@ -5,10 +5,10 @@ from os.path import exists
 from typing import Any
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from spuir.base.counting import counted
 from spuir.base.parameters import COUNT, INSIDE, check_value
+from spuir.base.processors import one_blas_thread
 from spuir.errors import InputError, ParameterError, did_you_mean
 from spuir.evaluation.block_sums import Blocks
 from spuir.evaluation.estimate_pass import EstimatePass
@@ -140,7 +140,7 @@ def evaluate(
     for target in bandits:
         target.columns(rows.context)
     learned, segment, watch = [LearnedRows(one, rows) for one in bandits], _segment(log, segment), watch or ignore
-    with threadpool_limits(limits=1):
+    with one_blas_thread:
         estimated = kind == "estimate" or any(isinstance(one, BalancedInversePropensity) for one in chosen)
         how = {"propensity": kind, "estimated": estimated, "learned": learned, "watch": watch}
         fit = fit_models(rows, reward_model, folds, **how)

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from spuir import __version__
 from spuir.base.counting import counted
 from spuir.base.hashing import digest
 from spuir.base.parameters import COUNT, SEED, UNIT, Rule, check_value, one_of, optional
+from spuir.base.processors import one_blas_thread
 from spuir.core import ties
 from spuir.evaluation.candidates import BASELINE, Candidate, Contest, Results, candidates, finalists, rounds
 from spuir.evaluation.encoded_rows import ENCODING, ROWS, EncodedRows, ReadRows, read_rows
@@ -118,7 +118,7 @@ def tune(
     names = list(dict.fromkeys([BASELINE, *policies]))
     for name in names:
         check_described(log, make_policy(name))
-    with threadpool_limits(limits=1), Local(workers) as engine:
+    with one_blas_thread, Local(workers) as engine:
         job = TuneJob(
             read=read_rows(log, cut, encoding, most=most_rows, uniform=propensity == "uniform"),
             chosen=candidates(names, max(budget, len(names)), seed),

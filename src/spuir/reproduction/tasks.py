@@ -8,9 +8,9 @@ from importlib import import_module
 from typing import Any
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from spuir.base.hashing import digest
+from spuir.base.processors import one_blas_thread
 from spuir.reproduction.workers import Watcher
 
 
@@ -58,7 +58,7 @@ class Task:
     def run(self, step: Watcher | None = None) -> list[dict[str, Any]]:
         """Call the function with one BLAS thread; return the rows exactly as a file of results gives them back."""
         module, _, name = self.function.partition(":")
-        with threadpool_limits(limits=1):
+        with one_blas_thread:
             rows = getattr(import_module(module), name)(**self.arguments)
         return json.loads(json.dumps(rows, default=_plain_number))
 

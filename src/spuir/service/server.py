@@ -8,8 +8,8 @@ import sys
 from contextlib import suppress
 
 import uvicorn
-from threadpoolctl import threadpool_limits
 
+from spuir.base.processors import one_blas_thread
 from spuir.errors import ParameterError
 from spuir.service.api.app import Service
 from spuir.service.api.connections import GuardedProtocol, close_overdue
@@ -89,7 +89,7 @@ def serve(engine: Engine, config: ServerConfig) -> None:
     # What there is now stays, and what requests leave behind holds no cycles: looking for some is rarely worth it.
     gc.freeze()
     gc.set_threshold(GARBAGE)
-    with threadpool_limits(limits=1):  # a group of requests is too small for several threads of linear algebra
+    with one_blas_thread:  # a group of requests is too small for several threads of linear algebra
         make_server(service).run()
 
 

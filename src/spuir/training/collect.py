@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
 from spuir.bandit import Bandit
 from spuir.base.column_drift import Drift
+from spuir.base.processors import one_blas_thread
 from spuir.base.records import Codes, Mask
 from spuir.errors import InputError, SpuirError, UnknownNameError
 from spuir.logs import Cut
@@ -129,7 +129,7 @@ class Collect:
         shards: dict[int, EpisodeShard] = {}
         drift: dict[int, Drift] = {}
         rows, faults, part = 0, Faults(), scanned.part
-        with threadpool_limits(limits=1):
+        with one_blas_thread:
             most = block_rows(self.encoder.width)
             for block in part.read(self.columns, batch_rows=most, faults=faults):
                 for batch in (block.slice(start, most) for start in range(0, block.num_rows, most)):

@@ -9,9 +9,8 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
-from threadpoolctl import threadpool_limits
-
 from spuir.bandit import Bandit
+from spuir.base.processors import one_blas_thread
 from spuir.logs import Log, open_log
 from spuir.policies import Policy
 from spuir.tables.encoder import Encoder, check_options
@@ -122,7 +121,7 @@ def train(
         check_writable(target)
     # An engine that is given is the caller's to end.
     place = make_engine(engine, workers=workers) if isinstance(engine, str) else nullcontext(engine)
-    with place as started, threadpool_limits(limits=1):
+    with place as started, one_blas_thread:
         job = Job(
             log=log,
             cut=episodes_to_learn(log, batch_size, every),

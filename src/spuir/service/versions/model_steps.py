@@ -8,9 +8,9 @@ from contextlib import suppress
 from typing import Any
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from spuir.bandit import Bandit, from_bytes
+from spuir.base.processors import one_blas_thread
 from spuir.base.records import all_finite
 from spuir.errors import SpuirError
 from spuir.service.context_values import kinds_of, readable
@@ -134,7 +134,7 @@ def learn(bandit: Bandit, settings: ExperimentSettings, rows: Sequence[JoinedRow
         X = np.array(contexts, dtype=np.float64)
     chances = [fact.propensity for fact in facts]
     propensities = None if None in chances else np.array(chances, np.float64)
-    with threadpool_limits(limits=1):  # so that the last bit does not depend on the number of threads
+    with one_blas_thread:  # so that the last bit does not depend on the number of threads
         bandit.partial_fit(
             X,
             actions=np.array([fact.action for fact in facts], dtype=bandit.actions_.dtype),
