@@ -5,6 +5,7 @@ import json
 import pickle
 from dataclasses import replace
 from pathlib import Path
+from threading import Event, Thread, current_thread
 from typing import Any
 
 import pyarrow as pa
@@ -794,3 +795,29 @@ def test_one_odd_event_is_a_fault_and_no_more(odd: dict[str, Any], tmp_path: Pat
     path.write_text("\n".join([json.dumps(USUAL)] * 1000 + [json.dumps(usual | odd)]) + "\n")
     assert open_log(path).table().num_rows in (1000, 1001)
     assert CliRunner().invoke(main, ["doctor", str(path), "-q"], catch_exceptions=False).exit_code in (0, 1, 2)
+
+
+def test_the_garbage_collector_comes_back_with_the_last_thread_that_parses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entered, seen = {name: Event() for name in ("first", "second")}, list[bool]()
+    path, feed_block = save(tmp_path / "log.dsjson", event()), DsjsonParser.feed_block
+
+    def feed(*given: Any) -> None:
+        entered[current_thread().name].set()
+        if current_thread() is first:
+            assert entered["second"].wait(10)
+        else:
+            first.join(10)
+            seen.append(gc.isenabled())
+        feed_block(*given)
+
+    first, second = (Thread(target=open_log, args=(path, "dsjson"), name=name) for name in entered)
+    with monkeypatch.context() as patched:
+        patched.setattr(DsjsonParser, "feed_block", feed)
+        first.start()
+        assert entered["first"].wait(10)
+        second.start()
+        first.join()
+        second.join()
+    assert seen == [False] and gc.isenabled()

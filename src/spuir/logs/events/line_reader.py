@@ -3,8 +3,8 @@
 import gc
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
+from threading import RLock
 from typing import Any
 
 from spuir.errors import InputError, ParameterError
@@ -138,16 +138,30 @@ class LineReader:
         misfits.moved(before).check(path, taken, _share(request.options))
 
 
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Keep the garbage collector out: parsed lines hold no cycles, and looking for some takes a third of the time."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
+class _Uncollected:
+    """Keeps the garbage collector out: parsed lines hold no cycles, and looking for some takes a third of the time.
+
+    The collector is that of the process, and several threads may parse: it comes back with the last of them.
+    """
+
+    def __init__(self) -> None:
+        self._lock, self._blocks, self._enabled = RLock(), 0, False
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._blocks:
+                self._enabled = gc.isenabled()
+                gc.disable()
+            self._blocks += 1
+
+    def __exit__(self, *failure: object) -> None:
+        with self._lock:
+            self._blocks -= 1
+            if not self._blocks and self._enabled:
+                gc.enable()
+
+
+uncollected = _Uncollected()
 
 
 def _gather(path: str, section: FileSection, parser: LineParser, rows: EventRows, faults: Faults) -> Iterator[int]:
@@ -155,7 +169,7 @@ def _gather(path: str, section: FileSection, parser: LineParser, rows: EventRows
     done = 0
     try:
         for block in line_blocks(path, section, size=BLOCK_BYTES, longest=LONGEST_LINE):
-            with _uncollected():
+            with uncollected:
                 parser.feed_block(block, rows, faults, path)
             done = block.last
             yield done
