@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 
@@ -290,3 +292,21 @@ def test_a_job_that_the_process_keeps_dying_with_gives_way_to_others(tmp_path):
     assert learner.failures == MOST_DEATHS
     learner.close()
     shop.engine.close()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no process groups")
+def test_an_interrupt_at_the_terminal_does_not_reach_a_process_that_starts():
+    """The server ends it; the process would print a traceback until it has loaded what ignores an interrupt."""
+    script = """
+import os, signal, time
+from spuir.service.versions.learner_process import ChildProcess
+signal.signal(signal.SIGINT, lambda *_: None)
+learner = ChildProcess()
+os.killpg(0, signal.SIGINT)
+time.sleep(0.5)
+print(learner._child.poll())
+learner.close()
+"""
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, start_new_session=True)
+    assert (done.stdout, done.stderr) == ("None\n", "")

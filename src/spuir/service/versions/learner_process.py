@@ -64,7 +64,10 @@ class ChildProcess:
         """Start the process, which loads its libraries before there is something to learn."""
         environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
         command = [sys.executable, "-m", "spuir.service.versions.learner_process"]
-        child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
+        # An interrupt at a terminal is for the server, which ends this process: it goes to all of a group.
+        group = None if sys.platform == "win32" else 0
+        pipe = subprocess.PIPE
+        child = subprocess.Popen(command, stdin=pipe, stdout=pipe, env=environment, process_group=group)
         self._asks = SimpleQueue()
         threading.Thread(target=self._talk, args=(child, self._asks), daemon=True).start()
         return child
