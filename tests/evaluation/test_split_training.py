@@ -1,6 +1,7 @@
 """Policies by name: trained on the earlier part of a log, evaluated on the rest."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -25,6 +26,15 @@ def test_a_name_is_trained_on_the_earlier_rows_and_evaluated_on_the_rest(frame: 
     found = evaluate(frame, "auto", holdout=0.25, batch_size=250)
     assert found.facts["rows"] == 500
     assert found.to_dict()["values"] == by_hand.to_dict()["values"]
+
+
+@pytest.mark.parametrize("cut", [{"every": "day"}, {"batch_size": 250}])
+def test_a_part_may_have_no_row_of_the_earlier_ones(frame: pd.DataFrame, tmp_path: Path, cut: Any) -> None:
+    timed = frame.assign(time=pd.Timestamp("2026-01-01") + pd.to_timedelta(np.arange(2000), unit="h"))
+    timed.to_parquet(tmp_path / "log.parquet", row_group_size=500)
+    found = evaluate(tmp_path / "log.parquet", "puir", holdout=0.25, **cut)
+    assert found.facts["rows"] == 500
+    assert found.to_dict()["values"] == evaluate(timed, "puir", holdout=0.25, **cut).to_dict()["values"]
 
 
 @pytest.mark.parametrize("timed", [True, False])

@@ -125,7 +125,7 @@ def scan_log(log: Log, cut: Cut, engine: WorkEngine, watch: Watcher, *, actions:
             key: PartEpisode(at := numbers[key], count, int(sizes[at]), int(before[at]), at)
             for key, count in episodes.items()
         }
-        before[[one.number for one in here.values()]] += list(episodes.values())
+        before[[one.number for one in here.values()]] += np.array(list(episodes.values()), np.int64)
         parts.append(ScannedPart(part, start, here))
     seen = sorted(set().union(*(scan.actions for scan in scans)))
     fragments = sum(scan.fragments for scan in scans)
