@@ -5,9 +5,11 @@ import json
 import multiprocessing
 import os
 import time
-from contextlib import closing
+from collections import deque
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from threading import Thread
 
 import numpy as np
 import pytest
@@ -165,6 +167,24 @@ def test_closing_stops_what_is_running(tmp_path):
         assert next(ended).place == 0
     assert not multiprocessing.active_children()
     assert not (tmp_path / "b").exists()
+
+
+def test_an_interrupt_just_after_a_process_has_started_ends_it(monkeypatch):
+    """It has no job yet, so that nothing else would end it."""
+
+    class Interrupted(deque):
+        def popleft(self):
+            raise KeyboardInterrupt
+
+    def run():
+        with suppress(KeyboardInterrupt):
+            list(run_jobs([Where()], apart=True))
+
+    monkeypatch.setattr("spuir.reproduction.workers.deque", Interrupted)
+    waiting = Thread(target=run, daemon=True)
+    waiting.start()
+    waiting.join(30)
+    assert not waiting.is_alive() and not multiprocessing.active_children()
 
 
 @dataclass(frozen=True)

@@ -103,7 +103,7 @@ def _in_processes(jobs: Sequence[WorkerJob], count: int, step: Watcher) -> Gener
         processes.append(process)
         return pipe, process
 
-    try:
+    with _ended(processes):
         for _ in range(count):
             give_next_job(*start())
         while busy:
@@ -120,10 +120,18 @@ def _in_processes(jobs: Sequence[WorkerJob], count: int, step: Watcher) -> Gener
                 else:
                     pipe.close()
                 yield replace(answer, place=place)
-    finally:
-        for pipe, (process, _) in busy.items():
+
+
+@contextmanager
+def _ended(processes: Sequence[BaseProcess]) -> Iterator[None]:
+    """Wait for processes, which end with their pipes; end them before that if an interrupt or a failure comes."""
+    try:
+        yield
+    except BaseException:
+        for process in processes:  # also those that wait for their first job, or for the next one
             process.terminate()
-            pipe.close()
+        raise
+    finally:
         for process in processes:
             process.join()
 
