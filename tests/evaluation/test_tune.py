@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 import spuir
 from spuir.base.streams import generator
@@ -56,6 +57,15 @@ def test_rows_are_read_in_the_order_of_their_episodes_and_the_latest_are_kept():
     made = read(as_table(episode=episodes), most=450)
     assert (len(made.rows), made.skipped) == (450, 1_050)
     np.testing.assert_array_equal(made.rows.rewards, whole.rewards[-450:])
+
+
+def test_rows_are_the_same_however_they_lie_in_files(tmp_path: Path):
+    table = as_table()
+    for rows in (100, 1_500):
+        parquet.write_table(table, tmp_path / f"{rows}.parquet", row_group_size=rows)
+    parts, whole = (read(tmp_path / f"{rows}.parquet") for rows in (100, 1_500))
+    assert parts.encoder.to_dict() == whole.encoder.to_dict()
+    np.testing.assert_array_equal(parts.rows.contexts, whole.rows.contexts)
 
 
 def test_uniform_propensities_follow_eligibility():

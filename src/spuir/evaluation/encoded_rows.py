@@ -181,7 +181,7 @@ def read_rows(log: Log, cut: Cut, encoding: Mapping[str, Any], *, most: int = RO
     log, cut
         The log, and how episodes are cut.
     encoding
-        Options of the encoder, which is learned on the first rows of the log.
+        Options of the encoder, which is learned on the first 100,000 rows of the log.
     most
         How many rows to keep at most.
     uniform
@@ -195,20 +195,13 @@ def read_rows(log: Log, cut: Cut, encoding: Mapping[str, Any], *, most: int = RO
     if listed and holds_masks(log.schema.field("eligible")):
         for _ in source:  # the order of a mask is known when all labels are
             pass
-    encoder, kept, count, total = None, list[tuple[LoggedRows, Floats]](), 0, 0
+    encoder = Encoder.fit(_sample(source, uniform), **encoding)
+    kept, count, total = list[tuple[LoggedRows, Floats]](), 0, 0
     for block in source:
-        if not uniform and block.propensities is None:
-            rule = "off-policy values need the probability of every executed action"
-            remedy = "log it as the column propensity, or say --propensity uniform if all actions were equally likely"
-            raise InputError("log", "no column propensity", rule, remedy)
-        if encoder is None:
-            first = pa.Table.from_batches([block.table]).slice(0, SAMPLE_MOST)
-            encoder = Encoder.fit(first.select(list(log.context)), **encoding)
         kept.append((block, encoder.transform(block.table)))
         count, total = count + len(block), total + len(block)
         while count - len(kept[0][0]) >= most:
             count -= len(kept.pop(0)[0])
-    assert encoder is not None, "a log without rows is refused by the reader"
     keys = list(source._episodes)
     ranks = np.empty(len(keys), np.intp)
     ranks[sorted(range(len(keys)), key=keys.__getitem__)] = np.arange(len(keys))
@@ -221,6 +214,21 @@ def read_rows(log: Log, cut: Cut, encoding: Mapping[str, Any], *, most: int = RO
     refuse_without_exploration(float(rows.propensities.max()), float(rows.propensities.min()), rows.labels)
     order = np.argsort(rows.episodes, kind="stable")[-most:]
     return ReadRows(rows.at(order), encoder, total - len(order))
+
+
+def _sample(source: EvaluationLog, uniform: bool) -> Any:
+    """Return the context columns of the first rows, however the rows lie in files."""
+    tables, count = list[Any](), 0
+    for block in source:
+        if not uniform and block.propensities is None:
+            rule = "off-policy values need the probability of every executed action"
+            remedy = "log it as the column propensity, or say --propensity uniform if all actions were equally likely"
+            raise InputError("log", "no column propensity", rule, remedy)
+        tables.append(block.table)
+        count += len(block)
+        if count >= SAMPLE_MOST:
+            break
+    return pa.Table.from_batches(tables).slice(0, SAMPLE_MOST).select(list(source.log.context))
 
 
 def _joined(kept: list[tuple[LoggedRows, Floats]], source: EvaluationLog, ranks: Codes, uniform: bool) -> EncodedRows:
