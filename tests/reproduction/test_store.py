@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 
 import pytest
 
@@ -123,6 +124,16 @@ def test_a_folder_that_cannot_be_made_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(SpuirError, match="cannot be written"), open_store(tmp_path / "file" / "out"):
         pass
+
+
+def test_a_full_disk_is_named(folder):
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        with pytest.raises(SpuirError, match="lock, but it cannot be written"), open_store(folder):
+            pass
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def test_failures_in_the_body_are_not_mistaken_for_the_lock(folder):

@@ -119,9 +119,9 @@ def _locked(path: Path) -> Iterator[None]:
             raise SpuirError(
                 "folder", path.parent, f"process {file.read().strip() or '?'} is writing to it", f"wait, or {_ANOTHER}"
             )
-        file.truncate(0)
-        file.write(f"{os.getpid()}\n")
-        file.flush()
+        with _written(path):
+            file.truncate(0)
+            os.write(file.fileno(), f"{os.getpid()}\n".encode())  # unbuffered, so that closing has nothing to write
         try:
             yield
         finally:
