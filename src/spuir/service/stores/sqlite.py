@@ -29,9 +29,12 @@ from spuir.service.stores.sql import (
     check_new,
     wrong_end,
 )
+from spuir.storage.atomic import atomic_file
 
 SCHEMA_VERSION = 2
 _SMALLEST = 512
+_FULL = "database or disk is full"
+"""What SQLite says; a copy of a database says "not an error"."""
 _APPLICATION = 0x53505549  # "SPUI": what `file` shows, and what tells our files from others
 _MIGRATIONS: tuple[str, ...] = (
     f"""
@@ -334,18 +337,26 @@ class SqliteStore(_SqliteReads):
         return [row[0] for row in rows if row[0] != "ok"]
 
     def backup(self, path: str) -> None:
-        """Write a copy to a new file, page by page, while others keep using it."""
+        """Write a copy to a new file, page by page, while others keep using it; a failure leaves none."""
         check_new(path)
-        with _storage_errors():
-            source = self._connect(apsw.SQLITE_OPEN_READONLY)
-            target = apsw.Connection(path)
-            try:
-                with target.backup("main", source, "main") as job:
-                    while not job.done:
-                        job.step(1_000)
-            finally:
-                target.close()
-                source.close()
+        subject = f"backup {path!r}"
+        try:
+            with _storage_errors(subject), atomic_file(path) as file:
+                self._copy_to(file.name)
+        except OSError as failure:
+            rule, remedy = "the folder must take a new file", "choose another, or correct its rights"
+            raise ServiceError("storage_unavailable", subject, failure.strerror, rule, remedy) from failure
+
+    def _copy_to(self, path: str) -> None:
+        source = self._connect(apsw.SQLITE_OPEN_READONLY)
+        target = apsw.Connection(path)
+        try:
+            with target.backup("main", source, "main") as job:
+                while not job.done:
+                    job.step(1_000)
+        finally:
+            target.close()
+            source.close()
 
     def scrub(self) -> bool:
         """Make erased payloads disappear from the write-ahead log too; a reader can be in the way."""
@@ -374,7 +385,7 @@ def _storage_errors(subject: str = "store") -> Generator[None]:
         yield
     except apsw.FullError as full:
         remedy = "free space on the disk and send it again"
-        raise ServiceError("storage_full", subject, str(full), "a record needs space", remedy) from full
+        raise ServiceError("storage_full", subject, _FULL, "a record needs space", remedy) from full
     except (apsw.NotADBError, apsw.CorruptError, UnicodeDecodeError) as damaged:
         rule = "the file is a sound database of spuir serve"
         remedy = "if it is none, name another with --store; otherwise run spuir serve --check, and restore a backup"
