@@ -7,7 +7,9 @@ import subprocess
 import sys
 import time
 import tracemalloc
+import warnings
 from pathlib import Path
+from threading import Event, Thread, current_thread
 from typing import Any
 
 import numpy as np
@@ -458,3 +460,27 @@ def test_a_missing_propensity_is_refused_with_a_way_out(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"part-01\.parquet': got nothing at row 117, .*\(--rename propensity=\)"):
         train(str(tmp_path / "log"), "puir", batch_size=300)
     assert train(str(tmp_path / "log"), "puir", batch_size=300, rename={"propensity": None}).rows == 900
+
+
+def test_warnings_are_as_before_after_two_trainings_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    entered, fix = {name: Event() for name in ("first", "second")}, spuir.Bandit.fix
+    before = warnings.filters, warnings.showwarning
+
+    def slowly(bandit: spuir.Bandit, *given: Any, **named: Any) -> Any:
+        entered[current_thread().name].set()
+        if current_thread() is first:
+            entered["second"].wait(1)
+        else:
+            first.join(30)
+        return fix(bandit, *given, **named)
+
+    def learn() -> None:
+        train(make_table(200), "auto", batch_size=100, workers=1)
+
+    monkeypatch.setattr(spuir.Bandit, "fix", slowly)
+    first, second = (Thread(target=learn, name=name) for name in entered)
+    first.start()
+    assert entered["first"].wait(30)
+    second.start()
+    second.join()
+    assert warnings.filters is before[0] and warnings.showwarning is before[1]

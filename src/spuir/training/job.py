@@ -7,6 +7,7 @@ from copy import copy
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,9 @@ from spuir.training.sharing import check_folder
 from spuir.training.start import TrainedActions
 
 UNSAVED = "Training continues without checkpoints, so an interrupt would lose its progress"
+_recording = Lock()
+"""Warnings are those of the process: if two trainings recorded them, the first to end would restore what it found, and
+the second the recording of the first, for good."""
 OPEN_BYTES = 256 * 2**20
 """Memory that open episodes may take before the log is first grouped by episode on disk."""
 
@@ -119,7 +123,7 @@ class Job:
                 given["action_features"] = dict(zip(names, own.T, strict=True))
         except SpuirError as error:
             raise sample.located(error) from None
-        with warnings.catch_warnings(record=True) as found:
+        with _recording, warnings.catch_warnings(record=True) as found:
             warnings.simplefilter("always", CatalogueWarning)
             bandit.fix(contexts, weights, **given)
         for one in found:
