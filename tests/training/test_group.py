@@ -166,3 +166,17 @@ def test_the_folder_of_a_killed_process_is_removed_by_the_next(tmp_path: Path) -
     for one in (mine, other):
         one.remove()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_fork_leaves_the_folder_of_its_parent_alone(tmp_path: Path) -> None:
+    script = """
+import os, sys
+from spuir.logs.temporary import Folder
+kept = Folder(sys.argv[1])
+if not os.fork():
+    sys.exit()
+os.wait()
+print(os.path.isdir(kept.path))
+"""
+    done = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=True)
+    assert done.stdout == "True\n" and not list(tmp_path.iterdir())

@@ -31,15 +31,16 @@ class Folder:
             raise InputError(f"folder {str(within or place)!r}", got, rule, "name another (--scratch)") from error
         with suppress(OSError):  # a file system without locks: nobody can lock it, and so nobody removes it
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        self.remove = weakref.finalize(self, _remove, self.path, lock)
+        self.remove = weakref.finalize(self, _remove, self.path, lock, os.getpid())
 
     def __reduce__(self) -> tuple[type[None], tuple[()]]:
         """Become None in another process, which finds the files as long as the folder lives here."""
         return type(None), ()
 
 
-def _remove(path: str, lock: int) -> None:
-    shutil.rmtree(path, ignore_errors=True)
+def _remove(path: str, lock: int, owner: int) -> None:
+    if os.getpid() == owner:  # a fork of the process that made it has a copy of the object
+        shutil.rmtree(path, ignore_errors=True)
     os.close(lock)
 
 
