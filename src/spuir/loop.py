@@ -12,7 +12,7 @@ import numpy as np
 
 from spuir.bandit import Bandit
 from spuir.base.parameters import COUNT, SEED, UNIT, check_value
-from spuir.base.processors import one_blas_thread
+from spuir.base.process_settings import one_blas_thread
 from spuir.base.records import Batch, Codes, Floats, Rounds
 from spuir.base.streams import generator
 from spuir.environments import make_environment

@@ -8,7 +8,7 @@ import numpy as np
 
 from spuir.base.counting import counted
 from spuir.base.parameters import COUNT, INSIDE, check_value
-from spuir.base.processors import one_blas_thread
+from spuir.base.process_settings import one_blas_thread
 from spuir.errors import InputError, ParameterError, did_you_mean
 from spuir.evaluation.block_sums import Blocks
 from spuir.evaluation.estimate_pass import EstimatePass

@@ -20,7 +20,7 @@ from spuir import __version__
 from spuir.base.counting import counted
 from spuir.base.hashing import digest
 from spuir.base.parameters import COUNT, SEED, UNIT, Rule, check_value, one_of, optional
-from spuir.base.processors import one_blas_thread
+from spuir.base.process_settings import one_blas_thread
 from spuir.core import ties
 from spuir.evaluation.candidates import BASELINE, Candidate, Contest, Results, candidates, finalists, rounds
 from spuir.evaluation.encoded_rows import ENCODING, ROWS, EncodedRows, ReadRows, read_rows

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from spuir.base.hashing import digest
-from spuir.base.processors import one_blas_thread
+from spuir.base.process_settings import one_blas_thread
 from spuir.reproduction.workers import Watcher
 
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import uvicorn
 
-from spuir.base.processors import one_blas_thread
+from spuir.base.process_settings import one_blas_thread
 from spuir.errors import ParameterError
 from spuir.service.api.app import Service
 from spuir.service.api.connections import GuardedProtocol, close_overdue

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from spuir.bandit import Bandit
 from spuir.base.column_drift import Drift
-from spuir.base.processors import one_blas_thread
+from spuir.base.process_settings import one_blas_thread
 from spuir.base.records import Codes, Mask
 from spuir.errors import InputError, SpuirError, UnknownNameError
 from spuir.logs import Cut

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from spuir.bandit import Bandit
-from spuir.base.processors import one_blas_thread
+from spuir.base.process_settings import one_blas_thread
 from spuir.logs import Log, open_log
 from spuir.policies import Policy
 from spuir.tables.encoder import Encoder, check_options

@@ -4,9 +4,9 @@ import gc
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from threading import RLock
 from typing import Any
 
+from spuir.base.process_settings import ProcessSetting
 from spuir.errors import InputError, ParameterError
 from spuir.logs.events.event_rows import EventRows, LineParser
 from spuir.logs.events.parsed_copies import CopyWriter, ParsedSection, add_types
@@ -138,30 +138,16 @@ class LineReader:
         misfits.moved(before).check(path, taken, _share(request.options))
 
 
-class _Uncollected:
-    """Keeps the garbage collector out: parsed lines hold no cycles, and looking for some takes a third of the time.
-
-    The collector is that of the process, and several threads may parse: it comes back with the last of them.
-    """
-
-    def __init__(self) -> None:
-        self._lock, self._blocks, self._enabled = RLock(), 0, False
-
-    def __enter__(self) -> None:
-        with self._lock:
-            if not self._blocks:
-                self._enabled = gc.isenabled()
-                gc.disable()
-            self._blocks += 1
-
-    def __exit__(self, *failure: object) -> None:
-        with self._lock:
-            self._blocks -= 1
-            if not self._blocks and self._enabled:
-                gc.enable()
+def _stop_collecting() -> Callable[[], object] | None:
+    """Turn the garbage collector off; return what turns it on again."""
+    if not gc.isenabled():
+        return None
+    gc.disable()
+    return gc.enable
 
 
-uncollected = _Uncollected()
+uncollected = ProcessSetting(_stop_collecting)
+"""Within it no garbage is collected: parsed lines hold no cycles, and looking for some takes a third of the time."""
 
 
 def _gather(path: str, section: FileSection, parser: LineParser, rows: EventRows, faults: Faults) -> Iterator[int]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from spuir.bandit import Bandit, from_bytes
-from spuir.base.processors import one_blas_thread
+from spuir.base.process_settings import one_blas_thread
 from spuir.base.records import all_finite
 from spuir.errors import SpuirError
 from spuir.service.context_values import kinds_of, readable
