@@ -323,7 +323,7 @@ MUTANTS = {
     Blank: ({}, "later estimates solve the ridge equation"),
     Fading: ({}, "later estimates solve the ridge equation"),
     ForgetfulSketch: (SKETCH, "a weight counts as copies"),
-    Hasty: ({"alpha": 1.0}, "probabilities sum to one"),
+    Hasty: ({"alpha": 1.0}, "actions can be added"),
     HeavySketch: (SKETCH, "a sketch weighs rows by scaling them"),
 }
 

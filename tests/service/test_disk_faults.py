@@ -326,6 +326,7 @@ def test_a_backup_that_fails_leaves_no_file(tmp_path):
     shop = Shop(sqlite_store(tmp_path), policy="sbucb")
     shop.live(episodes=2, rows=30)
     copy, (soft, hard) = tmp_path / "copies" / "copy.db", resource.getrlimit(resource.RLIMIT_FSIZE)
+    copy.parent.mkdir()
     resource.setrlimit(resource.RLIMIT_FSIZE, (16_384, hard))
     try:
         with pytest.raises(ServiceError, match="backup"):

