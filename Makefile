@@ -53,6 +53,7 @@ check: $(VENV)/.installed docs  ## check lint, format, types, import layers and 
 	$(VENV)/bin/lint-imports --no-cache
 
 bench: $(VENV)/.bench  ## compare speed with other libraries and write docs/benchmarks.md
+	sh tools/wrk.sh
 	$(PY) -m benchmarks $(BENCH_ARGS)
 
 docs: $(VENV)/.installed  ## build the documentation offline; a warning is an error
