@@ -4,7 +4,6 @@ The scenario runs once on a disk that keeps every storage call. The files as a k
 leave them follow from that trace; the service is started on them and its log is compared with what clients were told.
 """
 
-import resource
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -318,24 +317,6 @@ def test_a_corrupt_snapshot_is_rebuilt_with_the_same_bytes(tmp_path, damage_of):
     newest = max(sound)
     assert shop.engine.model(NAME, newest) == sound[newest]
     assert check_store(shop.engine.store).problems == []
-    shop.engine.close()
-
-
-def test_a_backup_that_fails_leaves_no_file(tmp_path):
-    """Half a backup would look like one, and be in the way of the next."""
-    shop = Shop(sqlite_store(tmp_path), policy="sbucb")
-    shop.live(episodes=2, rows=30)
-    copy, (soft, hard) = tmp_path / "copies" / "copy.db", resource.getrlimit(resource.RLIMIT_FSIZE)
-    copy.parent.mkdir()
-    resource.setrlimit(resource.RLIMIT_FSIZE, (16_384, hard))
-    try:
-        with pytest.raises(ServiceError, match="backup"):
-            shop.engine.store.backup(str(copy))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert list(copy.parent.iterdir()) == []
-    shop.engine.store.backup(str(copy))
-    assert list(copy.parent.iterdir()) == [copy]
     shop.engine.close()
 
 

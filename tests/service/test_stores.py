@@ -1,5 +1,6 @@
 """One contract for every store: what was committed is there, in order, once; nothing else is."""
 
+import resource
 import subprocess
 import sys
 import threading
@@ -223,6 +224,21 @@ def test_a_copy_is_a_store_too(filled, tmp_path):
         filled.backup(str(copy))
     with pytest.raises(ServiceError, match="its folder must exist"):
         filled.backup(str(tmp_path / "none" / "copy.db"))
+
+
+def test_a_backup_that_fails_leaves_no_file(filled, tmp_path):
+    """Half a backup would look like one, and be in the way of the next."""
+    copy, (soft, hard) = tmp_path / "copies" / "copy.db", resource.getrlimit(resource.RLIMIT_FSIZE)
+    copy.parent.mkdir()
+    resource.setrlimit(resource.RLIMIT_FSIZE, (16_384, hard))
+    try:
+        with pytest.raises(ServiceError, match=r"backup|store"):
+            filled.backup(str(copy))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert list(copy.parent.iterdir()) == []
+    filled.backup(str(copy))
+    assert list(copy.parent.iterdir()) == [copy]
 
 
 def test_a_store_is_opened_again_as_it_was(filled, reopened):

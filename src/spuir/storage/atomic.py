@@ -57,11 +57,11 @@ def atomic_file(path: str | os.PathLike[str]) -> Generator[BufferedWriter]:
         with suppress(OSError):
             os.unlink(fresh)
         raise
-    _sync_folder(folder or os.curdir)
+    sync_folder(folder or os.curdir)
 
 
-def _sync_folder(folder: str) -> None:
-    """Make the renaming in ``folder`` reach the disk, where the system can do so."""
+def sync_folder(folder: str) -> None:
+    """Make what was renamed in a folder reach the disk, where the system can do so."""
     if os.name == "posix":
         handle = os.open(folder, os.O_RDONLY)
         try:

@@ -26,8 +26,8 @@ from spuir.service.stores.sql import (
     TRAFFIC,
     SqlReads,
     SqlWrites,
-    check_new,
     copy_logs,
+    new_backup,
     wrong_end,
 )
 
@@ -261,11 +261,10 @@ class PostgresStore(_PostgresReads):
         """Write a copy of everything to a new SQLite file, which is a store too, while others keep using it."""
         from spuir.service.stores.sqlite import SqliteStore
 
-        check_new(path)
-        with _storage_errors(), self._connect(autocommit=False) as source:
+        with new_backup(path) as copy, _storage_errors(), self._connect(autocommit=False) as source:
             # One snapshot, so that the copy is the store at one moment.
             _carry_out(source, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
-            target = SqliteStore(path)
+            target = SqliteStore(copy)
             try:
                 copy_logs(_Transaction(source, {}), target)
             finally:

@@ -6,7 +6,9 @@ log, so that one primary key gives the records of an experiment in order.
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
@@ -14,6 +16,7 @@ import msgspec
 from spuir.errors import ServiceError
 from spuir.service.log_records import CONTROL, DECISION, DECISIONS, Record, encode, held_in, place_in
 from spuir.service.stores.base import CHUNK, Head, LogReader, LogStore
+from spuir.storage.atomic import sync_folder
 
 PLACES = 40
 """A record's position is its experiment's number and, in this many bits, its place."""
@@ -42,13 +45,23 @@ def wrong_end(head: Head, found: list[tuple[int, str]], remedy: str) -> ServiceE
     return ServiceError("storage_unavailable", f"log {head.name!r}", got, "a log is read as written", remedy)
 
 
-def check_new(path: str) -> None:
-    """Refuse to write a backup over a file, or into a folder that is not there."""
+@contextmanager
+def new_backup(path: str) -> Generator[str]:
+    """Yield where to write a backup, which takes the name ``path`` when it is whole; a failure leaves nothing."""
     if os.path.exists(path):
         rule = "a backup never overwrites a file"
         raise ServiceError("exists", "backup", repr(path), rule, "choose another name")
-    if not os.path.isdir(os.path.dirname(os.path.abspath(path))):
+    folder, name = os.path.split(os.path.abspath(path))
+    if not os.path.isdir(folder):
         raise ServiceError("invalid", "backup", repr(path), "its folder must exist", "create it, or choose another")
+    try:
+        with TemporaryDirectory(prefix=".spuir-", dir=folder) as fresh:
+            yield os.path.join(fresh, name)
+            os.replace(os.path.join(fresh, name), path)
+        sync_folder(folder)
+    except OSError as failure:
+        rule, remedy = "the folder must take a new file", "choose another, or correct its rights"
+        raise ServiceError("storage_unavailable", f"backup {path!r}", failure.strerror, rule, remedy) from failure
 
 
 class SqlReads(ABC):

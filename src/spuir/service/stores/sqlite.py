@@ -26,10 +26,9 @@ from spuir.service.stores.sql import (
     TRAFFIC,
     SqlReads,
     SqlWrites,
-    check_new,
+    new_backup,
     wrong_end,
 )
-from spuir.storage.atomic import atomic_file
 
 SCHEMA_VERSION = 2
 _SMALLEST = 512
@@ -337,26 +336,17 @@ class SqliteStore(_SqliteReads):
         return [row[0] for row in rows if row[0] != "ok"]
 
     def backup(self, path: str) -> None:
-        """Write a copy to a new file, page by page, while others keep using it; a failure leaves none."""
-        check_new(path)
-        subject = f"backup {path!r}"
-        try:
-            with _storage_errors(subject), atomic_file(path) as file:
-                self._copy_to(file.name)
-        except OSError as failure:
-            rule, remedy = "the folder must take a new file", "choose another, or correct its rights"
-            raise ServiceError("storage_unavailable", subject, failure.strerror, rule, remedy) from failure
-
-    def _copy_to(self, path: str) -> None:
-        source = self._connect(apsw.SQLITE_OPEN_READONLY)
-        target = apsw.Connection(path)
-        try:
-            with target.backup("main", source, "main") as job:
-                while not job.done:
-                    job.step(1_000)
-        finally:
-            target.close()
-            source.close()
+        """Write a copy to a new file, page by page, while others keep using it."""
+        with new_backup(path) as copy, _storage_errors(f"backup {path!r}"):
+            source = self._connect(apsw.SQLITE_OPEN_READONLY)
+            target = apsw.Connection(copy)
+            try:
+                with target.backup("main", source, "main") as job:
+                    while not job.done:
+                        job.step(1_000)
+            finally:
+                target.close()
+                source.close()
 
     def scrub(self) -> bool:
         """Make erased payloads disappear from the write-ahead log too; a reader can be in the way."""
