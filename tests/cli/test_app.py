@@ -1,5 +1,7 @@
 """The command ``spuir`` from the outside: its commands, their help, and how it reports a misuse."""
 
+import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +16,23 @@ from spuir.cli.app import COMMANDS, main
 
 def spuir_command(*arguments):
     return CliRunner().invoke(main, list(map(str, arguments)), catch_exceptions=False)
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252", "utf-8"])
+def test_what_an_output_cannot_encode_ends_no_command(encoding, tmp_path):
+    """Terminals and files of Windows, and servers without a locale, have no Unicode."""
+    log = tmp_path / "log.csv"
+    log.write_text("action,reward,age\n" + "Łódź,1,30\n−5 %,0,40\n" * 20, encoding="utf-8")
+    environment = os.environ | {"PYTHONIOENCODING": encoding}
+
+    def printed(*options):
+        command = [sys.executable, "-m", "spuir", "doctor", str(log), *options]
+        done = subprocess.run(command, capture_output=True, timeout=60, check=False, env=environment)
+        assert done.returncode in (0, 1), done.stderr
+        return done.stdout.decode(encoding)
+
+    assert ("Łódź" if encoding == "utf-8" else "?") in printed()
+    assert "Łódź" in str(json.loads(printed("--json")))
 
 
 @pytest.mark.parametrize(

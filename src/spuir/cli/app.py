@@ -4,6 +4,8 @@ Each command is one module, imported when it is called. Heavy libraries are impo
 ``--help`` answers at once.
 """
 
+import sys
+from io import TextIOWrapper
 from typing import Any
 
 import click
@@ -40,6 +42,13 @@ class Refusal(click.ClickException):
 
 class CommandGroup(click.Group):
     """The group of commands. Every error of the library ends any of them in the same way."""
+
+    def main(self, *args: Any, **extra: Any) -> Any:
+        """Run the command line. A character that the output cannot encode, such as ±, is shown as ?."""
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, TextIOWrapper):
+                stream.reconfigure(errors="replace")
+        return super().main(*args, **extra)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands."""

@@ -3,6 +3,7 @@
 import fnmatch
 import json
 import os
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -23,9 +24,15 @@ MOVES_START = "episode,key,action,"
 def print_result(data: Any, show: Callable[[], object], as_json: bool, quiet: bool = False) -> None:
     """Print a result: as JSON if asked, or else by ``show``, which a quiet command leaves out."""
     if as_json:
-        click.echo(json.dumps(data, indent=2, ensure_ascii=False))
+        print_json(data)
     elif not quiet:
         show()
+
+
+def print_json(data: Any) -> None:
+    """Print data as JSON, with escapes for other characters than ASCII where the output is not in a form of Unicode."""
+    unicode = (sys.stdout.encoding or "utf-8").lower().startswith("utf")
+    click.echo(json.dumps(data, indent=2, ensure_ascii=not unicode))
 
 
 def note_unless(quiet: bool) -> Callable[[str], object]:

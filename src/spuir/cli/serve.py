@@ -14,6 +14,7 @@ import click
 
 from spuir.base.counting import counted
 from spuir.cli import options
+from spuir.cli.output import print_json
 from spuir.errors import MissingExtraError, ParameterError
 from spuir.service.config import PREFIX, ServerConfig
 
@@ -68,7 +69,7 @@ def serve(
         raise ParameterError(chosen[0], f"with {chosen[1]}", "each of them is all that is done", "drop one")
     if show_config:
         shown = asdict(config) | {"store": config.shown_store}
-        click.echo(json.dumps(shown, indent=2))
+        print_json(shown)
         return
     _require_extra()
     if repair and not check:
@@ -239,7 +240,7 @@ def list_keys(key_file: Path, as_json: bool) -> None:
         for key in read_keys(key_file)
     ]
     if as_json:
-        click.echo(json.dumps(rows, indent=2, ensure_ascii=False))
+        print_json(rows)
         return
     for row in rows:
         scope = "all experiments" if row["experiments"] is None else ", ".join(row["experiments"])
