@@ -63,7 +63,7 @@ def requirements_sheet(results: Results) -> Sheet:
         floor = "–" if item.floor is None else f"{sign}\N{NO-BREAK SPACE}{number(item.floor)}"
         rows.append((item.text, floor, "–" if value is None else number(value), item.verdict(value)))
     return Sheet(
-        REQUIREMENTS, "Where there is no floor, it is only reported.", ("what", "floor", "measured", "verdict"), rows
+        REQUIREMENTS, "Rows without a floor are only reported.", ("what", "floor", "measured", "verdict"), rows
     )
 
 
@@ -189,10 +189,10 @@ def show(results: Results, console: Console) -> None:
 
 
 SUMMARY = (
-    ("one update with exact imputation", "speed/learn-peer"),
-    ("one batch of decisions, all widths", "speed/dense-peer"),
-    ("one batch of decisions, shared bound", "speed/bound-peer"),
-    ("an update and a batch of decisions", "speed/episode-peer"),
+    ("one update of `puir`, which imputes", "speed/learn-peer"),
+    ("one batch of decisions by `sbucb`", "speed/dense-peer"),
+    ("one batch of decisions by `puir`", "speed/bound-peer"),
+    ("an update and a batch of decisions of `puir`", "speed/episode-peer"),
 )
 """Rows of the short table in the README, with the requirement that each shows at two shapes."""
 MARKS = ("<!-- benchmark-table -->\n", "<!-- /benchmark-table -->")

@@ -16,8 +16,8 @@ HORIZONS = (10, 30, 90)
 
 LIMITS = {
     "speed/learn-peer/paper": "A bare NumPy form of the same products and solves is 2.4 to 2.6 times faster than the "
-    "peer, so that no more is possible here. Ours has checks, labels and records besides, and recognises a repeated "
-    "episode, which takes a fifth of an update. See design record 19.",
+    "peer, which is about the most that is possible. Ours also has checks, labels and records, and recognises a "
+    "repeated episode, which takes a fifth of an update. See design record 19.",
     "speed/bound-peer/paper": "Three products take most of a decision: the estimates of all rows, one width of each, "
     "and all widths of the rows that the bound leaves open. Faster kernels of the BLAS help the peers more.",
     "dsjson/share": "In these shapes every article has new features in every event, and all of them become columns. "
