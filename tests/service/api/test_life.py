@@ -139,6 +139,19 @@ def test_a_column_of_several_types_has_one_in_a_parquet_file(open_server: Runnin
     assert (encoder.transform(raw) == encoder.transform(sent)).all()
 
 
+def test_labels_have_one_type_in_a_parquet_file_whichever_were_chosen(open_server: RunningServer, tmp_path) -> None:
+    with open_server.client() as client:
+        create_shop(client, "chosen", context={"kind": "columns"}, actions=["red", 7])
+        line = {"action": 7, "eligible": ["red", 7], "propensity": 0.5, "reward": 1.0, "context": {"age": 31}}
+        rows = "".join(json.dumps({"decision_id": f"d{at}", **line}) + "\n" for at in range(3))
+        answer = client.post("/v1/experiments/chosen/log", content=rows, headers={"content-type": "application/jsonl"})
+        assert answer.status_code == 200, answer.text
+        table = client.get("/v1/experiments/chosen/log", params={"format": "parquet"})
+        (tmp_path / "log.parquet").write_bytes(table.content)
+    found = parquet.read_table(tmp_path / "log.parquet").to_pylist()
+    assert [(row["action"], row["eligible"]) for row in found] == [("7", ["red", "7"])] * 3
+
+
 def test_a_downloaded_log_can_be_imported_into_another_experiment(learned: RunningServer) -> None:
     with learned.client() as client:
         create_shop(client, "copy")

@@ -26,6 +26,8 @@ PART = 10_000
 """Rows of an import that are recorded at once."""
 PIECE = 1 << 20
 """Bytes of a file that are sent at once."""
+_LABELS = ("action", "eligible")
+"""Columns that hold labels, which have one type in both."""
 _encode = msgspec.json.Encoder()
 
 
@@ -131,6 +133,8 @@ def _parquet(blocks: Iterator[list[dict[str, Any]]]) -> Iterator[bytes]:
             for rows in blocks:
                 file.write(_encode.encode_lines(rows))
                 _look_at_types(rows, seen)
+        labels = set[type]().union(*(seen.get(name, set()) - {list} for name in _LABELS))
+        seen |= {name: seen[name] | labels for name in _LABELS if name in seen}
         changes = {name: change for name, kinds in seen.items() if (change := _to_one_type(kinds)) is not None}
         if changes:
             lines = _changed(lines, changes)
