@@ -70,7 +70,10 @@ def test_columns_of_lists():
     for given in (pd.Series(lists), column, pa.array(lists), chunks, typed, of_arrow, indexes):
         np.testing.assert_allclose(bandit.predict_proba(X, eligible=given), expected, atol=1e-12)
     for_all = bandit.predict_proba(X, eligible=[True, False, False, True])
-    for given in (["mail", "wait"], pd.Index(["mail", "wait"]), pd.Series(["mail", "wait"])):
+    two = ["mail", "wait"]
+    of_arrow = pd.Series(two, dtype=pd.ArrowDtype(pa.string()))
+    masks = pa.array([True, False, False, True]), pa.chunked_array([[True, False], [False, True]])
+    for given in (two, pd.Index(two), pd.Series(two), of_arrow, pa.array(two), pa.chunked_array([two]), *masks):
         np.testing.assert_allclose(bandit.predict_proba(X, eligible=given), for_all, atol=1e-12)
 
 

@@ -98,9 +98,10 @@ def _one_list_per_row(labels: Labels, given: Any, n: int) -> tuple[Codes, Any] |
         given = given.combine_chunks()
     if hasattr(given, "value_lengths"):  # a column of lists of Arrow
         return np.asarray(given.value_lengths().fill_null(0)).astype(np.intp), given.flatten()
-    if isinstance(given, np.ndarray) and given.dtype.kind == "U":
-        given = given.tolist()
-    if getattr(given, "ndim", 0) == 1 and given.dtype.kind == "O":  # an array, a Series or an Index
+    kind = getattr(getattr(given, "dtype", None), "kind", None)
+    if hasattr(given, "to_pylist") and not hasattr(given, "schema"):  # a column of labels of Arrow, no table
+        given = given.to_pylist()
+    elif kind == "U" or (kind == "O" and given.ndim == 1):  # an array, a Series or an Index
         given = given.tolist()
     if not isinstance(given, (list, tuple)):
         return None

@@ -171,7 +171,7 @@ class Labels:
         """
         arrow = is_arrow(given)
         named: Any = given.schema.names if arrow else getattr(given, "columns", getattr(given, "index", None))
-        if named is None or not (arrow or hasattr(given, "to_numpy")):
+        if named is None or callable(named) or not (arrow or hasattr(given, "to_numpy")):  # Arrow's index is a method
             return given
         labels = {str(label): label for label in self.names} if arrow else {}  # Arrow's names are texts
         columns: list[Any] = [labels.get(one, one) for one in named]
