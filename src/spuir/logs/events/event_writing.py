@@ -170,23 +170,26 @@ def _parts(features: Mapping[str, Any], column: str, row: int) -> dict[str, Any]
     ``column`` is what their columns begin with, for messages.
     """
     found: dict[str, Any] = {}
-
-    def add(name: str, value: Any) -> None:
-        if isinstance(value, dict):
-            for key, one in cast("dict[str, Any]", value).items():
-                add(f"{name}.{key}", one)
-        elif isinstance(value, list):
-            for place, one in enumerate(cast("list[Any]", value)):
-                if isinstance(one, str):
-                    add(f"{name}.{one}", 1.0)
-                else:
-                    add(name if isinstance(one, dict) else f"{name}.{place}", one)
-        elif _given(value):
-            found[name] = _feature(column + name, value, row)
-
     for name, value in features.items():
-        add(name, value)
+        for part, one in _leaves(name, value) if isinstance(value, (dict, list)) else ((name, value),):
+            if _given(one):
+                found[part] = _feature(column + part, one, row)
     return found
+
+
+def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the values within an object or a list, each with its name."""
+    if isinstance(value, dict):
+        for key, one in cast("dict[str, Any]", value).items():
+            yield from _leaves(f"{name}.{key}", one)
+    elif isinstance(value, list):
+        for place, one in enumerate(cast("list[Any]", value)):
+            if isinstance(one, str):
+                yield f"{name}.{one}", 1.0
+            else:
+                yield from _leaves(name if isinstance(one, dict) else f"{name}.{place}", one)
+    else:
+        yield name, value
 
 
 def _checked(name: str, value: Any, row: int, low: float, high: float) -> float:
