@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from spuir.cli.app import main
 from spuir.errors import InputError
-from spuir.logs import cut_episodes, join_logs, open_log
+from spuir.logs import cut_episodes, join_logs, open_log, split_log
 from spuir.logs.doctor import Diagnosis, examine
 from spuir.logs.doctor.findings import SEVERITIES
 from spuir.logs.parts import TablePart
@@ -244,6 +244,13 @@ def test_rows_after_repeated_decisions_are_those_of_the_file(tmp_path: Path) -> 
     (weight,) = [one for one in examine(log, joined=report).findings if one.column == "weight"]
     assert report.duplicates == 58
     assert [(Path(row.source.split("'")[1]).name, row.row) for row in weight.rows] == [("a.csv", 70), ("b.csv", 70)]
+
+
+def test_rows_of_a_stretch_of_a_log_are_those_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    SHOP[:100].assign(weight=np.where(np.arange(100) == 70, -1.0, 1.0)).to_csv(path, index=False)
+    (weight,) = [one for one in examine(split_log(open_log(path), 0.5)[1]).findings if one.column == "weight"]
+    assert [row.row for row in weight.rows] == [70]
 
 
 def test_a_text_reward_in_a_later_row_group_is_refused_with_its_row_in_the_file(tmp_path: Path) -> None:

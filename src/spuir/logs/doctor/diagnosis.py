@@ -25,6 +25,7 @@ from spuir.logs.doctor.propensity_checks import EligibleCheck, ProbabilityCheck,
 from spuir.logs.doctor.reward_checks import RewardCheck
 from spuir.logs.formats.base import Faults
 from spuir.logs.log import Log
+from spuir.logs.parts import DerivedPart, Part
 from spuir.logs.rewards import Report
 from spuir.tables.arrow import is_date, pa
 from spuir.tables.encoder import LEARNING_ROWS, Encoder, check_options
@@ -125,10 +126,12 @@ def examine(
         cut = cut_episodes(log, batch_size, every)
     checks = _checks(log, encoder, cut, scaled=bool((encoding or {}).get("scale")))
     faults = Faults()
-    rows = _look(log, checks, faults, watch)
+    parts = _look(log, checks, faults, watch)
+    rows = sum(count for _, count in parts)
     seen = _seen(checks, joined)
-    if joined is not None and joined.duplicates:
-        seen = [replace(one, rows=tuple(_in_source(log, row) for row in one.rows)) for one in seen]
+    whole = joined is not None and not joined.duplicates  # then rows have the numbers that they have in the source
+    if not whole and any(isinstance(part, DerivedPart) for part, _ in parts):
+        seen = [replace(one, rows=tuple(_in_source(parts, row) for row in one.rows)) for one in seen]
     found = [*refused, *_faults(faults), *_joined(joined), *_absent(log), *seen]
     return _diagnosis(log, rows, encoder, checks, found)
 
@@ -181,12 +184,12 @@ def _seen(checks: LogChecks, joined: Report | None) -> list[Finding]:
     return [one for one in found if one.check != "missing reward" or one.count != awaited]
 
 
-def _look(log: Log, checks: LogChecks, faults: Faults, watch: Watcher | None) -> int:
-    """Show every batch of a log to the checks; return the number of rows."""
-    row, rows, source = 0, 0, None
+def _look(log: Log, checks: LogChecks, faults: Faults, watch: Watcher | None) -> list[tuple[Part, int]]:
+    """Show every batch of a log to the checks; return the parts, each with its number of rows."""
+    row, rows, source, sizes = 0, 0, None, list[tuple[Part, int]]()
     for part in log.parts:
         # Counted here, since a part of a large text file does not know how many rows come before it.
-        row, source = (row if part.source == source else 0), part.source
+        row, source, before = (row if part.source == source else 0), part.source, rows
         for batch in part.read(faults=faults):
             where = BatchLocation(part.source, row, rows)
             view = CheckedBatch(batch, where, checks.actions.encode(batch, where), numbers(batch["reward"]))
@@ -195,18 +198,20 @@ def _look(log: Log, checks: LogChecks, faults: Faults, watch: Watcher | None) ->
             row, rows = row + batch.num_rows, rows + batch.num_rows
             if watch is not None:
                 watch(rows)
+        sizes.append((part, rows - before))
     if not rows:
         raise InputError("log", "no rows", "a log has at least one row", "check the path")
-    return rows
+    return sizes
 
 
-def _in_source(log: Log, row: ProblemRow) -> ProblemRow:
-    """Return a row, which was counted without repeated decisions, as its source counts it."""
+def _in_source(parts: Sequence[tuple[Part, int]], row: ProblemRow) -> ProblemRow:
+    """Return a row, which was counted among some rows of its source, as the source counts it."""
     number = row.row
-    for part in (part for part in log.parts if part.source == row.source):
-        if number < (part.rows or 0):
-            return row._replace(row=part.source_row(number))
-        number -= part.rows or 0
+    for part, count in parts:
+        if part.source == row.source:
+            if number < count:
+                return row._replace(row=part.source_row(number))
+            number -= count
     return row
 
 
