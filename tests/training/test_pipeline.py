@@ -135,6 +135,17 @@ def test_scattered_episodes_are_grouped_on_disk(tmp_path: Path, monkeypatch: pyt
         assert [line.rows for line in trained.episodes] == [len(rows) for rows in episodes]
 
 
+@pytest.mark.parametrize("scattered", [False, True])
+def test_a_reward_whose_square_overflows_is_named_by_its_row_in_the_file(tmp_path: Path, scattered: bool) -> None:
+    order = np.arange(100)
+    table = make_table(100, episode=order % 10 if scattered else order // 10)
+    rewards = table["reward"].to_numpy().copy()
+    rewards[77] = 1e200
+    write_files(tmp_path / "log", table.set_column(1, "reward", pa.array(rewards)), [50, 50], group=20)
+    with pytest.raises(InputError, match=r"rewards in file .*part-01\.parquet': got 1e\+200 at row 27,"):
+        train(str(tmp_path / "log"), "puir")
+
+
 def test_a_bad_row_of_a_grouped_log_is_named_where_it_came_from(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,6 +1,8 @@
 """Collect: from a part of a log to a shard of each of its episodes."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -182,12 +184,12 @@ class Collect:
         learned = learned_rows(batch)
         whole = sum(_length(selection) for _, selection in runs) == len(learned)
         if whole and all(isinstance(selection, slice) for _, selection in runs):
-            return _Rows(contexts, columns, learned, drift)
+            return _Rows(contexts, columns, learned, np.arange(len(learned)), drift)
         # One gather for all episodes: one per episode and batch would dominate where episodes are scattered.
         every = np.arange(len(learned))
         order = np.concatenate([every[selection] for _, selection in runs])
         columns = {name: column[order] for name, column in columns.items()}
-        return _Rows(contexts[order], columns, learned[order], drift)
+        return _Rows(contexts[order], columns, learned[order], order, drift)
 
     def _eligible(self, batch: Any) -> Mask:
         """Return which actions of the bandit could be chosen (n, M); labels that it does not know are left out."""
@@ -238,7 +240,8 @@ class Collect:
         first = episode.before + earlier
         if "sketched" in self.bandit.policy_.traits:
             given["row_ids"] = np.arange(first, first + count)
-        sums = self.bandit.collect(**given, episode=self.learned + episode.place, first_row=first)
+        with _counted_in_batch(rows.places[here][used]):
+            sums = self.bandit.collect(**given, episode=self.learned + episode.place, first_row=first)
         return EpisodeShard(**counts, sums=sums)
 
     def _keeps(self, episode: PartEpisode) -> bool:
@@ -257,13 +260,24 @@ class Collect:
 class _Rows(NamedTuple):
     """Rows of a batch as arrays: encoded contexts (n, d), columns (n,) by name, and which are learned from (n,).
 
-    ``drift`` counts the values of the batch that are unlike the sample.
+    ``places`` (n,) are their numbers in the batch, and ``drift`` counts its values that are unlike the sample.
     """
 
     contexts: NDArray[np.float64]
     columns: Mapping[str, NDArray[Any]]
     learned: NDArray[np.bool_]
+    places: Codes
     drift: Drift | None
+
+
+@contextmanager
+def _counted_in_batch(places: Codes) -> Iterator[None]:
+    """Name a row of an error about rows with these numbers (n,) in their batch by its number there."""
+    try:
+        yield
+    except SpuirError as error:
+        got = re.sub(r"\bat row (\d+)", lambda found: f"at row {places[int(found[1])]}", error.got)
+        raise type(error)(error.subject, got, error.rule, error.remedy) from None
 
 
 def needs_eligible(policy: Policy) -> bool:
