@@ -44,7 +44,7 @@ def naive_regret(policy, seed, *, episodes, batch_size, rate, discount, alpha, s
         if n == 0:
             actions = first_actions(policy, world, S, seed)
         else:
-            widths = np.sqrt(np.stack([np.einsum("bi,ij,bj->b", S, inverse[j], S) for j in range(m)], axis=1))
+            widths = np.sqrt(np.stack([(S @ inverse[j] * S).sum(axis=1) for j in range(m)], axis=1))
             actions = (S @ theta.T + alpha * widths).argmax(axis=1)
             expected = world.expected_rewards(rounds)
             lost += (expected.max(axis=1) - expected[np.arange(batch_size), actions]).sum()
@@ -52,10 +52,10 @@ def naive_regret(policy, seed, *, episodes, batch_size, rate, discount, alpha, s
         old = theta.copy()
         for j in range(m):
             own = actions == j
-            C = np.eye(batch_size) if sketches is None else sketches[n]
-            left, right = (S[own], S[~own]) if sketches is None else (C[:, own] @ S[own], C[:, ~own] @ S[~own])
-            seen = batch.rewards[own] if sketches is None else C[:, own] @ batch.rewards[own]
-            guessed = S[~own] @ old[j] if sketches is None else C[:, ~own] @ (S[~own] @ old[j])
+            left, right, seen, guessed = S[own], S[~own], batch.rewards[own], S[~own] @ old[j]
+            if sketches is not None:
+                mine, others = sketches[n][:, own], sketches[n][:, ~own]
+                left, right, seen, guessed = mine @ left, others @ right, mine @ seen, others @ guessed
             observed[j] += left.T @ left  # (3), (7)
             moment[j] += left.T @ seen
             imputed[j] = discount * imputed[j] + right.T @ right  # (4), (8)
